@@ -21,8 +21,8 @@ from oocarrays.jobs.rechunking import rechunk
 from oocarrays.mapping.given import flag, from_home, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
-from oocarrays.options import chunks
 from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.options.chunks import ADVISING
 from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
 from oocarrays.plan.advice.trace import Trace
@@ -132,11 +132,11 @@ class Advice:
     # ------------------------------------------------------------------ with advice:
 
     def __enter__(self) -> Advice:
-        self._tokens.append(chunks.begin(self._method_for))
+        self._tokens.append(ADVISING.set(self._method_for))
         return self
 
     def __exit__(self, *failure: object) -> None:
-        chunks.end(self._tokens.pop())
+        ADVISING.reset(self._tokens.pop())
 
     def _method_for(self, array: zarr.Array, requests: Sequence[Axes]) -> str:
         """Return the advised method for these sections of an array; "auto" without advice."""
@@ -214,10 +214,8 @@ def advise(
     arrays = {each.name: each.stored for each in datasets}
     how: Any = {"weights": weights, "fixed": kept.__contains__, "copies": flag(copies, "copies")}
     found = verdicts(arrays, seen_in(trace, ranks), resources, **how)
-    return Advice(trace, [replace(v, against=(*v.against, GONE)) if v.array in gone else v for v in found])
-
-
-GONE = "it is not there any more, or not on this machine: this is about what it was when it was traced"
+    why = "it is not there any more, or not on this machine: this is about what it was when it was traced"
+    return Advice(trace, [replace(v, against=(*v.against, why)) if v.array in gone else v for v in found])
 
 
 def _is_gone(known: Dataset) -> bool:

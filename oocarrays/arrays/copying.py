@@ -34,8 +34,6 @@ Chunkings = Iterable[Mapping[int, tuple[int, ...]]]
 """Candidate chunks of copies, by the number of the array."""
 WORTH = 0.8
 """Maximum share of the seconds without copies that copies may take: above it, the extra writes are not worth it."""
-TRIES = 16
-"""Maximum number of budgets to try in search of the minimum: each part of a plan states its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +123,7 @@ class Copier:
 
     def _least(self, chunks: Mapping[int, tuple[int, ...]], budget: int) -> int | None:
         """Return the minimum budget of a plan; None if no budget suffices."""
-        for _ in range(TRIES):
+        for _ in range(16):  # each part of a plan states its own
             try:
                 return budget if self._way(chunks, budget).nbytes < free_bytes(self.place) else None
             except BudgetError as error:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("oocarrays")
 CHUNK_BYTES = 2**24
 """Default size of a chunk in bytes, without given chunks or memory."""
-CHUNKS_IN_MEMORY = 8
-"""Minimum number of chunks that a budget must hold."""
 
 
 def open_array(
@@ -302,7 +300,7 @@ def chunks_and_order(
 def _chunk_bytes(memory: Any) -> int:
     if memory is None:
         return CHUNK_BYTES
-    return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // CHUNKS_IN_MEMORY)
+    return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // 8)
 
 
 def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool) -> OutOfCoreArray:

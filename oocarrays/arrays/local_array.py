@@ -42,9 +42,6 @@ from oocarrays.stored.reading import cast
 if TYPE_CHECKING:
     from distributed import Client
 
-MOST_RANKS = 8
-"""Maximum number of ranks to list."""
-
 
 class LocalArrays:
     """Array in local array files: one Zarr array a rank, with its halo. Created by `create_array` and `open_array`.
@@ -274,12 +271,12 @@ class LocalArrays:
     def _rows(self) -> list[tuple[str, str]]:
         descriptor = self._files.descriptor
         order = "none" if descriptor.orientation is None else " → ".join(map(str, descriptor.orientation))
-        more = self.ranks - MOST_RANKS
+        shown = min(self.ranks, 8)
         return [
             ("halo", f"depth {report.shape_text(self.depth)}" if any(self.depth) else "none"),
             ("orientation", f"axes {order}, the fastest last"),
-            *((f"rank {rank}", self._file_text(rank)) for rank in range(min(self.ranks, MOST_RANKS))),
-            *([("", f"{more} more")] if more > 0 else []),
+            *((f"rank {rank}", self._file_text(rank)) for rank in range(shown)),
+            *([("", f"{self.ranks - shown} more")] if shown < self.ranks else []),
             *([("disks", f"workers' own: {descriptor.folders}")] if descriptor.folders else []),
         ]
 

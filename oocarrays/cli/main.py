@@ -18,8 +18,6 @@ from typing import Any
 from oocarrays.cli.commands import FAILED, WRONG_INPUT, parser_of_all
 from oocarrays.errors import InputError, MissingChunksWarning, OocError
 
-INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code: 0, 1 for a failed run, 2 for wrong input."""
@@ -41,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
         what_now = options.what_now(options) if "what_now" in options else ""
-        print(f"oocarrays: {INTERRUPTED[number]}{what_now}", file=sys.stderr)
+        print(f"oocarrays: {'terminated' if number == signal.SIGTERM else 'interrupted'}{what_now}", file=sys.stderr)
         return 128 + int(number)
 
 

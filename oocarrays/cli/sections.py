@@ -22,9 +22,6 @@ from oocarrays.storage.metered import metered
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
 
-PRINTED = 1000
-"""Maximum number of elements to print completely; of more, only those at the edges."""
-
 
 def read_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``read``."""
@@ -89,7 +86,7 @@ def _read(options: argparse.Namespace) -> None:
     if options.out:
         _save(options.out, data)
     else:
-        print(np.array2string(data, threshold=PRINTED))
+        print(np.array2string(data, threshold=1000))
     place = f"; wrote {options.out}" if options.out else ""
     print(f"shape {data.shape}, {data.dtype}, {data.nbytes} bytes{place}")
 

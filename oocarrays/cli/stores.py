@@ -104,14 +104,14 @@ def _info(options: argparse.Namespace) -> None:
         print(table([*array_rows(found), *rows]))
 
 
-COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 Line = tuple[str, str, ArrayFacts | GroupFacts | tuple[str, ...] | str]
 """Branches before a label, the label, and its content."""
 
 
 def tree(group: GroupFacts, name: str) -> str:
     """Return a group as text: one line for each array, and one for each attribute of a group."""
-    head: list[Line] = [("│", "", COLUMNS)] if group.arrays else []
+    columns = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
+    head: list[Line] = [("│", "", columns)] if group.arrays else []
     top = f"{name}  {_group_text(group)}"
     lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
     rows = [_array_row(what) if isinstance(what, ArrayFacts) else what for _, _, what in lines]

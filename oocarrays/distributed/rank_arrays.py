@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import dask.array as da
 
 Held = TypeVar("Held", bound=RankParts)
-MOST_RANKS = 8
-"""Maximum number of ranks to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +191,8 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         if not self.cluster:
             return f"{self.ranks} on threads of this process"
         there = [f"{rank} on {address}" for rank, address in self.placement.items()]
-        more = len(there) - MOST_RANKS
-        return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
+        more = len(there) - 8
+        return ", ".join(there[:8]) + (f", … {more} more" if more > 0 else "")
 
     # ------------------------------------------------------------------ Dask collection protocol
 

@@ -46,8 +46,6 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.aside import with_drafts
 from oocarrays.stored.array import placer
 
-BLOCK = "16MiB"
-"""Block size for variables in memory."""
 NUMBERS = "biufcmM"
 """Kinds of dtypes with elements of a fixed size, including times."""
 
@@ -58,8 +56,6 @@ if TYPE_CHECKING:
 
 CODECS = ("compressors", "compressor", "filters", "serializer")
 """Keys of an encoding for codecs, which are specific to a Zarr format."""
-STALE = ("preferred_chunks", "shards", "chunks")
-"""Keys of an encoding for the chunks that a variable was read from."""
 
 
 class DatasetJob(Job[DatasetRun, Any]):
@@ -208,7 +204,7 @@ def _as_dataset(array: Any) -> xr.Dataset:
 def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
     """Return the dataset with variables in memory as Dask arrays, too: they get the requested chunks."""
     found = ds.copy()
-    with dask.config.set({"array.chunk-size": BLOCK}):
+    with dask.config.set({"array.chunk-size": "16MiB"}):
         for name, variable in ds.data_vars.items():
             if variable.chunks is None and variable.size and variable.ndim and variable.dtype.kind in NUMBERS:
                 found[name] = variable.chunk("auto")
@@ -269,7 +265,8 @@ def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -
         else:
             continue
         lengths = regular_chunks(asked, grid, dtype, tuple(map(str, variable.dims)))
-        variable.encoding = {k: v for k, v in variable.encoding.items() if k not in STALE} | {"chunks": lengths}
+        stale = ("preferred_chunks", "shards")  # of the chunks that it was read from
+        variable.encoding = {k: v for k, v in variable.encoding.items() if k not in stale} | {"chunks": lengths}
     return ds
 
 
@@ -312,7 +309,7 @@ def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
 
 def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, Settings]:
     """Return the arguments of ``zarr.create_array`` that xarray uses for the lazy variables."""
-    numbers = [n for n, v in ds.variables.items() if n not in ds.xindexes and v.size and v.dtype.kind in "biufcmM"]
+    numbers = [n for n, v in ds.variables.items() if n not in ds.xindexes and v.size and v.dtype.kind in NUMBERS]
     memory = zarr.storage.MemoryStore()
     write_frame(_skeleton(ds, {*numbers, *lazy}), memory, zarr_format, {})
     group = zarr.open_group(memory, mode="r", use_consolidated=False)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, product
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,8 +53,6 @@ from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def local_pass(
@@ -174,11 +171,11 @@ class _Ranks:
         """Return the largest file of each target."""
         return [target.preview() for target in self.targets]
 
-    def known(self, *, said: Mapping[str, Any] = NOTHING, **more: Any) -> SlabArrays:
+    def known(self, *, said: Mapping[str, Any] | None = None, **more: Any) -> SlabArrays:
         """Return the arrays as arguments of `planned_pass`."""
         return SlabArrays(
             shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=(),
-            targets=self.targets, said={**_said(self.arrays, self.targets), **said}, stopped=LocalStopped,
+            targets=self.targets, said=_said(self.arrays, self.targets) | dict(said or {}), stopped=LocalStopped,
             places=[named(array.files.store) for array in self.arrays], **more,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -29,22 +29,13 @@ from oocarrays.plan.machine import check_count
 
 Advising = Callable[[zarr.Array, Sequence[Axes]], str]
 """Method to read sections of an array, one for each rank; "auto" without advice."""
-_ADVISING: ContextVar[Advising | None] = ContextVar("oocarrays-advising", default=None)
-
-
-def begin(advising: Advising) -> Token[Advising | None]:
-    """Use this advice from now on."""
-    return _ADVISING.set(advising)
-
-
-def end(token: Token[Advising | None]) -> None:
-    """Restore the previous advice."""
-    _ADVISING.reset(token)
+ADVISING: ContextVar[Advising | None] = ContextVar("oocarrays-advising", default=None)
+"""Advice to follow, if any."""
 
 
 def method_for(asked: str, array: zarr.Array, requests: Sequence[Axes]) -> str:
     """Return the given method; "auto" becomes the advised method, which may be "auto" too."""
-    advising = _ADVISING.get()
+    advising = ADVISING.get()
     is_auto = isinstance(asked, str) and asked == "auto"
     return advising(array, requests) if is_auto and advising is not None else asked
 
@@ -52,8 +43,6 @@ def method_for(asked: str, array: zarr.Array, requests: Sequence[Axes]) -> str:
 ChunksLike = int | str | Sequence[Any] | Mapping[Any, Any]
 """An int or text for every axis, a sequence with one of these or the blocks' lengths for each axis, or a dict."""
 
-MOST_LISTED = 2**20
-"""Maximum number of chunks of an axis to pass to Dask for its choice of a length: Dask lists them."""
 SIZE = re.compile(r"auto|\d+(\.\d+)?\s*[a-zA-Z]+")
 """Text for a length to be chosen."""
 
@@ -183,7 +172,7 @@ def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None)
     try:
         axes = list(chunks)
     except TypeError:
-        raise ChunksError(f"not {_forms(grid)}") from None
+        raise ChunksError(f"not whole numbers, one for each axis of shape {grid.shape}") from None
     if ndim == 1 and len(axes) > 1 and all(isinstance(c, int) and c > 0 for c in axes) and sum(axes) == grid.shape[0]:
         return [axes]
     if len(axes) != ndim:
@@ -231,7 +220,8 @@ def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple
     from dask.array.core import normalize_chunks
 
     axes = zip(lengths, grid.shape, grid.chunks, strict=True)
-    extents = tuple(max(min(n, there * MOST_LISTED if isinstance(c, str) else c), 1) for c, n, there in axes)
+    most = 2**20  # chunks of an axis: Dask lists them
+    extents = tuple(max(min(n, there * most if isinstance(c, str) else c), 1) for c, n, there in axes)
     there = tuple(blocks_of(n, c) for n, c in zip(extents, grid.chunks, strict=True))
     limit = _size(sizes.pop()) if sizes else None
     auto = tuple("auto" if isinstance(c, str) else min(c, n) for c, n in zip(lengths, extents, strict=True))
@@ -253,10 +243,6 @@ def _size(text: str) -> int:
     if size < 1:
         raise ChunksError(f"{text!r} is not 'auto' or a size such as '128MiB'")
     return int(size)
-
-
-def _forms(grid: ChunkGrid) -> str:
-    return f"whole numbers, one for each axis of shape {grid.shape}"
 
 
 def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:

@@ -27,8 +27,6 @@ from oocarrays.plan.machine import Costs
 
 SMALL, LARGE = 2**10, 2**22
 """Message sizes in bytes that calibrate a network's model."""
-LINES = (("target", 0.6), ("spill", 0.7))
-"""Dask's own shares of a worker's memory at which it spills stored data, and by process memory."""
 MOST_WORKERS = 2**14
 """Maximum number of workers of a planned cluster."""
 
@@ -54,7 +52,8 @@ class PlannedCluster(real.Cluster):
 
     def budget(self) -> int:
         """Budget of each worker in bytes: up to its spill threshold, less its idle memory."""
-        target, spill = (dask.config.get(f"distributed.worker.memory.{name}", line) or line for name, line in LINES)
+        lines = (("target", 0.6), ("spill", 0.7))  # Dask's own, for stored data and by process memory
+        target, spill = (dask.config.get(f"distributed.worker.memory.{name}", line) or line for name, line in lines)
         limit = self.there[0].memory_limit
         return max(min(int(limit * spill) - IDLE_BYTES, int(limit * target)), 1)
 

@@ -31,8 +31,6 @@ NETWORKS = (
     "mesh:4x8, torus:4x8, hypercube, fat-tree, dragonfly:9x4x2 for 2 ranks on each of 4 routers of 9 groups, flat, or "
     "flat:2x4 for 4 ranks on each of 2 hosts"
 )
-SHARED_LANES = 2
-"""Message ends that a host serves at one time in the model: the need of a single rank."""
 NAMED: dict[str, tuple[tuple[Constants, ...], str]] = {
     "delta": (DELTA, "the thesis's constants of the Touchstone Delta"),
     "delta-fitted": (MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"),
@@ -62,7 +60,7 @@ def parsed_network(text: str, ranks: int) -> Network:
         ("fat-tree", 0): lambda: FatTree(ranks=ranks),
         ("dragonfly", 3): lambda groups, routers, each: Dragonfly(groups=groups, routers=routers, ranks_a_router=each),
         ("flat", 0): lambda: FlatCluster.of(*[1] * ranks),
-        ("flat", 2): lambda hosts, each: FlatCluster.of(*[each] * hosts, lanes=SHARED_LANES),
+        ("flat", 2): lambda hosts, each: FlatCluster.of(*[each] * hosts, lanes=2),  # one rank needs two
     }
     make = makes.get((kind, len(lengths)))
     if make is None or bool(colon) != bool(lengths):

@@ -33,8 +33,6 @@ NewLike = int | Sequence[int]
 ShapeLike = int | Sequence[int | EllipsisType | None] | Mapping[Any, int]
 """The extents of a target: of each axis, of named ones, or of its only new one; None keeps a length."""
 Names = Sequence[str | None] | None
-CHUNK_BYTES = 2**22
-"""Maximum size in bytes of a chunk with a whole new axis, unless chunks of the source are larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +221,7 @@ def coarsened(made: Settings, level: Coarsening) -> Settings:
     shape = level.shape(made["shape"])
     of = [None if axis is None else made["chunks"][axis] for axis in level.of_axes]
     kept = [None if chunk is None else max(min(chunk, n), 1) for chunk, n in zip(of, shape, strict=True)]
-    most = max(math.prod(made["chunks"]), CHUNK_BYTES // made["dtype"].itemsize)
+    most = max(math.prod(made["chunks"]), 2**22 // made["dtype"].itemsize)
     chunks: list[int] = []
     for place, (chunk, n) in enumerate(zip(kept, shape, strict=True)):
         others = math.prod(chunks) * math.prod(each or 1 for each in kept[place + 1 :])

@@ -42,8 +42,6 @@ from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import changed
 from oocarrays.storage.journal.texts import FOLDER, LOCK, REQUEST
 
-UNKNOWN = "whether the sources have changed since the target was made is not known"
-
 
 def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any = False) -> None:
     """Check a target, the last argument; for an unfinished one, the error states its progress and how to continue."""
@@ -154,7 +152,9 @@ def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
             f"{exists}, and its source has changed since it was made; ask for overwrite to replace it, or call update "
             "where rechunk made it"
         )
-    return () if known and len(known) == len(pairs) else (UNKNOWN,)
+    if known and len(known) == len(pairs):
+        return ()
+    return ("whether the sources have changed since the target was made is not known",)
 
 
 def _at(kept: Any, name: Any) -> Any:

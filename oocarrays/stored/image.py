@@ -27,11 +27,6 @@ from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.foreign.store import foreign_in
 from oocarrays.storage.stores.remote import RemoteStore
 
-COORDINATES = 2**16
-"""Elements of a coordinate up to which it is read."""
-EVEN = 1e-3
-"""Relative difference of two steps up to which a coordinate is evenly spaced."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedImage:
@@ -110,7 +105,7 @@ def _ome(group: zarr.Group) -> Mapping[str, Any]:
 
 def _by_coordinate(axis: ImageAxis, coordinate: Any, length: int) -> ImageAxis:
     """Return an axis measured by a coordinate, if its values are numbers that grow evenly."""
-    if not isinstance(coordinate, zarr.Array) or coordinate.shape != (length,) or not 1 < length <= COORDINATES:
+    if not isinstance(coordinate, zarr.Array) or coordinate.shape != (length,) or not 1 < length <= 2**16:
         return axis
     attributes = coordinate.attrs.asdict()
     if coordinate.dtype.kind not in "iuf" or {"scale_factor", "add_offset"} & attributes.keys():
@@ -118,7 +113,7 @@ def _by_coordinate(axis: ImageAxis, coordinate: Any, length: int) -> ImageAxis:
     values = np.asarray(coordinate[...], "f8")
     steps = np.diff(values)
     step = float(values[-1] - values[0]) / (length - 1)
-    if not (step > 0 and np.all(np.abs(steps - step) <= EVEN * step)):
+    if not (step > 0 and np.all(np.abs(steps - step) <= 1e-3 * step)):
         return axis
     unit, since, _ = str(attributes.get("units", "")).partition(" since ")
     return axis.measured(step, unit_name(unit) or None, None if since else float(values[0]))

@@ -37,9 +37,6 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import scratch_place
 from oocarrays.stored.array import StoredArray
 
-WORTH_READING_APART = 0.5
-"""Share of the seconds for the blocks of a slice below which the slice is read by itself."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyMeans:
@@ -113,7 +110,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         axes = [axis for axis in taken.axes if isinstance(axis, range)]
         blocks = tuple(map(_cut, axes, self.chunks))
         part = lazy_array(self._part.part(axes), blocks, self._means)
-        if part.plan.seconds > WORTH_READING_APART * self._seconds_of(axes):
+        if part.plan.seconds > 0.5 * self._seconds_of(axes):  # reading the slice by itself is not worth it
             return None
         index = tuple(stands if axis in taken.result else 0 for axis, stands in enumerate(taken.order))
         return da.Array.__getitem__(da.Array.__getitem__(part, index), _added(taken))

@@ -25,9 +25,6 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import Whole, check_writable, each_of, replacing
 from oocarrays.stored.reading import cast
 
-NO_MATTER = 2**26
-"""Size in bytes below which the free memory is not checked."""
-
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
@@ -47,16 +44,12 @@ class Indexed:
 
 def check_room(nbytes: int) -> None:
     """Raise if a read exceeds the setting, or the budget."""
-    if nbytes <= NO_MATTER:
+    if nbytes <= 2**26:  # so little always fits
         return
     said = setting("whole-array-limit")
     limit = settings.budget(None) if said is None else settings.size_in_bytes(said, "oocarrays.whole-array-limit")
     if nbytes > limit:
         raise BudgetError(limit, nbytes, "what is read (a.load() reads it all the same, a.to_dask() lazily)")
-
-
-MOST_AT_ONCE = 16
-"""Maximum number of chunks to write at one time."""
 
 
 def read_points(file: ArrayFile, taken: Points) -> Any:
@@ -101,7 +94,7 @@ def write_points(file: ArrayFile, taken: Points, values: Any) -> None:
     data = taken.spread(cast(values, file.dtype))
     lying = replacing(file).lying
     work = (Whole if lying.chain.shard is None else Sharded)(lying, new_meter())
-    each_of(work, _units(file, taken, data), min(_at_once(file), MOST_AT_ONCE))
+    each_of(work, _units(file, taken, data), min(_at_once(file), 16))
 
 
 def _units(file: ArrayFile, taken: Points, data: np.ndarray) -> Iterator[PointsUnit]:

@@ -50,14 +50,10 @@ TYPES = {
     "band": "channel", "sample": "channel", "samples": "channel", "rgb": "channel",
 }  # fmt: skip
 """Axis types by name."""
-PLANE = {"y", "x"}
-"""Names of two axes; beside them, any other single letter except z is not an axis in space."""
 NAMES = {2: ("y", "x"), 3: ("z", "y", "x"), 4: ("c", "z", "y", "x"), 5: ("t", "c", "z", "y", "x")}
 """Default axis names, by number of axes."""
 ORDER = ("time", "channel", "other", "space")
 """Axis types in the order that OME-Zarr requires; an axis of type "other" is written without a type."""
-ENOUGH = 256
-"""Elements along an axis up to which no further level is created by default."""
 
 
 def unit_name(text: str) -> str:
@@ -122,7 +118,7 @@ def image_axes(
 def axis_type(name: str, names: Sequence[str] = ()) -> str:
     """Return the type of an axis by its name, among the names of all axes."""
     lower = name.lower()
-    beside = {each.lower() for each in names} >= PLANE
+    beside = {each.lower() for each in names} >= {"y", "x"}  # then no other letter except z is an axis in space
     return TYPES.get(lower, "other" if beside and len(lower) == 1 and lower not in "zyx" else "space")
 
 
@@ -152,7 +148,7 @@ def isotropic(
 def is_enough(shape: Sequence[int], level: Coarsening, factors: Sequence[int]) -> bool:
     """Return True if no axis that is coarsened has more than 256 elements in the level."""
     each = enumerate(zip(shape, factors, strict=True))
-    return all(factor == 1 or ceil_div(n, _whole(level, axis)) <= ENOUGH for axis, (n, factor) in each)
+    return all(factor == 1 or ceil_div(n, _whole(level, axis)) <= 256 for axis, (n, factor) in each)
 
 
 def _whole(level: Coarsening, axis: int) -> int:

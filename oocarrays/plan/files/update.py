@@ -30,9 +30,6 @@ from oocarrays.plan.search import first_fitting
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
 
-MORE_READS = 1.5
-"""Maximum factor of reads allowed so that each worker has a part."""
-
 
 def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:
     """Yield boxes that cover the true places of a mask: first index, and one past the last, along each axis."""
@@ -282,7 +279,7 @@ class _Cut:
         lengths = self.grid.counts
         while math.prod(lengths) > 1 and self._held(lengths) > room:
             lengths = self.halved(lengths)
-        most = MORE_READS * self._reads(lengths)
+        most = 1.5 * self._reads(lengths)  # for each worker to have a part
         while math.prod(lengths) > 1 and self._parts(lengths) < ranks:
             less = self.halved(lengths)
             if self._reads(less) > most:
