@@ -27,7 +27,6 @@ from oocarrays.jobs.collective_writes import write_sections as write_sections
 from oocarrays.jobs.converting import FilesJob as FilesJob
 from oocarrays.jobs.converting import gather_files as gather_files
 from oocarrays.jobs.converting import scatter_files as scatter_files
-from oocarrays.jobs.group import GroupJob as GroupJob
 from oocarrays.jobs.iterating import IterateJob as IterateJob
 from oocarrays.jobs.iterating import iterate as iterate
 from oocarrays.jobs.lazy import FromDaskJob as FromDaskJob
@@ -35,7 +34,6 @@ from oocarrays.jobs.lazy import from_dask as from_dask
 from oocarrays.jobs.lazy_dataset import DatasetJob as DatasetJob
 from oocarrays.jobs.pyramid import PyramidJob as PyramidJob
 from oocarrays.jobs.pyramid import pyramid as pyramid
-from oocarrays.jobs.rechunking import RechunkJob as RechunkJob
 from oocarrays.jobs.rechunking import clean as clean
 from oocarrays.jobs.rechunking import rechunk as rechunk
 from oocarrays.jobs.shifting import ShiftJob as ShiftJob
@@ -43,6 +41,8 @@ from oocarrays.jobs.shifting import multicast as multicast
 from oocarrays.jobs.shifting import shift as shift
 from oocarrays.jobs.slabs import SlabJob as SlabJob
 from oocarrays.jobs.slabs import map_slabs as map_slabs
+from oocarrays.jobs.stored import GroupJob as GroupJob
+from oocarrays.jobs.stored import RechunkJob as RechunkJob
 from oocarrays.jobs.storing import store as store
 from oocarrays.jobs.updating import UpdateJob as UpdateJob
 from oocarrays.jobs.updating import update as update

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from matplotlib.figure import Figure
 
-    from oocarrays.jobs.group import GroupJob
-    from oocarrays.jobs.rechunking import RechunkJob
+    from oocarrays.jobs.stored import GroupJob, RechunkJob
     from oocarrays.storage.files.places import StoreLike
 
 

@@ -12,7 +12,8 @@ from dask.utils import format_bytes
 
 from oocarrays.cli.options import concat_option, draw_option, sources_of
 from oocarrays.errors import BudgetError, InputError
-from oocarrays.jobs.rechunking import RechunkJob, rechunk
+from oocarrays.jobs.rechunking import rechunk
+from oocarrays.jobs.stored import RechunkJob
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.clusters import planned_cluster
 from oocarrays.options.networks import NETWORKS

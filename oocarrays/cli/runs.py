@@ -34,10 +34,10 @@ from oocarrays.cli.options import (
 from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
 from oocarrays.graphs.settings import size_in_bytes
-from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.pyramid import pyramid
-from oocarrays.jobs.rechunking import RechunkJob, rechunk
+from oocarrays.jobs.rechunking import rechunk
+from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import update
 from oocarrays.kernels.levels import METHODS as LEVEL_METHODS
 from oocarrays.leftovers.resume import kind_left, resume, standing

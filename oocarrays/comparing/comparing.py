@@ -23,7 +23,7 @@ from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.telling import warn_of_missing
-from oocarrays.jobs.rechunking import scratch_copy
+from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.differences import HELD, Differences, Tolerance, differences
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored

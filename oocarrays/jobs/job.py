@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Self
@@ -253,6 +253,11 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     def _repr_html_(self) -> str:
         return rows_html(self._rows(), title=self._title(), measured=self._ran())
+
+
+def opener(open: Callable[[Any], Result], store: StoreLike) -> Callable[[str], Result]:
+    """Return the function that opens a result: in a local folder, at the name that the last task returns."""
+    return open if local_folder(store) else lambda _: open(store)
 
 
 def _name(store: StoreLike) -> str:

@@ -20,7 +20,7 @@ from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.job import Graph
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
@@ -35,7 +35,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_place, is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import check_replaces
@@ -52,8 +52,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
         self._restarts = True
-        folder = local_folder(target)
-        super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
+        super().__init__(run, opener(open_array, target), cluster)
 
     @property
     def plan(self) -> BlocksPlan:

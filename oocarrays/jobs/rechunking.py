@@ -3,108 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import zarr
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import ChunksError, InputError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.placement import Worker
-from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.rechunk.destination import Destination
-from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.graphs.rechunk.resume import journal_content
-from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.jobs.group import GroupJob, group_job
-from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job, rechunked
+from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job
 from oocarrays.jobs.updating import UpdateJob
 from oocarrays.jobs.updating import update as update_array
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
 from oocarrays.options.rechunks import Planner
-from oocarrays.plan.documents import Document
-from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.shown import lend
-from oocarrays.requests.request import checked, is_resumable, requested, unnamed
-from oocarrays.show import report
-from oocarrays.show.notebook import plan_html
-from oocarrays.show.pictures import load_picture
-from oocarrays.show.planned import phase_seconds
+from oocarrays.requests.request import is_resumable, unnamed
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_target, is_empty
+from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.journal.calls import named
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
     import dask.array as da
     from distributed import Client
-    from matplotlib.figure import Figure
-
-
-class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
-    """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
-
-    @property
-    def plan(self) -> RechunkPlan:
-        """Frozen plan: reads, messages, writes and memory."""
-        return self._run.plan
-
-    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
-        return super()._put(evenly(self.plan.ranks, workers))
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, self._addresses)
-
-    def draw(self) -> Figure:
-        """Draw as ``plan.draw()``, with names of the axes, and after a run measured beside predicted seconds.
-
-        Raises
-        ------
-        UnsupportedError
-            If matplotlib is not installed.
-        """
-        ran = self.measured_seconds is not None
-        phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
-        names = dimension_names(self._run.source.zarr)
-        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
-        return figure
-
-    def __repr__(self) -> str:
-        ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
-        title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
-        return f"{title}\n{report.table(self._rows(), indent='  ')}"
-
-    def _repr_html_(self) -> str:
-        return plan_html(
-            self.plan,
-            title="oocarrays.RechunkJob",
-            places=(self._run.source.name, str(self._run.destination.store)),
-            measured=self._ran(),
-        )
-
-
-lend("draw", lambda plan: load_picture().draw(plan))
-lend("draw exchanges", lambda plan, **how: load_picture("exchanges").draw_plan(plan, **how))
-lend("html", plan_html)
 
 
 @overload
@@ -353,19 +285,9 @@ def rechunk(
         "overwrite": overwrite, "memory": memory, "ranks": ranks, "missing": missing, "scheduler": scheduler,
         "workers": workers, "storage_options": storage_options,
     }  # fmt: skip
-    if holds_group(source):
-        group = group_job(source, target, chunks, planner, cluster, resume)
-        return group.again(resume, source=unnamed(source), **means)
-    opened = array_file.open_array(source)
-    checked(check_target, opened, target, overwrite=overwrite, resume=resume)
-    planned = planner.planned(opened, target, chunks)
-    fresh = rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster).asked_for(_requested(*planned))
-    return fresh.again(resume, source=unnamed(source), **means)
-
-
-def _requested(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
-    made = destination.settings, plan.target.grid.count
-    return requested("rechunk", [named(source.zarr.store_path)], [metadata_digest(source)], [made])
+    kind: Any = group_job if holds_group(source) else array_job
+    job = kind(source, target, chunks, planner, cluster, resume)
+    return job.again(resume, source=unnamed(source), **means)
 
 
 def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
@@ -415,24 +337,3 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
     for leftover in () if dry_run else removed:
         leftover.remove()
     return removed
-
-
-def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
-    """Return the job of a new or a resumed run."""
-    store = run.destination.store
-    return RechunkJob(run, open_array if local_folder(store) else _opener(store), cluster)
-
-
-def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
-    """Return the job that rewrites an array in scratch, in other chunks and without codecs."""
-    resources = resources_of(None, budget, ranks=setting("ranks"))
-    planner = Planner(
-        orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,
-        scratch=scratch, missing=missing_of(file.presence), resources=resources,
-    )  # fmt: skip
-    planned = planner.planned(file.zarr, place, chunks)
-    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), None)
-
-
-def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:
-    return lambda name: open_array(target)

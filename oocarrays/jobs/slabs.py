@@ -28,7 +28,7 @@ from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.local_slabs import local_pass
-from oocarrays.jobs.rechunking import scratch_copy
+from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag

@@ -1,4 +1,4 @@
-"""Job that rewrites some arrays of a group, and copies the others."""
+"""Rechunks of stored arrays, and of groups: some arrays are rewritten, and the others copied."""
 
 from __future__ import annotations
 
@@ -6,37 +6,100 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zarr
 from dask.utils import format_bytes
 
+from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
+from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.destination import Destination
+from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import GoingOn, journal_content
+from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import array_digest
-from oocarrays.jobs.job import Job
+from oocarrays.graphs.run.looking import array_digest, metadata_digest
+from oocarrays.jobs.job import Job, opener
+from oocarrays.mapping.layouts.local import evenly
+from oocarrays.options.asked import resources_of
 from oocarrays.options.rechunks import LINES, Planner, asked_for
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.shown import lend
 from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
-from oocarrays.show.notebook import members_html, rows_html
-from oocarrays.storage.files import group_file
+from oocarrays.show.notebook import members_html, plan_html, rows_html
+from oocarrays.show.pictures import load_picture
+from oocarrays.show.planned import phase_seconds
+from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.calls import named
+from oocarrays.stored.array import missing_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
+    """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    @property
+    def plan(self) -> RechunkPlan:
+        """Frozen plan: reads, messages, writes and memory."""
+        return self._run.plan
+
+    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
+        return super()._put(evenly(self.plan.ranks, workers))
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, self._addresses)
+
+    def draw(self) -> Figure:
+        """Draw as ``plan.draw()``, with names of the axes, and after a run measured beside predicted seconds.
+
+        Raises
+        ------
+        UnsupportedError
+            If matplotlib is not installed.
+        """
+        ran = self.measured_seconds is not None
+        phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
+        names = dimension_names(self._run.source.zarr)
+        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
+        return figure
+
+    def __repr__(self) -> str:
+        ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
+        title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
+        return f"{title}\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return plan_html(
+            self.plan,
+            title="oocarrays.RechunkJob",
+            places=(self._run.source.name, str(self._run.destination.store)),
+            measured=self._ran(),
+        )
+
+
+lend("draw", lambda plan: load_picture().draw(plan))
+lend("draw exchanges", lambda plan, **how: load_picture("exchanges").draw_plan(plan, **how))
+lend("html", plan_html)
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
@@ -120,13 +183,46 @@ def _indented(text: str) -> str:
 # ---------------------------------------------------------------------- plans
 
 
+def array_job(
+    source: StoreLike | zarr.Array,
+    target: StoreLike,
+    chunks: Any,
+    planner: Planner,
+    cluster: Cluster | None,
+    resume: Any,
+) -> RechunkJob:
+    """Plan to rewrite an array in other chunks."""
+    opened = array_file.open_array(source)
+    checked(check_target, opened, target, overwrite=planner.overwrite, resume=resume)
+    plan, file, destination = planned = planner.planned(opened, target, chunks)
+    made = destination.settings, plan.target.grid.count
+    request = requested("rechunk", [named(file.zarr.store_path)], [metadata_digest(file)], [made])
+    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster).asked_for(request)
+
+
+def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+    """Return the job of a new or a resumed run."""
+    return RechunkJob(run, opener(open_array, run.destination.store), cluster)
+
+
+def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
+    """Return the job that rewrites an array in scratch, in other chunks and without codecs."""
+    resources = resources_of(None, budget, ranks=setting("ranks"))
+    planner = Planner(
+        orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,
+        scratch=scratch, missing=missing_of(file.presence), resources=resources,
+    )  # fmt: skip
+    planned = planner.planned(file.zarr, place, chunks)
+    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), None)
+
+
 def group_job(
     source: StoreLike | zarr.Group,
     target: StoreLike,
     chunks: Any,
     planner: Planner,
     cluster: Cluster | None,
-    resume: Any = False,
+    resume: Any,
 ) -> GroupJob:
     """Plan to rewrite some arrays of a group in other chunks, and to copy the others."""
     resources = planner.resources
@@ -176,8 +272,7 @@ def resume_group(target: StoreLike, asked: GoingOn) -> GroupJob:
 
 
 def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
-    store = run.destination.store
-    return GroupJob(run, open_group if local_folder(store) else lambda name: open_group(store), cluster)
+    return GroupJob(run, opener(open_group, run.destination.store), cluster)
 
 
 def _planned_copies(file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:

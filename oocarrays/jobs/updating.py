@@ -15,7 +15,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, can_update, journal_of
 from oocarrays.graphs.slabs.resume import trust_of
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
@@ -29,7 +29,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.journal import Journal
@@ -226,8 +226,7 @@ class _Now:
         shape = self.written.stored.grid.shape
         spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape, resumed=remains.id is not None)
         run = UpdateRun(plan, self.file, spec, content or self.content(plan, resources), remains=remains)
-        store = self.target
-        return UpdateJob(run, open_array if local_folder(store) else lambda name: open_array(store), cluster)
+        return UpdateJob(run, opener(open_array, self.target), cluster)
 
 
 def going_on_with(

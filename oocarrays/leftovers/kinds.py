@@ -20,13 +20,12 @@ from oocarrays.graphs.rechunk.resume import GoingOn, resumed
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.jobs.collective_writes import resume_sections
 from oocarrays.jobs.converting import resume_files
-from oocarrays.jobs.group import resume_group
 from oocarrays.jobs.iterating import iterate
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.pyramid import pyramid, source_image
-from oocarrays.jobs.rechunking import rechunk_job
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
+from oocarrays.jobs.stored import rechunk_job, resume_group
 from oocarrays.jobs.updating import resumed_update
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.options.shapes import NAMES

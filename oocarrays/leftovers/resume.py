@@ -21,12 +21,11 @@ from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.run.remains import journal_of
 from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
-from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
 from oocarrays.jobs.pyramid import PyramidJob
-from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
+from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import UpdateJob
 from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.mapping.given import flag

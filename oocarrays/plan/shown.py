@@ -14,7 +14,7 @@ from typing import Any
 
 from oocarrays.errors import UnsupportedError
 
-LENDERS = ("jobs.rechunking", "tracing.tracing", "advice.advising", "plan.layouts.saved")
+LENDERS = ("jobs.stored", "tracing.tracing", "advice.advising", "plan.layouts.saved")
 """Modules that register functions when imported."""
 _LENT: dict[str, Callable[..., Any]] = {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -22,7 +22,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
 from oocarrays.graphs.run.telling import warn_of_missing
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import Job, opener
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
@@ -36,7 +36,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import carried_compressors, compressors_in, dimension_names, target_settings
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.stored.array import StoredArray, missing_of, placer
@@ -222,11 +222,7 @@ def _job(
 ) -> ReduceJob:  # fmt: skip
     keeps = want.name != "functions"
     run = WrittenReduction(plan, want.reducer, spec, content, keeps=keeps, remains=remains)
-    return ReduceJob(run, _opener(spec.store), cluster)
-
-
-def _opener(store: StoreLike) -> Callable[[str], OutOfCoreArray]:
-    return open_array if local_folder(store) else lambda _: open_array(store)
+    return ReduceJob(run, opener(open_array, spec.store), cluster)
 
 
 def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
