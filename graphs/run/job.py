@@ -25,7 +25,7 @@ from oocarrays.errors import (
     StoreFailure,
 )
 from oocarrays.graphs.cluster.pins import pin
-from oocarrays.graphs.cluster.placement import Move, Worker, idle_workers
+from oocarrays.graphs.cluster.placement import Disks, Move, Worker, idle_workers
 from oocarrays.graphs.cluster.workers import check_forked, check_forks, forked
 from oocarrays.graphs.dashboard.page import Told
 from oocarrays.graphs.defaults import setting
@@ -85,16 +85,20 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         Function that turns the value of the last task into the user's result.
     cluster : Cluster, optional
         Cluster to run on; by default, threads of this process.
+    disks : Disks, optional
+        Workers' own disks with the files of the ranks, if any: ranks stay there.
     """
 
-    def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
+    def __init__(
+        self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None, disks: Disks | None = None
+    ) -> None:
         self._run: Run = run
         self._result = result
-        self._cluster = cluster
+        self._cluster, self._disks = cluster, disks or Disks()
         if cluster:
             check_reach(run.stores)
             check_forks(run)
-        self._addresses: Sequence[str] = self._homed(self._put(cluster.workers() if cluster else ()))
+        self._addresses: Sequence[str] = self._disks.homes(self._put(cluster.workers() if cluster else ()))
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Duration of the last `run`, in seconds."""
@@ -130,16 +134,12 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         """Return the worker of each rank, chosen from the given workers; empty on threads."""
         return spread(self._run.plan.ranks, [worker.address for worker in workers])
 
-    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
-        """Return the worker of each rank; a subclass may prefer workers that hold the data on their own disks."""
-        return addresses
-
     def _find_workers(self, cluster: Cluster) -> None:
         """Place ranks again if a worker has gone since the job was planned."""
         there = cluster.workers()
         if not {worker.address for worker in there}.issuperset(self._addresses):
             self._addresses = self._put(there)
-        self._addresses = self._homed(self._addresses)
+        self._addresses = self._disks.homes(self._addresses)
 
     @property
     def meter(self) -> Meter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
@@ -52,17 +52,10 @@ LEAST_CHUNK_BYTES = 2**20
 class FilesJob(Job[FilesRun, Result], Generic[Result]):
     """Planned scatter or gather of array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
-    def __init__(self, run: FilesRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
-        self._disks = disks
-        super().__init__(run, result, cluster)
-
     @property
     def plan(self) -> FilesPlan:
         """Frozen plan: reads, messages, writes and memory."""
         return self._run.plan
-
-    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
-        return self._disks.homes(addresses)
 
     def _build(self) -> Graph:
         return build_graph(self._run, self._addresses)

@@ -20,7 +20,7 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.sweeps import LocalCourse, LocalSweepBuilder, LocalSweepRun
+from oocarrays.graphs.files.sweeps import LocalSweepBuilder, LocalSweepRun
 from oocarrays.graphs.run.job import Graph, resumable
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
@@ -69,7 +69,9 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     _kind: ClassVar[type[Any]] = SweepRun
     _builder: ClassVar[type[SlabBuilder]] = SweepBuilder
 
-    def __init__(self, course: Course, result: Callable[[str], Made], cluster: Cluster | None) -> None:
+    def __init__(
+        self, course: Course, result: Callable[[str], Made], cluster: Cluster | None, disks: Disks | None = None
+    ) -> None:
         self._course = course
         self._goes_on = course.resumes
         self._spent = Meter()
@@ -77,7 +79,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         self._pinned: dict[str, Sequence[str]] = {}
         self.residuals: list[float] = []
         """Largest residual of each finished pass, if residuals are computed."""
-        super().__init__(self._kind(course, Progress()), result, cluster)
+        super().__init__(self._kind(course, Progress()), result, cluster, disks)
 
     @property
     def plan(self) -> IteratePlan:
@@ -215,23 +217,15 @@ class LocalIterateJob(IterateJob[Any]):
 
     _kind, _builder = LocalSweepRun, LocalSweepBuilder
 
-    def __init__(
-        self, course: LocalCourse, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks
-    ) -> None:
-        self._disks, self._handed = disks, course.handed
-        super().__init__(course, result, cluster)
-
-    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
-        return self._disks.homes(addresses)
-
     def _on_cluster(self, cluster: Cluster) -> str:
         """Run on the cluster; if it cannot be resumed, each worker removes its scratch files."""
         try:
             return super()._on_cluster(cluster)
         except BaseException as error:
+            course: Any = self._course
             for rank in () if resumable(error) else range(self.plan.ranks):
                 with suppress(Exception):
-                    self._disks.call(rank, self._handed.remove)
+                    self._disks.call(rank, course.handed.remove)
             raise
 
 

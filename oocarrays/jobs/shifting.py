@@ -43,15 +43,12 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
 
     def __init__(self, run: ShiftRun, a: LocalArrays, cluster: Cluster | None) -> None:
         self._array = a
-        super().__init__(run, lambda name: a, cluster)
+        super().__init__(run, lambda name: a, cluster, a.disks)
 
     @property
     def plan(self) -> ShiftPlan:
         """Frozen plan: the borders that each rank reads, sends and writes."""
         return self._run.plan
-
-    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
-        return self._array.disks.homes(addresses)
 
     def _build(self) -> Graph:
         return build_graph(self._run, self._addresses)

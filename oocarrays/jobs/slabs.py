@@ -84,10 +84,12 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         run: SlabRun,
         result: Callable[[str], Any],
         cluster: Cluster | None = None,
+        disks: Disks | None = None,
+        *,
         copying: Copying | None = None,
     ) -> None:
         self._copying = copying
-        super().__init__(run, result, cluster)
+        super().__init__(run, result, cluster, disks)
 
     @property
     def plan(self) -> SlabPlan:
@@ -132,13 +134,6 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
 class LocalSlabJob(SlabJob[Any]):
     """Planned pass over the slabs of local array files."""
-
-    def __init__(self, run: SlabRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
-        self._disks = disks
-        super().__init__(run, result, cluster)
-
-    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
-        return self._disks.homes(addresses)
 
     def _build(self) -> Graph:
         return local_graph(self._run, self._addresses)
@@ -361,7 +356,7 @@ def map_slabs(
     for array in arrays:
         warn_of_packed(array, kernel)
     plain, cluster, copying = _global_pass(request, arrays, policies, stores, more)
-    job = SlabJob(plain, opener(stores, open_array, single=single), cluster, copying)
+    job = SlabJob(plain, opener(stores, open_array, single=single), cluster, copying=copying)
     return job.again(resume, overwrite=overwrite)
 
 
