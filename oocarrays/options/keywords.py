@@ -20,95 +20,80 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class RechunkKeywords(TypedDict, total=False):
-    """Keywords of `oocarrays.rechunk` beside source, target and chunks."""
+class RunKeywords(TypedDict, total=False):
+    """Keywords of all functions that plan a run."""
 
-    shards: ChunksLike | None
-    orientation: Literal["row", "column"] | tuple[int, ...] | None
     memory: int | float | str | None
     ranks: int | None
-    method: Literal["auto", "independent", "two-phase", "assembled", "staged"]
-    schedule: str | None
-    compressors: Any
-    filters: Any
-    zarr_format: Literal[2, 3] | None
-    overwrite: bool
-    resume: bool | Literal["verify", "as-is"]
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     missing: Literal["fill", "warn", "error"] | None
     storage_options: Mapping[str, Any] | None
     scheduler: Client | str | None
     workers: Sequence[str] | None
 
 
-class SlabKeywords(TypedDict, total=False):
+class WritingKeywords(RunKeywords, total=False):
+    """Keywords of all functions that plan to write a target."""
+
+    overwrite: bool
+    resume: bool | Literal["verify", "as-is"]
+
+
+class RechunkKeywords(WritingKeywords, total=False):
+    """Keywords of `oocarrays.rechunk` beside source, target and chunks."""
+
+    shards: ChunksLike | None
+    orientation: Literal["row", "column"] | tuple[int, ...] | None
+    method: Literal["auto", "independent", "two-phase", "assembled", "staged"]
+    schedule: str | None
+    compressors: Any
+    filters: Any
+    zarr_format: Literal[2, 3] | None
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+
+
+class PassKeywords(WritingKeywords, total=False):
+    """Keywords of all functions that plan passes over slabs."""
+
+    depth: DepthLike | None
+    boundary: BoundaryLike
+    prefetch: int
+    workspace: float | str | None
+    axis: int | str | None
+    height: int | None
+    window: WindowLike | None
+    folders: str | None
+
+
+class SlabKeywords(PassKeywords, total=False):
     """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any] | None
-    depth: DepthLike | None
-    boundary: BoundaryLike
-    memory: int | float | str | None
-    prefetch: int
     reuse: bool
-    workspace: float | str | None
     dtype: Any
     chunks: ChunksLike | None
     factor: FactorLike | Sequence[FactorLike] | None
     drop_axis: DropLike | Sequence[DropLike | None] | None
     new_axis: NewLike | Sequence[NewLike | None] | None
     shape: ShapeLike | Sequence[ShapeLike | None] | None
-    axis: int | str | None
-    height: int | None
-    window: WindowLike | None
-    ranks: int | None
-    folders: str | None
     verify: bool
-    overwrite: bool
-    resume: bool | Literal["verify", "as-is"]
-    missing: Literal["fill", "warn", "error"] | None
-    storage_options: Mapping[str, Any] | None
-    scheduler: Client | str | None
-    workers: Sequence[str] | None
 
 
-class SweepKeywords(TypedDict, total=False):
+class SweepKeywords(PassKeywords, total=False):
     """Keywords of `oocarrays.iterate` beside kernel, sources and targets."""
 
     sweeps: Required[int]
-    depth: DepthLike | None
-    boundary: BoundaryLike
     fuse: int | Literal["auto"]
     until: float | None
     residual: Callable[[Any, Any], float] | None
-    memory: int | float | str | None
-    prefetch: int
-    workspace: float | str | None
-    axis: int | str | None
-    height: int | None
-    window: WindowLike | None
-    ranks: int | None
-    folders: str | None
-    overwrite: bool
-    resume: bool | Literal["verify", "as-is"]
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
-    missing: Literal["fill", "warn", "error"] | None
-    storage_options: Mapping[str, Any] | None
-    scheduler: Client | str | None
-    workers: Sequence[str] | None
 
 
-class ResumeKeywords(TypedDict, total=False):
+class ResumeKeywords(RunKeywords, total=False):
     """Keywords of `oocarrays.resume` beside target, source and kind."""
 
     kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
     parts: Any
-    memory: int | float | str | None
-    ranks: int | None
     again: bool
     as_is: bool
     verify: bool
-    missing: Literal["fill", "warn", "error"] | None
-    storage_options: Mapping[str, Any] | None
-    scheduler: Client | str | None
-    workers: Sequence[str] | None
