@@ -50,7 +50,6 @@ from oocarrays.storage.files.formats import NAMED_CODECS
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
 from oocarrays.storage.stores.urls import check_path
-from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, rebuilt
 
@@ -355,7 +354,9 @@ def show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bo
 def _resume(options: argparse.Namespace) -> None:
     place = placer(dict(options.storage_option))(options.target)
     if holds_streams(place):
-        print(_rebuilt_text(rebuilt(place)))
+        done = rebuilt(place)
+        more = format_bytes(done.nbytes - done.flushed_bytes)
+        print(f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before")
         return
     how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
     trust = {name: getattr(options, name) for name in ("kernel", "again", "as_is", "verify")}
@@ -370,11 +371,6 @@ def _resume(options: argparse.Namespace) -> None:
     for notice in job.notices:
         print(notice)
     show_and_run(job, options, resumed=True)
-
-
-def _rebuilt_text(done: Rebuilt) -> str:
-    more = format_bytes(done.nbytes - done.flushed_bytes)
-    return f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before"
 
 
 def run_and_tell(job: Job[Any, Any], *, progress: bool) -> None:

@@ -29,10 +29,10 @@ from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_course
-from oocarrays.jobs.slabs import as_list, opener
+from oocarrays.jobs.slabs import opener
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import check_alike, workspace_of
+from oocarrays.options.asked import as_list, check_alike, workspace_of
 from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabRequest, SweepPlaces, Watch, course_of

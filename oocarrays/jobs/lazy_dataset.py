@@ -29,7 +29,7 @@ from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
+from oocarrays.options.asked import as_list, check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
@@ -218,14 +218,10 @@ def _without_foreign_codecs(ds: xr.Dataset, zarr_format: int) -> xr.Dataset:
     found = ds.copy()
     for variable in found.variables.values():
         said = variable.encoding
-        listed = [each for name in CODECS for each in _as_list(said.get(name))]
+        listed = [each for name in CODECS for each in as_list(said.get(name))]
         if any(isinstance(each, others) and not isinstance(each, kinds) for each in listed):
             variable.encoding = {name: value for name, value in said.items() if name not in CODECS}
     return found
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
@@ -234,7 +230,8 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
     from xarray.backends.zarr import encode_zarr_variable
 
     encode: Callable = encode_zarr_variable
-    as_stored = partial(encode, **_format_of(encode, zarr_format))
+    has_format = "zarr_format" in inspect.signature(encode).parameters  # before 2026.9 it had no such argument
+    as_stored = partial(encode, zarr_format=zarr_format) if has_format else encode
     found = {}
     for name in lazy:
         variable = ds.variables[name]
@@ -244,11 +241,6 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
         found[str(name)] = dask.array.asarray(data)
         check_lazy(found[str(name)])
     return found
-
-
-def _format_of(encode: Callable, zarr_format: int) -> dict[str, int]:
-    """Return the format for xarray's encoder; before 2026.9 it had no such argument."""
-    return {"zarr_format": zarr_format} if "zarr_format" in inspect.signature(encode).parameters else {}
 
 
 def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:
@@ -313,11 +305,8 @@ def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str
     memory = zarr.storage.MemoryStore()
     write_frame(_skeleton(ds, {*numbers, *lazy}), memory, zarr_format, {})
     group = zarr.open_group(memory, mode="r", use_consolidated=False)
-    return {str(name): _settings_of(group[str(name)], zarr_format) for name in lazy}
-
-
-def _settings_of(array: Any, zarr_format: int) -> Settings:
-    return target_settings(array, tuple(array.chunks), zarr_format=zarr_format)
+    arrays: dict[str, Any] = {str(name): group[str(name)] for name in lazy}
+    return {name: target_settings(each, tuple(each.chunks), zarr_format=zarr_format) for name, each in arrays.items()}
 
 
 def write_frame(

@@ -34,7 +34,7 @@ from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import FactorLike, check_alike, check_distinct, scratch_folder, workspace_of
+from oocarrays.options.asked import FactorLike, as_list, check_alike, check_distinct, scratch_folder, workspace_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
@@ -418,10 +418,6 @@ class _Way:
         for part in (1, 2, 4):
             chunks = [ceil_div(n, part) if axis in plan.cut_axes else n for axis, n in enumerate(plan.heights)]
             yield dict.fromkeys(often, tuple(max(n, 1) for n in chunks))
-
-
-def as_list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:

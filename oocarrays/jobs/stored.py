@@ -6,6 +6,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -126,7 +127,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
     def _planned(self) -> str:
         plans = [(name, report.plan_rows(plan), plan.alternatives) for name, plan in self.plan.members]
-        each = [f"{name}\n{_indented(report.planned_text(rows, ways))}" for name, rows, ways in plans]
+        each = [f"{name}\n{indent(report.planned_text(rows, ways), '  ')}" for name, rows, ways in plans]
         return "\n\n".join([report.table(self._rows()), *each])
 
     def _measured(self) -> list[tuple[str, str, str]]:
@@ -174,10 +175,6 @@ def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
         for name, member in plan.members
     ]
     return [head, *each]
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
 
 
 # ---------------------------------------------------------------------- plans

@@ -18,7 +18,7 @@ from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
-from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
 from oocarrays.plan.memory import Resources
@@ -132,7 +132,7 @@ def update(
     target = place(target)
     if going_on := _left_by_update(target):
         trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
-        return going_on_with(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing, trust)
+        return resume_update(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing, trust)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory)
     now = _Now.of(target, place, source, missing)
@@ -229,7 +229,7 @@ class _Now:
         return UpdateJob(run, opener(open_array, self.target), cluster)
 
 
-def going_on_with(
+def resume_update(
     target: StoreLike,
     content: Document,
     place: Callable[[Any], Any],
@@ -262,11 +262,3 @@ def going_on_with(
     if remains.anew:
         content = now.content(plan, asked) | ({} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]})
     return now.job(plan, cluster, asked, remains, content)
-
-
-def resumed_update(
-    target: StoreLike, content: Document, place: Callable[[Any], Any], source: Any, means: ResumeMeans,
-    missing: str | None, trust: Trust,
-) -> UpdateJob:  # fmt: skip
-    """Plan to continue an update for a call of `resume`."""
-    return going_on_with(target, content, place, source, means.cluster, means.memory, missing, trust)

@@ -26,7 +26,7 @@ from oocarrays.jobs.pyramid import pyramid, source_image
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.stored import rechunk_job, resume_group
-from oocarrays.jobs.updating import resumed_update
+from oocarrays.jobs.updating import resume_update
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.options.shapes import NAMES
 from oocarrays.plan.documents import Document
@@ -120,15 +120,11 @@ class StoppedJob:
         return single, self.target if single else [self.target, *map(self.place, was[1:])]
 
 
-def _ranks(means: ResumeMeans) -> int | None:
-    ranks: int | None = setting("ranks") if means.ranks is None else means.ranks
-    return ranks
-
-
 def _rechunk(asked: StoppedJob) -> Job[Any, Any]:
     def terms(plan: Any) -> tuple[Any, Resources | None]:
         means = asked.means(plan.processes, plan.budget, plan.ranks)
-        return means.cluster, None if means.same else resources_of(means.cluster, means.memory, ranks=_ranks(means))
+        ranks = setting("ranks") if means.ranks is None else means.ranks
+        return means.cluster, None if means.same else resources_of(means.cluster, means.memory, ranks=ranks)
 
     given = None if asked.given is None else asked.given[0]
     wishes = GoingOn(
@@ -194,9 +190,9 @@ def _shift(asked: StoppedJob) -> Job[Any, Any]:
 
 def _update(asked: StoppedJob) -> Job[Any, Any]:
     asked.kernels()
-    given = None if asked.given is None else asked.given[0]
-    return resumed_update(
-        asked.target, dict(asked.content), asked.place, given, asked.arranged, asked.missing, asked.trust
+    given, means = None if asked.given is None else asked.given[0], asked.arranged
+    return resume_update(
+        asked.target, dict(asked.content), asked.place, given, means.cluster, means.memory, asked.missing, asked.trust
     )
 
 

@@ -29,7 +29,7 @@ from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import UpdateJob
 from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.mapping.given import flag
-from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
+from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
 from oocarrays.reductions.reducing import ReduceJob
@@ -329,7 +329,9 @@ def resume(
         raise NotFoundError(f"nothing to resume: {target} is a zip file, which one run writes from beginning to end")
     check_replaces(target)
     if holds_streams(target):
-        return _streams(target, kind)
+        if kind not in (None, "open_streams"):
+            raise JournalError(f"{target} was being written by open_streams: not by {kind}")
+        return StreamsJob(target)
     content = _content(target)
     found = kind_of(content)
     if found not in KINDS or kind not in (None, found):
@@ -338,19 +340,13 @@ def resume(
     if parts is not None and found != "write_sections":
         raise InputError(f"{target} was being written by {found}, which takes no parts: leave parts= out")
     asked = StoppedJob(
-        target=target, content=content, given=source if source is None else _listed(source),
-        functions=[] if kernel is None else list(map(imported, _listed(kernel))), trust=trust, place=place,
+        target=target, content=content, given=source if source is None else as_list(source),
+        functions=[] if kernel is None else list(map(imported, as_list(kernel))), trust=trust, place=place,
         scratch=scratch_of(place(setting("scratch")), target), missing=missing,
         parts=parts, means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
     )  # fmt: skip
     job = KINDS[found](asked)
     return job.asked_for({REQUEST: content[REQUEST]}) if REQUEST in content else job
-
-
-def _streams(target: StoreLike, kind: Kind | None) -> StreamsJob:
-    if kind not in (None, "open_streams"):
-        raise JournalError(f"{target} was being written by open_streams: not by {kind}")
-    return StreamsJob(target)
 
 
 def kind_left(target: StoreLike) -> str:
@@ -361,10 +357,6 @@ def kind_left(target: StoreLike) -> str:
 def _content(target: StoreLike) -> Document:
     noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
     return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
-
-
-def _listed(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def _means(

@@ -93,6 +93,11 @@ def _each(axes: Sequence[ImageAxis], asked: Any, word: str) -> tuple[Any, ...]:
     return found
 
 
+def as_list(given: Any) -> list[Any]:
+    """Return one or several values as a list."""
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
 def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] | None) -> Cluster | None:
     """Return the cluster for the given scheduler; None for threads of this process."""
     if isinstance(scheduler, Cluster):

@@ -18,6 +18,7 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, build_graph, reduced_here
+from oocarrays.graphs.run.builder import itself
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
@@ -208,12 +209,8 @@ def reduced(
         file.presence.check()
         warn_of_missing(run.meter, file.presence.name)
     else:
-        made = ReduceJob(GivenReduction(plan, want.reducer, dtype), _itself, cluster).run()  # type: ignore[assignment]
+        made = ReduceJob(GivenReduction(plan, want.reducer, dtype), itself, cluster).run()  # type: ignore[assignment]
     return np.asarray(made)[()]  # type: ignore[no-any-return]
-
-
-def _itself(made: Any) -> Any:
-    return made
 
 
 def _job(

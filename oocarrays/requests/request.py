@@ -212,8 +212,6 @@ def is_at_work(target: StoreLike) -> bool:
 COUNT = "count"
 """Key of a request for the number of chunks, or shards, of its targets, which is not compared."""
 METADATA, CODE = "metadata of the source", "code"
-SHOWN = 60
-"""Maximum number of characters of a value in a message."""
 
 
 def requested(
@@ -284,4 +282,4 @@ def _told(name: str, before: Any, after: Any, was: Mapping[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= 60 else f"{text[:59]}…"

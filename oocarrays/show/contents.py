@@ -162,13 +162,9 @@ def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] 
 def codec_names(array: zarr.Array) -> tuple[str, ...]:
     """Return the names of an array's codecs, in the order of encoding."""
     codecs: list[Any] = [*array.filters, array.serializer, *array.compressors]
-    return tuple(_codec_name(codec) for codec in codecs if codec is not None)
-
-
-def _codec_name(codec: Any) -> str:
-    """Return the name of a codec of Zarr, or of numcodecs, as in format 2."""
-    config: Mapping[str, Any] = codec.to_dict() if hasattr(codec, "to_dict") else codec.get_config()
-    return str(config.get("name", config.get("id", codec)))
+    known = [codec for codec in codecs if codec is not None]  # of Zarr, or of numcodecs, as in format 2
+    configs = [codec.to_dict() if hasattr(codec, "to_dict") else codec.get_config() for codec in known]
+    return tuple(str(config.get("name", config.get("id", codec))) for config, codec in zip(configs, known, strict=True))
 
 
 def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFacts:

@@ -43,10 +43,6 @@ MOST = 40
 """Maximum number of blocks or arrays to draw."""
 
 
-def trace_html(trace: Trace) -> str:
-    return rows_html(trace.rows()[: MOST + 1], title="oocarrays.Trace")
-
-
 def draw(trace: Trace) -> Figure:
     """Return a trace as a figure: line widths show the weighted number of elements."""
     load_picture()
@@ -322,5 +318,5 @@ def _dataset(given: Any) -> Any:
 
 lend("dataset", _dataset)
 lend("draw trace", draw)
-lend("trace html", trace_html)
+lend("trace html", lambda trace: rows_html(trace.rows()[: MOST + 1], title="oocarrays.Trace"))
 __all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]
