@@ -53,7 +53,7 @@ from oocarrays.mapping.layouts.distribution import Cyclic as Cyclic
 from oocarrays.mapping.layouts.distribution import GenBlock as GenBlock
 from oocarrays.mapping.layouts.layout import Layout as Layout
 from oocarrays.mapping.section import Section as Section
-from oocarrays.options.clusters import Cluster as Cluster
+from oocarrays.options.networks import Cluster as Cluster
 from oocarrays.plan.advice.trace import Trace as Trace
 from oocarrays.plan.exchange.network import FatTree as FatTree
 from oocarrays.plan.exchange.network import FlatCluster as FlatCluster

@@ -15,8 +15,7 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.stored import RechunkJob
 from oocarrays.options.chunks import parsed_chunks
-from oocarrays.options.clusters import planned_cluster
-from oocarrays.options.networks import NETWORKS
+from oocarrays.options.networks import NETWORKS, planned_cluster
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.sweep import SweptPlan, sweep_text
 

@@ -19,7 +19,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
-from oocarrays.cli.commands import FAILED
+from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import (
     concat_option,
     draw_option,

@@ -16,7 +16,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.commands import FAILED
+from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import concat_option, sources_of, store_options
 from oocarrays.comparing.comparing import compare
 from oocarrays.graphs.run.remains import way_out
