@@ -32,8 +32,6 @@ from oocarrays.options.slabs import (
     SweepPlaces,
     Watch,
     check_fields,
-    check_kernel,
-    new_id,
     planned_pass,
 )
 from oocarrays.plan.documents import Document, Settings
@@ -85,21 +83,14 @@ def local_course(
     known = here.known(more=more, by="iterate", said=watch.said(options), functions=watch.functions)
     wheres = here.scratch(places.scratch or setting("scratch"))
     scratch = [array_file.preview(_plain(target), wheres[0]) for target in here.targets]
-    resources = here.resources
-    planner = partial(
-        plan_iterate, here.read, scratch, here.written, threads=resources.threads
-    )  # fmt: skip
-    found = planned_pass(here.request, known, resources, planner)
-    check_kernel(request.kernel, known.dtypes, len(stores), found.plan)
-    id = found.left.id if found.left else new_id()
-    handed = RankScratch(folders=tuple(scratch_below(where, id) for where in wheres), fields=len(stores))
-    course = LocalCourse(
-        plan=found.plan, kernel=request.kernel, residual=watch.residual, until=watch.until,
-        sources=tuple(here.files[: len(stores)]), beside=tuple(here.files[len(stores) :]),
-        targets=tuple(here.targets), scratch=handed.folders[0], handed=handed, disks=here.disks,
-        content=found.content, id=id, resumes=found.left is not None, processes=found.processes,
-    )  # fmt: skip
-    return course.gone_on_with(found.left) if found.left else course, here.cluster, here.disks
+    planner = partial(plan_iterate, here.read, scratch, here.written, threads=here.resources.threads)
+    found = planned_pass(here.request, known, here.resources, planner)
+
+    def below(id: str) -> Mapping[str, Any]:
+        handed = RankScratch(folders=tuple(scratch_below(where, id) for where in wheres), fields=len(stores))
+        return {"scratch": handed.folders[0], "handed": handed, "disks": here.disks}
+
+    return found.course(LocalCourse, request, known, here.files, watch, below), here.cluster, here.disks
 
 
 def _plain(target: LocalTarget) -> Settings:

@@ -95,8 +95,10 @@ def course_of(
     request = request.along(files[0].zarr.ndim, dimension_names(files[0].zarr))
     stores, options = places.targets, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
-    _check_places(request, files, stores)
-    swept, beside = files[: len(stores)], files[len(stores) :]
+    check_fields(len(files), stores)
+    for file, store in product(files, stores):
+        request.check(check_target, file.zarr, store)
+    swept = files[: len(stores)]
     cluster, resources = request.resources()
     copies = ((target_settings(each.zarr, tuple(each.zarr.chunks)), each.zarr.dtype) for each in swept)
     made = (retyped(settings, dtype, dtype) for settings, dtype in copies)
@@ -104,10 +106,9 @@ def course_of(
         TargetSpec(store=store, settings=settings, overwrite=request.overwrite, said=said)
         for store, (settings, said) in zip(stores, made, strict=True)
     ]
-    dtypes = [np.dtype(each.zarr.dtype) for each in files]
     known = SlabArrays(
-        shape=files[0].zarr.shape, dtypes=dtypes, sources=files, targets=targets, by="iterate",
-        said=watch.said(options), functions=watch.functions,
+        shape=files[0].zarr.shape, dtypes=[np.dtype(each.zarr.dtype) for each in files], sources=files,
+        targets=targets, by="iterate", said=watch.said(options), functions=watch.functions,
         more={"fuse": options.fuse, "missing": files[0].presence.missing} | places.said,
     )  # fmt: skip
     asked = setting("scratch") if places.scratch is None else places.scratch
@@ -117,42 +118,14 @@ def course_of(
         [array_file.preview(_plain(file.zarr), where) for file in swept],
         [target.preview() for target in targets],
     )
-    planner = partial(plan_iterate, *stored, threads=resources.threads)
-    found = planned_pass(request, known, resources, planner)
-    check_kernel(request.kernel, dtypes, len(stores), found.plan)
-    id = found.left.id if found.left else new_id()
-    course = Course(
-        plan=found.plan,
-        kernel=request.kernel,
-        residual=watch.residual,
-        until=watch.until,
-        sources=tuple(swept),
-        beside=tuple(beside),
-        targets=tuple(targets),
-        scratch=scratch_below(where, id),
-        content=found.content,
-        id=id,
-        resumes=found.left is not None,
-        processes=found.processes,
-    )
-    return course.gone_on_with(found.left) if found.left else course, cluster
-
-
-def new_id() -> str:
-    return uuid.uuid4().hex[:12]
+    found = planned_pass(request, known, resources, partial(plan_iterate, *stored, threads=resources.threads))
+    return found.course(Course, request, known, files, watch, lambda id: {"scratch": scratch_below(where, id)}), cluster
 
 
 def _plain(array: zarr.Array) -> Settings:
     """Return the settings of intermediate arrays between passes."""
     wanted = {"shape": array.shape, "chunks": array.chunks, "dtype": array.dtype}
     return wanted | {"compressors": None, "filters": None, "fill_value": array.fill_value}
-
-
-def _check_places(request: SlabRequest, files: Sequence[ArrayFile], stores: Sequence[StoreLike]) -> None:
-    """Raise if targets would overwrite user data, or exceed the number of sources."""
-    check_fields(len(files), stores)
-    for file, store in product(files, stores):
-        request.check(check_target, file.zarr, store)
 
 
 def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
@@ -177,6 +150,7 @@ def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: Ite
 
 Plan = TypeVar("Plan", bound=Cut)
 Run = TypeVar("Run", bound=SlabRun)
+AnyCourse = TypeVar("AnyCourse", bound=Course)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +261,27 @@ class PlannedPass(Generic[Plan]):
         """Return its run, of one kind."""
         remains = self.remains(files.targets)
         return kind(self.plan, kernel, files, self.content, processes=self.processes, remains=remains)
+
+    def course(
+        self,
+        kind: Callable[..., AnyCourse],
+        request: SlabRequest,
+        arrays: SlabArrays,
+        files: Sequence[Any],
+        watch: Watch,
+        scratch: Callable[[str], Mapping[str, Any]],
+    ) -> AnyCourse:
+        """Return the passes of an iteration, of one kind; ``scratch`` gives the location of its scratch by run id."""
+        plan, swept = self.plan, len(arrays.targets)
+        assert isinstance(plan, IteratePlan), "sweeps are planned"
+        check_kernel(request.kernel, arrays.dtypes, swept, plan)
+        id = self.left.id if self.left else uuid.uuid4().hex[:12]
+        course = kind(
+            plan=plan, kernel=request.kernel, residual=watch.residual, until=watch.until, sources=tuple(files[:swept]),
+            beside=tuple(files[swept:]), targets=tuple(arrays.targets), content=self.content, id=id,
+            resumes=self.left is not None, processes=self.processes, **scratch(id),
+        )  # fmt: skip
+        return course.gone_on_with(self.left) if self.left else course
 
 
 def reshaping(
