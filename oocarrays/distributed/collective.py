@@ -25,7 +25,7 @@ from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Gen
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
-from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.options.asked import cluster_of, ranks_on, resources_of
 from oocarrays.options.chunks import method_for
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
@@ -219,8 +219,7 @@ def read_sections(
     <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 round, 48 bytes for others>
     """
     a = a if isinstance(a, StoredArray) else StoredArray(opened(a))
-    cluster = cluster_of(scheduler, workers)
-    there = [worker.address for worker in cluster.workers()] if cluster else []
+    cluster, there = ranks_on(scheduler, workers)
     if cluster:
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())

@@ -28,7 +28,7 @@ from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.mapping.given import element_type, listed
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
-from oocarrays.options.asked import check_lazy, cluster_of
+from oocarrays.options.asked import check_lazy, ranks_on
 from oocarrays.options.networks import carrier_of
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.schedule import Schedule
@@ -149,12 +149,6 @@ def redistribute(
     cluster, there = ranks_on(None, None)
     wanted = _wanted(x, layout, ranks, grid, there)
     return _first(x, wanted, cluster, there).redistribute(wanted, **how)
-
-
-def ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> tuple[Cluster | None, list[str]]:
-    """Return the location of ranks: the workers of a cluster, or threads."""
-    cluster = cluster_of(scheduler, workers)
-    return cluster, [worker.address for worker in cluster.workers()] if cluster else []
 
 
 def _wanted(

@@ -28,7 +28,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.options.asked import ResumeMeans, check_lazy, cluster_of, resources_of
+from oocarrays.options.asked import ResumeMeans, check_lazy, ranks_on, resources_of
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
@@ -183,7 +183,11 @@ def write_sections(
     file = describe(a.zarr, written=True)
     check_writable(file)
     aggregators = aggregators if isinstance(aggregators, str | int) else listed(aggregators, "aggregators")
-    cluster, there = _where(parts, scheduler, workers)
+    there: Sequence[str]
+    if isinstance(parts, RankArrays) and scheduler is None and workers is None:
+        cluster, there = parts.cluster, parts.workers
+    else:
+        cluster, there = ranks_on(scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
     resources = replace(resources_of(cluster, memory, schedule), workers=len(there) or None)
     plan = plan_collective_write(
@@ -232,16 +236,6 @@ def resume_sections(
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
     job = write_sections(a, sections, parts, **how, **where)
     return job if as_is else job.going_on_with(content[PARTS])
-
-
-def _where(
-    parts: Any, scheduler: Client | str | None, workers: Sequence[str] | None
-) -> tuple[Cluster | None, Sequence[str]]:
-    """Return the location of the ranks: by default that of the parts."""
-    if isinstance(parts, RankArrays) and scheduler is None and workers is None:
-        return parts.cluster, parts.workers
-    cluster = cluster_of(scheduler, workers)
-    return cluster, [worker.address for worker in cluster.workers()] if cluster else []
 
 
 def _ranks(parts: Any) -> int:

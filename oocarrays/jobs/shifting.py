@@ -22,7 +22,7 @@ from oocarrays.mapping.layouts.halo import Boundaries, checked_boundary
 from oocarrays.mapping.layouts.local import depths
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
-from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.options.asked import cluster_of, ranks_on, resources_of
 from oocarrays.plan.exchange import ordering
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.shift import ShiftPlan
@@ -269,8 +269,8 @@ def multicast(
         refuse_means(scheduler=scheduler, workers=workers)
         here = Where(x.cluster, x.workers)
         return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=here.meter), here)
-    cluster = cluster_of(x.disks.client or scheduler, workers)
-    there = x.disks.addresses() if x.disks.workers else [w.address for w in cluster.workers()] if cluster else []
+    cluster, known = ranks_on(x.disks.client or scheduler, workers)
+    there = x.disks.homes(known)
     if cluster:
         check_reach({"store": x.files.store})
     where = Where(cluster, tuple(there))

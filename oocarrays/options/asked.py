@@ -109,6 +109,14 @@ def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] 
     return None if client is None else Cluster(client=client, chosen=names)
 
 
+def ranks_on(
+    scheduler: Client | Cluster | str | None, workers: Sequence[str] | None
+) -> tuple[Cluster | None, list[str]]:
+    """Return the location of ranks: a cluster with the addresses of its workers, or threads."""
+    cluster = cluster_of(scheduler, workers)
+    return cluster, [worker.address for worker in cluster.workers()] if cluster else []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeMeans:
     """Location and memory of a resumed run."""
