@@ -28,8 +28,7 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign import fits, hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each registers its format
-from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, Stacked
+from oocarrays.storage.foreign.facts import Facts, Format, Reader, Stacked
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
 
@@ -220,8 +219,8 @@ class Contents:
 
     files: Files
     """Source files."""
-    format: str
-    """Format of the files, one of `FORMATS`."""
+    format: Format
+    """Format of the files."""
     names: tuple[str, ...]
     """Paths of the arrays."""
     groups: dict[str, Document]
@@ -239,8 +238,7 @@ class Contents:
 
     @property
     def reader(self) -> Reader:
-        format = FORMATS[self.format]
-        return Stacked(format=format, dim=str(self.dim), names=self.stacked) if self.stacked else format
+        return Stacked(format=self.format, dim=str(self.dim), names=self.stacked) if self.stacked else self.format
 
     def array(self, name: str) -> ForeignArray:
         """Return an array; the first access examines all files."""

@@ -21,6 +21,7 @@ from zarr.storage import StorePath, ZipStore
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
+from oocarrays.storage.foreign import fits, hdf5, netcdf3, tiff  # noqa: F401  each registers its format
 from oocarrays.storage.foreign.arrays import Contents, all_equal, alone
 from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, is_coordinate
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
@@ -261,7 +262,7 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     if len(found.names) > 1 and dim is None:
         dim = _common_axis(found, format, names)
     said: Any = {"skipped": format.skipped(first), "dim": dim, "stacked": _stacked(found, format, names, dim)}
-    contents = Contents(files=found, format=kind, names=names, groups=groups, **said)
+    contents = Contents(files=found, format=format, names=names, groups=groups, **said)
     contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
 
@@ -333,7 +334,7 @@ def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, c
     if found.sizes[0] < needed:
         raise InputError(f"{found.path(0)} has {found.sizes[0]} bytes; shape {shape} of {dtype} needs {needed}")
     array = alone(str(offset), piece_facts(shape, dtype, columns=columns))
-    contents = Contents(files=found, format="raw", names=("",), groups={}, known={"": array})
+    contents = Contents(files=found, format=FORMATS["raw"], names=("",), groups={}, known={"": array})
     return _placed(ForeignStore(contents, url), "")
 
 

@@ -32,6 +32,7 @@ from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, index_of, whole_chunk
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
+from oocarrays.storage.foreign.numpy_files import Raw
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.stores.joined import OnlyRead, span
 
@@ -82,7 +83,7 @@ class ForeignStore(OnlyRead):
     def stored_bytes(self, path: str) -> int:
         """Return the stored bytes of an array in all files."""
         array, reader = self._contents.array(path), self._contents.reader
-        if self._contents.format == "raw":
+        if isinstance(self._contents.format, Raw):
             return math.prod(array.facts.shape) * int(np.dtype(array.facts.dtype).itemsize)
         parts = range(len(array.bounds) - 1)
         return sum(reader.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
