@@ -16,9 +16,7 @@ from typing import Any
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.work import Work
 from oocarrays.storage.files.places import StoreLike
-
-PARTS = "parts"
-"""Key of a note's checksums, one per part in order; None for a part without a checksum."""
+from oocarrays.storage.journal.texts import PARTS
 
 
 @dataclass(frozen=True, slots=True)

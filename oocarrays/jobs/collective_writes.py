@@ -20,7 +20,6 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import itself, new_suffix
-from oocarrays.graphs.run.in_place import PARTS
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.steps import Key
@@ -39,6 +38,7 @@ from oocarrays.show.planned import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.notes import kept_sections, sections_again
+from oocarrays.storage.journal.texts import PARTS
 from oocarrays.storage.sections.write import check_writable
 
 if TYPE_CHECKING:

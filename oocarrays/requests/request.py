@@ -26,7 +26,6 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import JournalError, OocError, TargetError
-from oocarrays.graphs.run.in_place import PARTS
 from oocarrays.graphs.run.looking import CHUNKS_READ
 from oocarrays.graphs.run.remains import journal_of, way_out
 from oocarrays.graphs.slabs.resume import trust_of
@@ -40,7 +39,7 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import is_locked
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import changed
-from oocarrays.storage.journal.texts import FOLDER, LOCK, REQUEST
+from oocarrays.storage.journal.texts import FOLDER, LOCK, PARTS, REQUEST
 
 
 def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any = False) -> None:
