@@ -20,7 +20,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of, names_of
 from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.given import as_numpy, whole
-from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.grid import Extents, Stored
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import LocalPart, shared, spread
 from oocarrays.mapping.section import Section, axis_order
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class LocalArrays:
+class LocalArrays(Extents):
     """Array in local array files: one Zarr array a rank, with its halo. Created by `create_array` and `open_array`.
 
     ``a[key]`` gathers the section from the files of the ranks that hold it; ``a[key] = values`` writes the elements
-    and their copies in the halos of other ranks.
+    and their copies in the halos of other ranks. Sizes do not count halos.
 
     Examples
     --------
@@ -149,24 +149,9 @@ class LocalArrays:
         return self._files.descriptor.shape
 
     @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
     def dtype(self) -> np.dtype:
         """Type of an element."""
         return self._dtype
-
-    @property
-    def size(self) -> int:
-        """Number of elements, without halos."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements, without halos."""
-        return self.size * self.dtype.itemsize
 
     @property
     def store(self) -> str:
@@ -256,11 +241,6 @@ class LocalArrays:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without axes")
-        return self.shape[0]
 
     # ------------------------------------------------------------------ reports
 

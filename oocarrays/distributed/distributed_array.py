@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is
 from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Extents
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
@@ -60,7 +59,7 @@ def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int
         raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error
 
 
-class DistributedArray(RankArrays[Parts]):
+class DistributedArray(Extents, RankArrays[Parts]):
     """Array distributed over ranks by a layout: a lazy Dask collection.
 
     ``compute`` returns the whole array, in natural order; ``persist`` keeps each rank's part on its worker.
@@ -113,21 +112,6 @@ class DistributedArray(RankArrays[Parts]):
     def shape(self) -> tuple[int, ...]:
         """Extent of each axis, in elements."""
         return self._layout.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole array."""
-        return self.size * self.dtype.itemsize
 
     @property
     def plan(self) -> Redistribution | CollectivePlan | None:
@@ -358,11 +342,6 @@ class DistributedArray(RankArrays[Parts]):
         if copy is False:
             raise InputError("the parts of a distributed array can only be copied into one array")
         return as_numpy(self.compute, dtype)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("an array without axes has no length")
-        return self.shape[0]
 
     # ------------------------------------------------------------------ Dask collection protocol
 

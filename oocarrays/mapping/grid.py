@@ -11,10 +11,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Index = tuple[int, ...]
 """Index of a chunk in a grid, along each axis."""
@@ -64,6 +68,37 @@ def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, 
             continue
         for low, high in boxes(range(start - first * inner, stop - first * inner), counts[1:]):
             yield (first, *low), (first + 1, *high)
+
+
+class Extents:
+    """Number of axes and elements of an array with a shape and a type, in files or over ranks."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        @property
+        def dtype(self) -> np.dtype: ...
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from zarr.storage import StorePath, WrapperStore
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import as_numpy
+from oocarrays.mapping.grid import Extents
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.points import Points, is_paired
 from oocarrays.mapping.selection import Selection
@@ -36,7 +37,7 @@ from oocarrays.stored.points import Indexed, check_room, read_points, write_poin
 from oocarrays.stored.reading import AHEAD, Prefetched, read, read_small, selection_of, write
 
 
-class StoredArray:
+class StoredArray(Extents):
     """An array in a Zarr store: ``a[key]`` is a numpy array, as in Zarr, and ``a[key] = values`` writes."""
 
     def __init__(self, array: zarr.Array, missing: str | None = None) -> None:
@@ -79,24 +80,9 @@ class StoredArray:
         return tuple(self._array.shape)
 
     @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
     def dtype(self) -> np.dtype:
         """Type of an element."""
         return self._array.dtype
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(self._array.size)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.size * self.dtype.itemsize
 
     @property
     def itemsize(self) -> int:
@@ -347,11 +333,6 @@ class StoredArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without axes")
-        return self.shape[0]
 
     def __repr__(self) -> str:
         names, shards = self.dimension_names, self.zarr.shards
