@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from oocarrays.advice.advising import Advice
-from oocarrays.cli.options import draw_option
+from oocarrays.cli.options import shared_options
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.documents import Document
 from oocarrays.show.pictures import load_picture
@@ -33,8 +33,9 @@ def advise_options(parser: argparse.ArgumentParser) -> None:
         help="how often a block runs after the block that wrote its input; once for each pair",
     )
     parser.add_argument("--no-copies", action="store_true", help="advise one layout of each array, no second copy")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    draw_option(parser, "draw blocks, arrays, and the weight and seconds of each flow: .png, .svg, .pdf")
+    shared_options(
+        parser, "json", "draw", draw="draw blocks, arrays, and the weight and seconds of each flow: .png, .svg, .pdf"
+    )
     parser.set_defaults(command=_advise)
 
 

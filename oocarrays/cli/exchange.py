@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from oocarrays.cli.options import draw_option
+from oocarrays.cli.options import shared_options
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
@@ -36,7 +36,7 @@ def requests_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--chunk", help="a stripe in elements, or in bytes such as 128KiB; or chunks such as 256,4096")
     parser.add_argument("--dtype", default="float32", help="of the elements (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    shared_options(parser, "json")
     parser.set_defaults(command=_requests)
 
 
@@ -84,10 +84,10 @@ def schedule_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bytes", metavar="SIZE", help="that every pair exchanges, such as 16KiB: show predicted seconds"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="for machines: a list of steps, each of [source, destination]"
-    )
-    draw_option(parser, "draw the steps: .png, .svg, .pdf; .gif shows one after another")
+    shared_options(
+        parser, "json", "draw", json="for machines: a list of steps, each of [source, destination]",
+        draw="draw the steps: .png, .svg, .pdf; .gif shows one after another",
+    )  # fmt: skip
     parser.set_defaults(command=_schedule)
 
 
@@ -155,8 +155,7 @@ def redistribute_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", help=f"one of {names} (default: all that take the ranks, the cheapest first)")
     parser.add_argument("--network", default="flat", help=f"{NETWORKS} (default: %(default)s)")
     _constants_option(parser)
-    parser.add_argument("--json", action="store_true", help="for machines")
-    draw_option(parser, "draw messages by step, and the links' load: .png, .svg, .pdf")
+    shared_options(parser, "json", "draw", draw="draw messages by step, and the links' load: .png, .svg, .pdf")
     parser.set_defaults(command=_redistribute)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import scheduler_option
+from oocarrays.cli.options import shared_options
 from oocarrays.graphs.calibrate.keeping import keep, keep_disks
 from oocarrays.graphs.calibrate.machine import calibrate
 from oocarrays.graphs.calibrate.striping import calibrate_disks
@@ -20,7 +20,7 @@ from oocarrays.show import report
 def calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``calibrate``."""
     parser.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
-    scheduler_option(parser, "measure the workers of a cluster, too, and messages between them")
+    shared_options(parser, "scheduler", scheduler="measure the workers of a cluster, too, and messages between them")
     parser.add_argument("--disks", metavar="DISK", nargs="+", help="measure these disks instead, for striped arrays")
     parser.set_defaults(command=_calibrate)
 

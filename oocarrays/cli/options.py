@@ -11,58 +11,11 @@ from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.foreign.places import WILD, files
 
 
-def resume_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option to repeat a command that writes a target."""
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="start, or go on with what a run of the same command has left, or do nothing (exit code 0) where such a "
-        "run has finished TARGET: for cron jobs and batch queues",
-    )
-
-
-def missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
-    """Add the option for the treatment of missing chunks."""
-    parser.add_argument(
-        "--missing",
-        choices=get_args(Policy),
-        help="what is made of a chunk that is not there: the fill value, that and a warning, or an error "
-        f"(default: {default})",
-    )
-
-
-def scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option for the scheduler."""
-    parser.add_argument("--scheduler", metavar="ADDRESS", type=address, help=what)
-
-
-def store_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for opening URLs."""
-    parser.add_argument(
-        "--storage-option",
-        metavar="NAME=VALUE",
-        type=_storage_option,
-        action="append",
-        default=[],
-        help="how URLs are opened, such as endpoint_url=http://127.0.0.1:9000 or anon=true; once for each",
-    )
-
-
 def _storage_option(text: str) -> tuple[str, str | bool]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, {"true": True, "false": False}.get(value.lower(), value)
-
-
-def concat_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option to join the files of a source along an axis."""
-    parser.add_argument(
-        "--concat-dim",
-        metavar="AXIS",
-        help="join the files of a source such as 'day*.nc' along this axis, or stack them along a new one (default: "
-        "the only unlimited axis, or that of the only coordinate that differs)",
-    )
 
 
 def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
@@ -73,11 +26,6 @@ def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
         raise InputError(f"--concat-dim {options.concat_dim}: {', '.join(places)} has no wildcard such as 'day*.nc'")
     how = {"concat_dim": options.concat_dim, "storage_options": dict(getattr(options, "storage_option", ()))}
     return [files(place, **how) if WILD.search(place) else place for place in places]
-
-
-def draw_option(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add the option for the file of a picture."""
-    parser.add_argument("--draw", metavar="FILE", type=from_home, help=help)
 
 
 def lengths(text: str) -> tuple[int, ...]:
@@ -103,3 +51,46 @@ def address(text: str) -> str:
 def orientation(text: str) -> str | tuple[int, ...]:
     """Parse an orientation: ``row``, ``column``, or an order of the axes."""
     return text if text in ("row", "column") else lengths(text)
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "storage-option": {
+        "metavar": "NAME=VALUE", "type": _storage_option, "action": "append", "default": [],
+        "help": "how URLs are opened, such as endpoint_url=http://127.0.0.1:9000 or anon=true; once for each",
+    },
+    "concat-dim": {
+        "metavar": "AXIS",
+        "help": "join the files of a source such as 'day*.nc' along this axis, or stack them along a new one (default: "
+        "the only unlimited axis, or that of the only coordinate that differs)",
+    },
+    "memory": {"help": "as of rechunk"},
+    "ranks": {"type": int, "help": "logical processors (default: the plan chooses)"},
+    "scheduler": {
+        "metavar": "ADDRESS", "type": address,
+        "help": "run on the workers of a cluster (default: on threads of this process)",
+    },
+    "missing": {
+        "choices": get_args(Policy),
+        "help": "what is made of a chunk that is not there: the fill value, that and a warning, or an error (default: "
+        "the setting, fill)",
+    },
+    "resume": {
+        "action": "store_true",
+        "help": "start, or go on with what a run of the same command has left, or do nothing (exit code 0) where such "
+        "a run has finished TARGET: for cron jobs and batch queues",
+    },
+    "dry-run": {"action": "store_true", "help": "show the plan; do nothing"},
+    "json": {"action": "store_true", "help": "for machines"},
+    "draw": {
+        "metavar": "FILE", "type": from_home, "help": "draw the plan, and what a run measured: .png, .svg, .pdf",
+    },
+    "quiet": {"action": "store_true", "help": "no plan, no bar"},
+}  # fmt: skip
+"""Options that several commands share, by name."""
+
+
+def shared_options(parser: argparse.ArgumentParser, *names: str, **helps: str) -> None:
+    """Add shared options, in this order, some with a help of the command's own."""
+    for name in names:
+        own = {"help": helps[name.replace("-", "_")]} if name.replace("-", "_") in helps else {}
+        parser.add_argument(f"--{name}", **SHARED[name] | own)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import concat_option, draw_option, sources_of
+from oocarrays.cli.options import shared_options, sources_of
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.stored import RechunkJob
@@ -72,9 +72,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
         help="such as workers=8,64,512 or memory=2GiB,8GiB; once for each of workers, memory, threads",
     )
     cluster_options(parser)
-    concat_option(parser)
-    parser.add_argument("--json", action="store_true", help="for machines")
-    draw_option(parser, "draw seconds and tasks: .png, .svg, .pdf")
+    shared_options(parser, "concat-dim", "json", "draw", draw="draw seconds and tasks: .png, .svg, .pdf")
     parser.set_defaults(command=_plan)
 
 

@@ -21,15 +21,11 @@ from dask.utils import format_bytes
 from oocarrays.arrays.array import open_array
 from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import (
-    concat_option,
-    draw_option,
+    SHARED,
     lengths,
-    missing_option,
     orientation,
-    resume_option,
-    scheduler_option,
+    shared_options,
     sources_of,
-    store_options,
 )
 from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
@@ -58,8 +54,7 @@ def pyramid_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``pyramid``."""
     parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, an OME-Zarr group, a TIFF file, …")
     parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
-    store_options(parser)
-    concat_option(parser)
+    shared_options(parser, "storage-option", "concat-dim")
     parser.add_argument("--levels", type=int, help="how many (default: until axes have at most 256 elements)")
     parser.add_argument(
         "--factor", default="2", help="from level to level, in space: 2; of each axis: 1,2,2; by name: z=1,y=2,x=2"
@@ -70,14 +65,9 @@ def pyramid_options(parser: argparse.ArgumentParser) -> None:
         "--method", choices=LEVEL_METHODS, default="mean", help="how values are made (default: %(default)s)"
     )
     parser.add_argument("--chunks", help="of the levels, as of rechunk (default: the source's)")
-    parser.add_argument("--memory", help="as of rechunk")
-    parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
-    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
-    missing_option(parser)
-    parser.add_argument("--dry-run", action="store_true", help="show the plan; do nothing")
+    shared_options(parser, "memory", "ranks", "scheduler", "missing", "dry-run")
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr group at TARGET")
-    resume_option(parser)
-    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    shared_options(parser, "resume", "quiet")
     parser.set_defaults(command=_pyramid, what_now=what_now, draw=None)
 
 
@@ -173,8 +163,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``rechunk``."""
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
-    store_options(parser)
-    concat_option(parser)
+    shared_options(parser, "storage-option", "concat-dim")
     parser.add_argument(
         "--chunks",
         action="append",
@@ -191,10 +180,10 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         help="bytes to hold at most, on a cluster in each worker, such as 1GiB (default: half of what is free, or what "
         "the workers' limits leave)",
     )
-    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    shared_options(parser, "scheduler")
     cluster_options(parser)
     parser.add_argument("--orientation", type=orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
-    parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
+    shared_options(parser, "ranks")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
     parser.add_argument("--schedule", help="order of messages: gen, coloring, unordered, … (default: auto)")
     parser.add_argument("--codec", choices=sorted(NAMED_CODECS), help="codec of the target (default: the source's)")
@@ -209,59 +198,55 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="folder for what is written on the way, once for each of several disks (default: beside the target)",
     )
-    missing_option(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
-    )
+    shared_options(parser, "missing", "dry-run", dry_run="show the plan and every strategy considered; do nothing")
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
-    resume_option(parser)
+    shared_options(parser, "resume")
     parser.add_argument(
         "--update", action="store_true", help="bring a Zarr array at TARGET up to date that was made of SOURCE"
     )
-    draw_option(parser, "draw the plan, and what a run measured: .png, .svg, .pdf")
-    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    shared_options(parser, "draw", "quiet")
     parser.set_defaults(command=_rechunk, what_now=what_now)
 
 
 def resume_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``resume``."""
-    store_options(parser)
+    shared_options(parser, "storage-option")
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     parser.add_argument(
         "--source", metavar="SOURCE", action="append", help="what it was reading, where that has been moved or copied"
     )
-    concat_option(parser)
+    shared_options(parser, "concat-dim")
     parser.add_argument(
         "--kernel", metavar="MODULE:NAME", action="append", help="the function of a pass over slabs: it is imported"
     )
-    parser.add_argument("--memory", help="other memory, such as 1GiB: what is left is planned anew")
-    parser.add_argument("--ranks", type=int, help="other logical processors: what is left is planned anew")
+    shared_options(
+        parser, "memory", "ranks", memory="other memory, such as 1GiB: what is left is planned anew",
+        ranks="other logical processors: what is left is planned anew",
+    )  # fmt: skip
     changed = parser.add_mutually_exclusive_group()
     changed.add_argument("--again", action="store_true", help="start over, with the source as it is now")
     changed.add_argument("--as-is", action="store_true", help="go on though the source has changed since")
     parser.add_argument(
         "--verify", action="store_true", help="read what was written, and write again what is not as it was"
     )
-    scheduler_option(parser, "the cluster to run on, or threads (default: where the run was planned for)")
-    missing_option(parser, "as the run was asked")
-    parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
-    draw_option(parser, "draw the plan, and what a run measured: .png, .svg, .pdf")
-    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    shared_options(
+        parser, "scheduler", "missing", "dry-run", "draw", "quiet",
+        scheduler="the cluster to run on, or threads (default: where the run was planned for)",
+        missing=SHARED["missing"]["help"].replace("the setting, fill", "as the run was asked"),
+        dry_run="show what is left to do; do nothing",
+    )  # fmt: skip
     parser.set_defaults(command=_resume, what_now=what_now)
 
 
 def update_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``update``."""
-    store_options(parser)
+    shared_options(parser, "storage-option")
     parser.add_argument("target", metavar="TARGET", help="what rechunk has written")
     parser.add_argument("--source", metavar="SOURCE", help="what it was made of, where that has been moved or copied")
-    concat_option(parser)
-    resume_option(parser)
-    parser.add_argument("--memory", help="as of rechunk")
-    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
-    missing_option(parser)
-    parser.add_argument("--dry-run", action="store_true", help="show what has changed, and the plan; do nothing")
-    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    shared_options(
+        parser, "concat-dim", "resume", "memory", "scheduler", "missing", "dry-run", "quiet",
+        dry_run="show what has changed, and the plan; do nothing",
+    )  # fmt: skip
     parser.set_defaults(command=_update, what_now=what_now, draw=None)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.arrays.array import open_array
-from oocarrays.cli.options import concat_option, missing_option, sources_of, store_options
+from oocarrays.cli.options import shared_options, sources_of
 from oocarrays.errors import SelectionError, TargetError
 from oocarrays.mapping.given import from_home
 from oocarrays.mapping.selection import Selection
@@ -32,9 +32,7 @@ def read_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE.npy", type=from_home, help="write the section to a new file, as numpy does"
     )
-    store_options(parser)
-    concat_option(parser)
-    missing_option(parser)
+    shared_options(parser, "storage-option", "concat-dim", "missing")
     parser.set_defaults(command=_read)
 
 

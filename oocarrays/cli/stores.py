@@ -17,7 +17,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from oocarrays.cli.main import FAILED
-from oocarrays.cli.options import concat_option, sources_of, store_options
+from oocarrays.cli.options import shared_options, sources_of
 from oocarrays.comparing.comparing import compare
 from oocarrays.graphs.run.remains import way_out
 from oocarrays.jobs.rechunking import clean
@@ -34,9 +34,7 @@ from oocarrays.streaming.opening import holds_streams, stream_rows
 def info_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``info``."""
     parser.add_argument("store", metavar="STORE")
-    parser.add_argument("--json", action="store_true", help="for machines")
-    store_options(parser)
-    concat_option(parser)
+    shared_options(parser, "json", "storage-option", "concat-dim")
     parser.set_defaults(command=_info)
 
 
@@ -49,8 +47,7 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nan-differs", action="store_true", help="NaN is unlike NaN, too")
     parser.add_argument("--memory", metavar="SIZE", help="bytes that may be held, such as 256MiB")
     parser.add_argument("--scratch", metavar="DIR", help="where one may be rechunked like the other, if that is faster")
-    store_options(parser)
-    concat_option(parser)
+    shared_options(parser, "storage-option", "concat-dim")
     parser.set_defaults(command=_compare)
 
 
@@ -69,7 +66,7 @@ def clean_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``clean``."""
     parser.add_argument("path", metavar="PATH", help="a folder")
     parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be removed; do nothing")
+    shared_options(parser, "dry-run", dry_run="show what would be removed; do nothing")
     parser.set_defaults(command=_clean)
 
 

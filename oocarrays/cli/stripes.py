@@ -8,7 +8,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import concat_option, sources_of, store_options
+from oocarrays.cli.options import shared_options, sources_of
 from oocarrays.errors import InputError
 from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
 from oocarrays.graphs.settings import size_in_bytes, ways
@@ -34,8 +34,7 @@ def stripe_options(parser: argparse.ArgumentParser) -> None:
     todo.add_argument("--record", action="store_true", help="record the size and checksum of every chunk for --verify")
     todo.add_argument("--explain", action="store_true", help="measure DISKS; recommend block, buffers and I/O ranks")
     parser.add_argument("--kept", action="store_true", help="explain by what calibrate --disks has measured")
-    store_options(parser)
-    concat_option(parser)
+    shared_options(parser, "storage-option", "concat-dim")
     parser.set_defaults(command=_stripe)
 
 
