@@ -339,11 +339,12 @@ class DatasetMethods:
             dims = ", ".join(map(str, self._dataset.dims))
             raise InputError(f"{unknown[0]!r} is no dimension of the dataset: it has {dims}")
         arrays = {name: array for name, array in self._dataset.data_vars.items() if stored_in(array.variable)}
-        return {str(name): self._sections_of(array, sections, how) for name, array in arrays.items()}
-
-    def _sections_of(self, array: xr.DataArray, sections: Any, how: Any) -> Any:
-        wanted = [each and {dim: key for dim, key in each.items() if dim in array.dims} for each in sections]
-        return DataArrayMethods(array).sections(wanted, **how)
+        return {
+            str(name): DataArrayMethods(array).sections(
+                [each and {dim: key for dim, key in each.items() if dim in array.dims} for each in sections], **how
+            )
+            for name, array in arrays.items()
+        }
 
 
 @xr.register_dataarray_accessor("ooc")  # type: ignore[no-untyped-call]

@@ -328,13 +328,10 @@ def _inside(within: Section | None, shape: tuple[int, ...]) -> Section:
         return whole
     if not isinstance(within, Section):
         raise SelectionError(f"within={within!r} is not a Section: pass oocarrays.Section(lower, upper)")
-    if len(within.lower) != len(shape) or any(l < 0 for l in within.lower) or _past(within, shape):
+    inside = len(within.lower) == len(shape) and all(l >= 0 for l in within.lower)
+    if not inside or any(axis and axis[-1] >= n for axis, n in zip(within.axes, shape, strict=True)):
         raise SelectionError(f"within={within} is not inside an array of shape {shape}")
     return within
-
-
-def _past(section: Section, shape: tuple[int, ...]) -> bool:
-    return any(axis and axis[-1] >= extent for axis, extent in zip(section.axes, shape, strict=True))
 
 
 def _selection(section: Any, shape: tuple[int, ...], rank: int) -> Selection:

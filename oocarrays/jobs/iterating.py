@@ -99,8 +99,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         return self.plan.traffic.read_requests, self.plan.traffic.write_requests
 
     def _bar(self) -> AbstractContextManager[None]:
-        plan: Any = self.plan
-        return progress_bar(plan, self)
+        return progress_bar(self.plan, self)
 
     def _left(self) -> float:
         """Return the share of the slabs of all passes that is left."""

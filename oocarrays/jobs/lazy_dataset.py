@@ -140,8 +140,10 @@ def dataset_job(
     zarr_format = zarr_format or 3
     whole: Any = _as_dataset(source) if single else source
     ds: Any = _without_foreign_codecs(_in_blocks(whole), zarr_format)
-    if not new:
-        _load_others(ds)
+    if not new:  # the target to be replaced may store what Dask does not compute, such as coordinates
+        for variable in ds.variables.values():
+            if variable.chunks is None:
+                variable.load()
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
@@ -183,13 +185,6 @@ def _token(source: Any) -> str:
             for name, v in variables.items()
         ]
     )
-
-
-def _load_others(ds: xr.Dataset) -> None:
-    """Load variables that Dask does not compute, such as coordinates: the target to be replaced may store them."""
-    for variable in ds.variables.values():
-        if variable.chunks is None:
-            variable.load()  # type: ignore[no-untyped-call]
 
 
 def _as_dataset(array: Any) -> xr.Dataset:

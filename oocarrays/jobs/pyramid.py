@@ -164,7 +164,9 @@ def pyramid(
     place = placer(storage_options)
     array, group = source_image(source, place), place(target)
     chosen(method, "method", METHODS)
-    _check_elements(array, method)
+    kinds = {"mean": "biufc", "median": "biuf"}.get(method, "biufcmMSU")
+    if array.dtype.kind not in kinds:
+        raise UnsupportedError(f"elements of dtype {array.dtype} have no {method}")
     image = _Image.of(array, place)
     axes = scaled(image.axes, scale, unit)
     factors = _factors(factor, image)
@@ -199,12 +201,6 @@ def pyramid(
 def source_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
     """Open the image given by the user."""
     return open_image(place(source.zarr if isinstance(source, OutOfCoreGroup) else source), place)
-
-
-def _check_elements(array: zarr.Array, method: str) -> None:
-    kinds = {"mean": "biufc", "median": "biuf"}.get(method, "biufcmMSU")
-    if array.dtype.kind not in kinds:
-        raise UnsupportedError(f"elements of dtype {array.dtype} have no {method}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

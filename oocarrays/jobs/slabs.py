@@ -103,8 +103,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         return self.plan.tasks
 
     def _bar(self) -> AbstractContextManager[None]:
-        passing: Any = replace(self.plan, copies=None)  # copies are counted by their own runs
-        return progress_bar(passing, self._run)
+        return progress_bar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
 
     def _on_threads(self) -> str:
         """Run the pass, on planned copies of sources, if any."""

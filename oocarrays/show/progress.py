@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TextIO
 
 from dask.utils import format_bytes
 
-from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
-from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.plan import Plan
 from oocarrays.show.report import LINE_WIDTH, seconds_text
 from oocarrays.storage.meter import done_share
 
@@ -51,7 +50,7 @@ Write = Callable[[State, bool], None]
 """Function that shows a state, and whether it is the last."""
 
 
-def follow(plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any) -> Callable[[], State]:
+def follow(plan: Plan, run: Any) -> Callable[[], State]:
     """Return a function for the progress of a plan in bytes, including an earlier run that it continues."""
     start = time.perf_counter()
     reads, writes = run.expected
@@ -69,9 +68,7 @@ def follow(plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any) -> Callable[[
 
 
 @contextmanager
-def progress_bar(
-    plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
-) -> Iterator[None]:
+def progress_bar(plan: Plan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
     """Show the progress of a run while the block runs.
 
     A terminal shows one changing line. A file, such as a batch job's log, gets a line each tenth or minute. A notebook
