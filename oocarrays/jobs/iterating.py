@@ -29,7 +29,7 @@ from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_course
-from oocarrays.jobs.slabs import opener
+from oocarrays.jobs.slabs import Made, opener
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import as_list, check_alike, workspace_of
@@ -50,13 +50,6 @@ from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
-    from typing_extensions import TypeVar
-
-    Made = TypeVar("Made", default=OutOfCoreArray)
-else:
-    from typing import TypeVar
-
-    Made = TypeVar("Made")
 
 
 Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
