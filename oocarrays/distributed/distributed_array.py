@@ -51,6 +51,11 @@ def divided_into(part: np.ndarray, other: Any) -> Any:
     return other / part
 
 
+def _elementwise(operation: Callable[..., Any]) -> Callable[[DistributedArray, Any], DistributedArray]:
+    """Return the method that applies an operation to an array and another array, or a number."""
+    return lambda array, other: array._with(operation, other)
+
+
 def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
     """Return the dtype of a function's result for empty parts."""
     try:
@@ -269,51 +274,15 @@ class DistributedArray(Extents, RankArrays[Parts]):
     def __neg__(self) -> DistributedArray:
         return self.map_local(operator.neg)
 
-    def __add__(self, other: Any) -> DistributedArray:
-        return self._with(operator.add, other)
-
-    def __sub__(self, other: Any) -> DistributedArray:
-        return self._with(operator.sub, other)
-
-    def __mul__(self, other: Any) -> DistributedArray:
-        return self._with(operator.mul, other)
-
-    def __truediv__(self, other: Any) -> DistributedArray:
-        return self._with(operator.truediv, other)
-
-    def __pow__(self, other: Any) -> DistributedArray:
-        return self._with(operator.pow, other)
-
-    def __radd__(self, other: Any) -> DistributedArray:
-        return self._with(operator.add, other)
-
-    def __rmul__(self, other: Any) -> DistributedArray:
-        return self._with(operator.mul, other)
-
-    def __rsub__(self, other: Any) -> DistributedArray:
-        return self._with(subtracted_from, other)
-
-    def __rtruediv__(self, other: Any) -> DistributedArray:
-        return self._with(divided_into, other)
-
-    def __eq__(self, other: Any) -> DistributedArray:  # type: ignore[override]
-        return self._with(operator.eq, other)
-
-    def __ne__(self, other: Any) -> DistributedArray:  # type: ignore[override]
-        return self._with(operator.ne, other)
-
-    def __lt__(self, other: Any) -> DistributedArray:
-        return self._with(operator.lt, other)
-
-    def __le__(self, other: Any) -> DistributedArray:
-        return self._with(operator.le, other)
-
-    def __gt__(self, other: Any) -> DistributedArray:
-        return self._with(operator.gt, other)
-
-    def __ge__(self, other: Any) -> DistributedArray:
-        return self._with(operator.ge, other)
-
+    __add__ = __radd__ = _elementwise(operator.add)
+    __mul__ = __rmul__ = _elementwise(operator.mul)
+    __sub__, __rsub__ = _elementwise(operator.sub), _elementwise(subtracted_from)
+    __truediv__, __rtruediv__ = _elementwise(operator.truediv), _elementwise(divided_into)
+    __pow__ = _elementwise(operator.pow)
+    __lt__, __le__ = _elementwise(operator.lt), _elementwise(operator.le)
+    __gt__, __ge__ = _elementwise(operator.gt), _elementwise(operator.ge)
+    __eq__ = _elementwise(operator.eq)  # type: ignore[assignment]
+    __ne__ = _elementwise(operator.ne)  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]  # equality is of elements, as in NumPy
 
     def __bool__(self) -> bool:
