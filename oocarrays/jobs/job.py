@@ -38,6 +38,8 @@ else:
 
     Result = TypeVar("Result")
 
+RESUMER = "leftovers.resume"
+"""Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
 LOG = logging.getLogger("oocarrays")
 OFTEN = 2
 """Decodes per chunk, on average, above which a notice is given."""
@@ -146,7 +148,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         check_continues(target, request, as_is=trust.as_is, compared=self._resumes())
         if self._resumes():
             return self
-        resumed = import_module("oocarrays.leftovers.resume").resume  # it imports all kinds of jobs
+        resumed = import_module(f"oocarrays.{RESUMER}").resume
         try:
             left: Self = resumed(target, as_is=trust.as_is, verify=trust.verify, **how)
         except NotFoundError:
