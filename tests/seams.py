@@ -34,9 +34,9 @@ from oocarrays.plan.streams import directory
 from oocarrays.show import progress
 from oocarrays.show.contents import GroupFacts as GroupFacts
 from oocarrays.show.contents import contents as contents
-from oocarrays.show.planned import phase_seconds as phase_seconds
-from oocarrays.show.planned import seconds_outside as seconds_outside
 from oocarrays.show.redistributions import Outlook as Outlook
+from oocarrays.show.report import phase_seconds as phase_seconds
+from oocarrays.show.report import seconds_outside as seconds_outside
 from oocarrays.show.report import seconds_text as seconds_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import is_finished as is_finished

@@ -17,7 +17,7 @@ from oocarrays.jobs.stored import RechunkJob
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.networks import NETWORKS, planned_cluster
 from oocarrays.show.pictures import load_picture
-from oocarrays.show.sweep import SweptPlan, sweep_text
+from oocarrays.show.report import SweptPlan, sweep_text
 
 SWEPT = ("workers", "memory", "threads")
 MOST_PLANS = 256

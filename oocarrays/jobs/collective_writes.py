@@ -34,7 +34,7 @@ from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.requests.request import noted_parts
-from oocarrays.show.planned import READ_AND_WRITTEN
+from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.notes import kept_sections, sections_again

@@ -41,8 +41,8 @@ from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
-from oocarrays.show.planned import READ_AND_WRITTEN
 from oocarrays.show.progress import progress_bar
+from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.meter import Meter

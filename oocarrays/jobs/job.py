@@ -19,9 +19,8 @@ from oocarrays.plan.documents import Document
 from oocarrays.requests.request import check_continues, made_before
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
-from oocarrays.show.planned import COUNTED, measured
 from oocarrays.show.progress import progress_bar
-from oocarrays.show.report import bytes_text, missing_text
+from oocarrays.show.report import COUNTED, bytes_text, measured, missing_text
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder

@@ -44,8 +44,8 @@ from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.show.planned import COUNTED
 from oocarrays.show.progress import progress_bar
+from oocarrays.show.report import COUNTED
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target

@@ -40,7 +40,7 @@ from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.pictures import load_picture
-from oocarrays.show.planned import phase_seconds
+from oocarrays.show.report import phase_seconds
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target

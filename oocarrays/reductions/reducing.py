@@ -31,7 +31,7 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.requests.request import checked, requested, unnamed
-from oocarrays.show.planned import COUNTED
+from oocarrays.show.report import COUNTED
 from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile

@@ -1,8 +1,9 @@
-"""Reports as text: lines and tables."""
+"""Reports as text: lines and tables, of plans, of measurements beside them, and of sweeps of plans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, format_time
@@ -12,6 +13,7 @@ from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.plan import Bytes, Duration, Facts, Plan, Value
 from oocarrays.plan.plan import table as table
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.placement import Move
@@ -132,3 +134,98 @@ def move_text(move: Move, placement: Mapping[int, str]) -> str:
     there = len(move.ranks) + sum(home == move.worker for home in placement.values())
     several = f", whose budget now holds {there} ranks" if there > len(move.ranks) else ""
     return f"worker {move.lost} was lost: ranks {', '.join(map(str, move.ranks))} went to {move.worker}{several}"
+
+
+# ---------------------------------------------------------------------- measurements
+
+
+COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
+    "read requests": ("read_requests", str),
+    "read": ("read_bytes", format_bytes),
+    "decoded": ("decoded_bytes", format_bytes),
+    "write requests": ("write_requests", str),
+    "written": ("written_bytes", format_bytes),
+    "messages": ("messages", str),
+}
+"""Counts that are planned and measured under the same name, with their text form."""
+READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
+
+
+def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return rows of some counts, planned and measured."""
+    wanted = ((name, *COUNTED[name]) for name in names)
+    return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
+
+
+def phase_seconds(meter: Meter, phases: Mapping[str, str]) -> dict[str, float]:
+    """Return the seconds of all ranks of a run together in each phase."""
+    found: dict[str, float] = dict.fromkeys(phases.values(), 0)
+    for verb, phase in phases.items():
+        found[phase] += meter.seconds.get(verb, 0)
+    return found
+
+
+def seconds_outside(meter: Meter, phases: Mapping[str, str]) -> float:
+    """Return the seconds of all ranks outside the phases: creating files, marking, syncing, and cleaning up."""
+    return sum(seconds for verb, seconds in meter.seconds.items() if verb not in phases)
+
+
+def measured(
+    plan: Any, meter: Meter, seconds: float, phases: Mapping[str, str], counted: Sequence[str] = tuple(COUNTED)
+) -> list[tuple[str, str, str]]:
+    """Return a run beside its plan, row by row; the seconds of phases are those of all ranks together."""
+    predicted = getattr(plan, "phases", None)
+    each = [(name, getattr(predicted, name, None), took) for name, took in phase_seconds(meter, phases).items()]
+    shown = [(name, planned, took) for name, planned, took in each if took or planned is not None]
+    return [
+        ("", "planned", "measured"),
+        ("seconds", _seconds(getattr(plan, "seconds", None)), _seconds(seconds)),
+        *((f"  {name}, all ranks", _seconds(planned), _seconds(took)) for name, planned, took in shown),
+        ("  begin and end, all ranks", "", _seconds(seconds_outside(meter, phases))),
+        *counted_rows(plan.traffic, meter, counted),
+    ]
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.2f}"
+
+
+# ---------------------------------------------------------------------- sweeps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptPlan:
+    """Plan of a rechunk on one cluster; if it does not fit, only the reason."""
+
+    workers: int
+    """Number of workers."""
+    memory: str
+    """Memory of a worker, as given."""
+    threads: int
+    """Threads of a worker."""
+    strategy: str | None = None
+    """Chosen strategy."""
+    ranks: int | None = None
+    """Number of ranks."""
+    seconds: float | None = None
+    """Predicted seconds."""
+    tasks: int | None = None
+    """Number of tasks in the graph."""
+    bytes: int | None = None
+    """Bytes sent between workers."""
+    peak_bytes: int | None = None
+    """Peak memory of a worker in bytes."""
+    why: str | None = None
+    """Reason that it does not fit."""
+
+    def row(self) -> tuple[str, ...]:
+        cluster = (str(self.workers), self.memory, str(self.threads))
+        if self.seconds is None:
+            return (*cluster, "–", self.why or "", "", "", "")
+        moved = format_bytes(self.bytes or 0), format_bytes(self.peak_bytes or 0)
+        return (*cluster, self.strategy or "", seconds_text(self.seconds), str(self.tasks), *moved)
+
+
+def sweep_text(found: Sequence[SweptPlan]) -> str:
+    head = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
+    return table([head, *(each.row() for each in found)])

@@ -34,8 +34,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.show.report import seconds_text, shape_text
-from oocarrays.show.sweep import SweptPlan
+from oocarrays.show.report import SweptPlan, seconds_text, shape_text
 
 MOST_UNITS = 24
 """Maximum number of units to show along an axis."""
