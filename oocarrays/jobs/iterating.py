@@ -35,7 +35,7 @@ from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import as_list, check_alike, workspace_of
 from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.slabs import SlabRequest, SweepPlaces, Watch, course_of
+from oocarrays.options.slabs import SlabRequest, course_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
@@ -373,18 +373,14 @@ def iterate(
         sweeps=sweeps, fuse=fuse, watched=watched is not None, boundary=as_asked(boundary), prefetch=prefetch,
         workspace=workspace_of(workspace), height=height, ranks=ranks, **along,
     )  # fmt: skip
+    single, stores = not isinstance(target, list | tuple), [place(each) for each in as_list(target)]
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers,
+        workers=workers, stores=stores, single=single, folders=folders, residual=watched, until=until,
+        scratch=None if scratch is None else place(scratch),
     )  # fmt: skip
-    single = not isinstance(target, list | tuple)
-    stores = [place(each) for each in as_list(target)]
-    places = SweepPlaces(
-        targets=stores, scratch=None if scratch is None else place(scratch), single=single, folders=folders
-    )
-    watch = Watch(residual=watched, until=until)
     if any(isinstance(each, LocalArrays) for each in sources):
-        local, cluster, disks = local_course(request, sources, places, watch)
+        local, cluster, disks = local_course(request, sources)
         swept = LocalIterateJob(
             local, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks
         )
@@ -397,5 +393,5 @@ def iterate(
         warn_of_packed(array)
     policies = (missing_of(each, missing) for each in sources)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
-    course, cluster = course_of(request, files, places, watch)
+    course, cluster = course_of(request, files)
     return IterateJob(course, opener(stores, open_array, single=single), cluster).again(resume, overwrite=overwrite)

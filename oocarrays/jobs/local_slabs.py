@@ -29,15 +29,13 @@ from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.options.slabs import (
     SlabArrays,
     SlabRequest,
-    SweepPlaces,
-    Watch,
     check_fields,
     planned_pass,
 )
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.slabs.cuts import plan_slabs
-from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
+from oocarrays.plan.slabs.iterate import plan_iterate
 from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_apart
@@ -53,44 +51,33 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 
 
-def local_pass(
-    request: SlabRequest,
-    sources: Sequence[Any],
-    stores: Sequence[StoreLike],
-    folders: str | None,
-    more: Mapping[str, Any],
-) -> tuple[LocalSlabRun, Cluster | None, Disks]:
+def local_pass(request: SlabRequest, sources: Sequence[Any]) -> tuple[LocalSlabRun, Cluster | None, Disks]:
     """Plan a pass over local array files, as `oocarrays.map_slabs` takes it."""
     arrays = _checked(sources, request.options.ranks)
-    dtypes = dtypes_of(request.dtype, arrays[0].dtype, len(stores))
-    here = _Ranks.of(request, arrays, stores, folders, [(arrays[0], dtype) for dtype in dtypes])
-    known = here.known(more={**more, "folders": folders})
+    dtypes = dtypes_of(request.dtype, arrays[0].dtype, len(request.stores))
+    here = _Ranks.of(request, arrays, [(arrays[0], dtype) for dtype in dtypes])
+    known = here.known()
     found = planned_pass(here.request, known, here.resources, partial(plan_slabs, here.read, here.written))
     files = SlabFiles(sources=here.files, targets=here.targets)
     return found.run(LocalSlabRun, request.kernel, files), here.cluster, here.disks
 
 
-def local_course(
-    request: SlabRequest, sources: Sequence[Any], places: SweepPlaces, watch: Watch
-) -> tuple[LocalCourse, Cluster | None, Disks]:
+def local_course(request: SlabRequest, sources: Sequence[Any]) -> tuple[LocalCourse, Cluster | None, Disks]:
     """Plan all passes of an iteration over local array files, as `oocarrays.iterate` takes it."""
-    arrays, stores, options = _checked(sources, request.options.ranks), places.targets, request.options
-    assert isinstance(options, SweepOptions), "sweeps are asked for"
-    check_fields(len(arrays), stores)
-    swept = [(array, array.dtype) for array in arrays[: len(stores)]]
-    here = _Ranks.of(request, arrays, stores, places.folders, swept)
-    more = {"fuse": options.fuse, "folders": places.folders} | places.said
-    known = here.known(more=more, by="iterate", said=watch.said(options), functions=watch.functions)
-    wheres = here.scratch(places.scratch or setting("scratch"))
+    arrays, fields = _checked(sources, request.options.ranks), len(request.stores)
+    check_fields(len(arrays), request.stores)
+    here = _Ranks.of(request, arrays, [(array, array.dtype) for array in arrays[:fields]])
+    known = here.known(by="iterate", said=request.sweeps, functions=request.watching)
+    wheres = here.scratch(request.scratch or setting("scratch"))
     scratch = [array_file.preview(_plain(target), wheres[0]) for target in here.targets]
     planner = partial(plan_iterate, here.read, scratch, here.written, threads=here.resources.threads)
     found = planned_pass(here.request, known, here.resources, planner)
 
     def below(id: str) -> Mapping[str, Any]:
-        handed = RankScratch(folders=tuple(scratch_below(where, id) for where in wheres), fields=len(stores))
+        handed = RankScratch(folders=tuple(scratch_below(where, id) for where in wheres), fields=fields)
         return {"scratch": handed.folders[0], "handed": handed, "disks": here.disks}
 
-    return found.course(LocalCourse, request, known, here.files, watch, below), here.cluster, here.disks
+    return found.course(LocalCourse, request, known, here.files, below), here.cluster, here.disks
 
 
 def _plain(target: LocalTarget) -> Settings:
@@ -123,16 +110,15 @@ class _Ranks:
         cls,
         request: SlabRequest,
         arrays: Sequence[LocalArrays],
-        stores: Sequence[StoreLike],
-        folders: str | None,
         like: Sequence[tuple[LocalArrays, np.dtype]],
     ) -> _Ranks:
         """Check the request; each target resembles one of the arrays, with its own type."""
+        stores = request.stores
         check_distinct(stores)
         for array, store in product(arrays, stores):
             check_apart(array.zarr, store)
         layout = arrays[0].layout
-        each = zip(like, stores, _folders(folders, stores), strict=True)
+        each = zip(like, stores, _folders(request.folders, stores), strict=True)
         made = [_target(request, one, store, dtype, where) for (one, dtype), store, where in each]
         disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
         cluster, resources = request.resources(disks.client)
@@ -167,7 +153,8 @@ class _Ranks:
         return SlabArrays(
             shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=(),
             targets=self.targets, said=_said(self.arrays, self.targets) | dict(said or {}), stopped=LocalStopped,
-            places=[named(array.files.store) for array in self.arrays], **more,
+            places=[named(array.files.store) for array in self.arrays],
+            more={**self.request.call, "folders": self.request.folders}, **more,
         )  # fmt: skip
 
     def scratch(self, asked: Any) -> list[str | RemoteStore]:

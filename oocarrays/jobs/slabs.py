@@ -335,17 +335,17 @@ def map_slabs(
         height=height, ranks=ranks, **along,
     )  # fmt: skip
     results = ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape)
+    sources, place = as_list(source), placer(storage_options)
+    stores, single = [place(each) for each in as_list(target)], not isinstance(target, list | tuple)
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks, results=results, verify=verify,
+        workers=workers, dtype=dtype, chunks=chunks, results=results, verify=verify, stores=stores, single=single,
+        folders=folders,
     )  # fmt: skip
-    more = {"reuse": reuse, "single": not isinstance(target, list | tuple), **({"verify": True} if verify else {})}
-    sources, place = as_list(source), placer(storage_options)
-    stores, single = [place(each) for each in as_list(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
         if results.words:
             raise InputError(f"{results.words}: of arrays in one file each; these are local array files")
-        run, cluster, disks = local_pass(request, sources, stores, folders, more)
+        run, cluster, disks = local_pass(request, sources)
         local = LocalSlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
         return local.again(resume, overwrite=overwrite)
     if folders is not None:
@@ -354,35 +354,31 @@ def map_slabs(
     arrays = [array_file.open_array(place(each)) for each in sources]
     for array in arrays:
         warn_of_packed(array, kernel)
-    plain, cluster, copying = _global_pass(request, arrays, policies, stores, more)
+    plain, cluster, copying = _global_pass(request, arrays, policies)
     job = SlabJob(plain, opener(stores, open_array, single=single), cluster, copying=copying)
     return job.again(resume, overwrite=overwrite)
 
 
 def _global_pass(
-    request: SlabRequest,
-    arrays: Sequence[zarr.Array],
-    policies: Sequence[Policy],
-    stores: Sequence[StoreLike],
-    more: Mapping[str, Any],
+    request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequence[Policy]
 ) -> tuple[SlabRun, Cluster | None, Copying | None]:
     """Return a pass over arrays in one file each, as for `map_slabs`, and the copies that it reads."""
     check_alike(arrays)
-    check_distinct(stores)
+    check_distinct(request.stores)
     request = request.along(arrays[0].ndim, dimension_names(arrays[0]))
-    for array, store in product(arrays, stores):
+    for array, store in product(arrays, request.stores):
         request.check(check_target, array, store)
     cluster, resources = request.resources()
-    request, chunks = reshaping(request, arrays, len(stores), single=more["single"])
+    request, chunks = reshaping(request, arrays)
     levels = request.options.coarser
-    dtypes = result_types(request, arrays, stores, resources.budget)
-    targets = targets_of(request, arrays[0], stores, chunks, dtypes)
+    dtypes = result_types(request, arrays, resources.budget)
+    targets = targets_of(request, arrays[0], chunks, dtypes)
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
-        more={**more, "missing": policies[0]}, said=shapes_said(levels, arrays[0].shape),
+        more={**request.call, "missing": policies[0]}, said=shapes_said(levels, arrays[0].shape),
     )  # fmt: skip
-    way = _Way(files, [target.preview() for target in targets], stores[0], threads=cluster is None)
+    way = _Way(files, [target.preview() for target in targets], request.stores[0], threads=cluster is None)
     found = planned_pass(request, known, resources, way.planned)
     both, kind = SlabFiles(sources=files, targets=targets), GatheringRun if levels else SlabRun
     return found.run(kind, request.kernel, both), cluster, way.copying

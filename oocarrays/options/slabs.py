@@ -52,49 +52,10 @@ from oocarrays.storage.journal.calls import call_content, named
 from oocarrays.storage.journal.leftovers import scratch_below
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """Convergence test: it examines each pass, and decides when to stop."""
-
-    residual: Residual | None
-    until: float | None
-
-    def said(self, options: SweepOptions) -> Document:
-        """Return the arguments that a resumed call must repeat."""
-        residual = None if self.residual is None else kernel_name(self.residual)
-        return {"sweeps": options.sweeps, "until": self.until, "residual": residual}
-
-    @property
-    def functions(self) -> list[Any]:
-        return [None if self.residual in (None, change) else self.residual]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPlaces:
-    """Locations of an iteration's targets and scratch."""
-
-    targets: Sequence[StoreLike]
-    """Targets of the last pass: one for each array that is swept."""
-    scratch: Any
-    """Location of intermediate results between passes, if given."""
-    single: bool
-    """Whether a single target was given, not a list."""
-    folders: str | None = None
-    """For local array files on workers' own disks: location of the targets' files."""
-
-    @property
-    def said(self) -> Document:
-        """Return the journal's record of the targets, unless their number implies it."""
-        return {} if self.single or len(self.targets) > 1 else {"single": False}
-
-
-def course_of(
-    request: SlabRequest, files: Sequence[ArrayFile], places: SweepPlaces, watch: Watch
-) -> tuple[Course, Cluster | None]:
+def course_of(request: SlabRequest, files: Sequence[ArrayFile]) -> tuple[Course, Cluster | None]:
     """Return all passes of `iterate` and the cluster; files beyond one per target are read but not swept."""
     request = request.along(files[0].zarr.ndim, dimension_names(files[0].zarr))
-    stores, options = places.targets, request.options
-    assert isinstance(options, SweepOptions), "sweeps are asked for"
+    stores = request.stores
     check_fields(len(files), stores)
     for file, store in product(files, stores):
         request.check(check_target, file.zarr, store)
@@ -108,10 +69,10 @@ def course_of(
     ]
     known = SlabArrays(
         shape=files[0].zarr.shape, dtypes=[np.dtype(each.zarr.dtype) for each in files], sources=files,
-        targets=targets, by="iterate", said=watch.said(options), functions=watch.functions,
-        more={"fuse": options.fuse, "missing": files[0].presence.missing} | places.said,
+        targets=targets, by="iterate", said=request.sweeps, functions=request.watching,
+        more={**request.call, "missing": files[0].presence.missing},
     )  # fmt: skip
-    asked = setting("scratch") if places.scratch is None else places.scratch
+    asked = setting("scratch") if request.scratch is None else request.scratch
     where, *_ = [scratch_of(asked, store, file.zarr) for store, file in product(stores, files)]
     stored = (
         [file.stored for file in files],
@@ -119,7 +80,7 @@ def course_of(
         [target.preview() for target in targets],
     )
     found = planned_pass(request, known, resources, partial(plan_iterate, *stored, threads=resources.threads))
-    return found.course(Course, request, known, files, watch, lambda id: {"scratch": scratch_below(where, id)}), cluster
+    return found.course(Course, request, known, files, lambda id: {"scratch": scratch_below(where, id)}), cluster
 
 
 def _plain(array: zarr.Array) -> Settings:
@@ -155,7 +116,7 @@ AnyCourse = TypeVar("AnyCourse", bound=Course)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabRequest:
-    """Request for a pass, beside its arrays: as `oocarrays.map_slabs` takes it."""
+    """Request for one pass or several, beside its sources: as `oocarrays.map_slabs` and `oocarrays.iterate` take it."""
 
     kernel: Kernel
     """Function of a block."""
@@ -179,6 +140,38 @@ class SlabRequest:
     """Shapes of the targets, if they differ from that of the sources."""
     verify: bool = False
     """Whether to compute some slabs again with a larger halo."""
+    stores: Sequence[StoreLike] = ()
+    """Locations of the targets."""
+    single: bool = True
+    """Whether a single target was given, not a list."""
+    folders: str | None = None
+    """For local array files on workers' own disks: location of the targets' files."""
+    scratch: Any = None
+    """Location of intermediate results between passes, if given."""
+    residual: Residual | None = None
+    """Measure computed after each pass; None to compute none."""
+    until: float | None = None
+    """Residual at which sweeping ends."""
+
+    @property
+    def sweeps(self) -> Document:
+        """Arguments of an iteration that a resumed call must repeat."""
+        assert isinstance(self.options, SweepOptions), "sweeps are asked for"
+        residual = None if self.residual is None else kernel_name(self.residual)
+        return {"sweeps": self.options.sweeps, "until": self.until, "residual": residual}
+
+    @property
+    def watching(self) -> list[Any]:
+        """Functions of an iteration beside the kernel."""
+        return [None if self.residual in (None, change) else self.residual]
+
+    @property
+    def call(self) -> Document:
+        """Options of the call that a resumed call may change; of an iteration, if the targets do not imply them."""
+        if isinstance(self.options, SweepOptions):
+            listed = {"single": False} if not self.single and len(self.stores) == 1 else {}
+            return {"fuse": self.options.fuse, **listed}
+        return {"reuse": self.options.reuse, "single": self.single, **({"verify": True} if self.verify else {})}
 
     def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
         """Return the request with the axes of its options as numbers: see `SlabOptions.along`."""
@@ -268,7 +261,6 @@ class PlannedPass(Generic[Plan]):
         request: SlabRequest,
         arrays: SlabArrays,
         files: Sequence[Any],
-        watch: Watch,
         scratch: Callable[[str], Mapping[str, Any]],
     ) -> AnyCourse:
         """Return the passes of an iteration, of one kind; ``scratch`` gives the location of its scratch by run id."""
@@ -277,31 +269,29 @@ class PlannedPass(Generic[Plan]):
         check_kernel(request.kernel, arrays.dtypes, swept, plan)
         id = self.left.id if self.left else uuid.uuid4().hex[:12]
         course = kind(
-            plan=plan, kernel=request.kernel, residual=watch.residual, until=watch.until, sources=tuple(files[:swept]),
-            beside=tuple(files[swept:]), targets=tuple(arrays.targets), content=self.content, id=id,
+            plan=plan, kernel=request.kernel, residual=request.residual, until=request.until,
+            sources=tuple(files[:swept]), beside=tuple(files[swept:]), targets=tuple(arrays.targets),
+            content=self.content, id=id,
             resumes=self.left is not None, processes=self.processes, **scratch(id),
         )  # fmt: skip
         return course.gone_on_with(self.left) if self.left else course
 
 
-def reshaping(
-    request: SlabRequest, arrays: Sequence[zarr.Array], targets: int, *, single: bool
-) -> tuple[SlabRequest, list[ChunksLike | None]]:
+def reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> tuple[SlabRequest, list[ChunksLike | None]]:
     """Return the request with the shapes of its results, and the chunks of each target."""
     names = dimension_names(arrays[0])
-    chunks = request.results.chunks(request.chunks, targets, single=single)
-    levels = request.results.levels(arrays[0].shape, names, chunks, single=single)
+    chunks = request.results.chunks(request.chunks, len(request.stores), single=request.single)
+    levels = request.results.levels(arrays[0].shape, names, chunks, single=request.single)
     options = replace(request.options, coarser=levels).checked(arrays[0].shape)
     if request.verify:
         options.verified()  # refused before the kernel is tried
     return replace(request, options=options), chunks
 
 
-def result_types(
-    request: SlabRequest, arrays: Sequence[zarr.Array], stores: Sequence[StoreLike], budget: int
-) -> list[np.dtype]:
+def result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: int) -> list[np.dtype]:
     """Return the type of each target's elements; for another shape, the kernel is tried on a few zeros first."""
     levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
+    stores = request.stores
     known = dtypes_of(request.dtype, sources[0], len(stores))
     if not levels:
         return known
@@ -327,14 +317,13 @@ def result_types(
 def targets_of(
     request: SlabRequest,
     like: zarr.Array,
-    stores: Sequence[StoreLike],
     chunks: Sequence[ChunksLike | None],
     dtypes: Sequence[np.dtype],
 ) -> list[TargetSpec]:
     """Return the targets, in the requested chunks."""
     levels = request.options.coarser
-    each: Sequence[Coarsening | None] = levels or [None] * len(stores)
-    return [_target(request, like, *one) for one in zip(stores, each, chunks, dtypes, strict=True)]
+    each: Sequence[Coarsening | None] = levels or [None] * len(request.stores)
+    return [_target(request, like, *one) for one in zip(request.stores, each, chunks, dtypes, strict=True)]
 
 
 def _target(
