@@ -286,8 +286,8 @@ def rechunk(
         "workers": workers, "storage_options": storage_options,
     }  # fmt: skip
     kind: Any = group_job if holds_group(source) else array_job
-    job = kind(source, target, chunks, planner, cluster, resume)
-    return job.again(resume, source=unnamed(source), **means)
+    planned: RechunkJob | GroupJob = kind(source, target, chunks, planner, cluster, resume)
+    return planned.again(resume, source=unnamed(source), **means)
 
 
 def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
