@@ -18,7 +18,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host
-from oocarrays.mapping.given import as_numpy
+from oocarrays.mapping.given import as_numpy, refuse
 from oocarrays.mapping.grid import ChunkGrid, Extents
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
@@ -173,7 +173,8 @@ class DistributedArray(Extents, RankArrays[Parts]):
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
         order = settings.schedule(schedule)
         if isinstance(layout, Redistribution):
-            _refuse_choices(ranks=ranks, grid=grid, method=None if method == "auto" else method)
+            why, chosen = "is part of the plan: leave it out, or pass a layout", None if method == "auto" else method
+            refuse(why, error=LayoutError, ranks=ranks, grid=grid, method=chosen)
             plan = self._made_before(layout)
         else:
             target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
@@ -371,13 +372,6 @@ def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Mess
         return f"{moved} between ranks, without messages"
     order = schedule.name if messaging.ordered else UNORDERED
     return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
-
-
-def _refuse_choices(**choices: Any) -> None:
-    """Raise if an option is given that the plan has fixed."""
-    for name, choice in choices.items():
-        if choice is not None:
-            raise LayoutError(f"{name}={choice!r} is part of the plan: leave it out, or pass a layout")
 
 
 def in_blocks(layout: Layout) -> Layout:

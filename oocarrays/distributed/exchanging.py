@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -25,7 +25,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered, parts_of_array, parts_of_blocks
 from oocarrays.graphs.layouts.redistribution import rows_exchanged
 from oocarrays.graphs.run.builder import itself, new_suffix
-from oocarrays.mapping.given import element_type, listed
+from oocarrays.mapping.given import element_type, listed, refuse
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.asked import check_lazy, ranks_on
@@ -221,48 +221,23 @@ def exchange(
     >>> exchange(parts, [[3, 1], [1, 0]], scheduler="threads").compute()
     [array([0, 1, 2, 4]), array([3])]
     """
-    held = (
-        _of_ranks(parts, scheduler, workers) if isinstance(parts, RankArrays) else _of_here(parts, scheduler, workers)
-    )
-    row = _row(held.shapes)
-    lengths = [shape[0] for shape in held.shapes]
-    plan = AlltoallPlan.of(counts, displacements, lengths=lengths, row=row, itemsize=held.dtype.itemsize)
+    build: Callable[[], RankParts]
+    if isinstance(parts, RankArrays):
+        why = "goes with arrays of this process; those of ranks are where these are"
+        refuse(why, scheduler=scheduler, workers=workers)
+        shapes, dtype = [parts.local_shape(rank) for rank in range(parts.ranks)], parts.dtype
+        held, where = parts, Where(parts.cluster, parts.workers)
+        build = lambda: held.tasks  # noqa: E731
+    else:
+        arrays, (cluster, there) = _arrays(parts), ranks_on(scheduler, workers)
+        shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
+        build, where = partial(_parts, arrays, spread(len(arrays), there)), Where(cluster, tuple(there))
+    row, lengths = _row(shapes), [shape[0] for shape in shapes]
+    plan = AlltoallPlan.of(counts, displacements, lengths=lengths, row=row, itemsize=dtype.itemsize)
     order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
-    where = held.where
     if where.cluster:
         plan = replace(plan, schedule=order)
-    return RankBlocks(plan, held.dtype, lambda: rows_exchanged(held.build(), plan, where.workers, where.meter), where)
-
-
-class _Held(NamedTuple):
-    """Arrays of ranks, before or after they are sent to them."""
-
-    shapes: list[tuple[int, ...]]
-    """Of each rank's."""
-    dtype: np.dtype
-    """Of the elements."""
-    build: Callable[[], RankParts]
-    """Function that returns their tasks."""
-    where: Where
-    """Place of ranks."""
-
-
-def _of_ranks(parts: RankArrays[Any], scheduler: Any, workers: Any) -> _Held:
-    """Return arrays that ranks hold already."""
-    for name, given in {"scheduler": scheduler, "workers": workers}.items():
-        if given is not None:
-            raise InputError(f"{name}={given!r} goes with arrays of this process; those of ranks are where these are")
-    shapes = [parts.local_shape(rank) for rank in range(parts.ranks)]
-    return _Held(shapes, parts.dtype, lambda: parts.tasks, Where(parts.cluster, parts.workers))
-
-
-def _of_here(parts: Any, scheduler: Any, workers: Any) -> _Held:
-    """Return arrays of this process as tasks that send them to ranks."""
-    arrays = _arrays(parts)
-    cluster, there = ranks_on(scheduler, workers)
-    shapes = [array.shape for array in arrays]
-    build = partial(_parts, arrays, spread(len(arrays), there))
-    return _Held(shapes, arrays[0].dtype, build, Where(cluster, tuple(there)))
+    return RankBlocks(plan, dtype, lambda: rows_exchanged(build(), plan, where.workers, where.meter), where)
 
 
 def _arrays(given: Any) -> list[np.ndarray]:

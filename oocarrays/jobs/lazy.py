@@ -184,31 +184,12 @@ def from_dask(
     made |= {} if fill_value is None else {"fill_value": fill_value}
     checked(check_place, target, overwrite=overwrite, resume=resume)
     target, made = uneven_target(target, made, lengths, durable=setting("durable"))
-    return written(
-        x, target, made, memory=memory, overwrite=overwrite, resume=resume, scratch=scratch, scheduler=scheduler,
-        workers=workers, said=cuts(chunks, shards, grid, names),
-    )  # fmt: skip
-
-
-def written(
-    x: da.Array,
-    target: StoreLike,
-    made: Settings,
-    *,
-    memory: int | float | str | None,
-    scheduler: Client | str | None,
-    workers: Sequence[str] | None,
-    overwrite: bool,
-    resume: Any,
-    **options: Any,
-) -> FromDaskJob:
-    """Return the job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
     check_replaces(target, new=True)
     checked(check_place, target, overwrite=overwrite, resume=resume)
     cluster, restarts = cluster_of(scheduler, workers), bool(resume) and unfinished_run(target) is not None
     run = planned(
         x, target, made, resources_of(cluster, memory), straight=is_empty(target), overwrite=overwrite or restarts,
-        **options,
+        scratch=scratch, said=cuts(chunks, shards, grid, names),
     )  # fmt: skip
     job = FromDaskJob(x, run, target, cluster)
     job = job.asked_for(requested("from_dask", [x.name], [], [(made, run.blocks.rechunk.target.grid.count)]))

@@ -28,6 +28,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
+from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import as_list, check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import cuts, regular_chunks
@@ -365,9 +366,7 @@ def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
 
 
 def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str, Any], **options: Any) -> Any:
-    for name, value in others.items():
-        if value is not None:
-            raise UnsupportedError(f"{name}={value!r} is for stored arrays: of a lazy one, leave it out")
+    refuse("is for stored arrays: of a lazy one, leave it out", error=UnsupportedError, **others)
     if not is_dataset(source):
         return from_dask(source, target, chunks=chunks, **(options | {"zarr_format": options["zarr_format"] or 3}))
     for name in ("shards", "compressors", "filters"):

@@ -17,6 +17,7 @@ from oocarrays.graphs.files.shift import ShiftRun, build_graph
 from oocarrays.graphs.layouts.redistribution import windows
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
+from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import Boundaries, checked_boundary
 from oocarrays.mapping.layouts.local import depths
@@ -36,6 +37,9 @@ from oocarrays.storage.journal.calls import call_content, named
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+NO_FILES = "goes with local array files; a distributed array is where its ranks are"
 
 
 class ShiftJob(Job[ShiftRun, LocalArrays]):
@@ -151,21 +155,12 @@ def shift(
             "workers": workers,
         }
         return _shift_files(x, depth, stands, **how)
-    refuse_means(resume=resume or None, memory=memory, scheduler=scheduler, workers=workers)
+    refuse(NO_FILES, resume=resume or None, memory=memory, scheduler=scheduler, workers=workers)
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
     plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
     where = Where(x.cluster, x.workers)
     return RankBlocks(plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers, where.meter), where)
-
-
-def refuse_means(**given: Any) -> None:
-    """Raise if options of file access are given for a distributed array, which stays on its workers."""
-    name = next((name for name, value in given.items() if value is not None), None)
-    if name:
-        raise InputError(
-            f"{name}={given[name]!r} goes with local array files; a distributed array is where its ranks are"
-        )
 
 
 def schedule_for(halos: Halos, itemsize: int, asked: str | None) -> Schedule:
@@ -266,7 +261,7 @@ def multicast(
     key = tuple(map(slice, section.lower, section.upper, section.stride)) if isinstance(section, Section) else section
     plan = plan_multicast(x.layout, Selection.of(key, x.shape), root, x.dtype.itemsize)
     if isinstance(x, DistributedArray):
-        refuse_means(scheduler=scheduler, workers=workers)
+        refuse(NO_FILES, scheduler=scheduler, workers=workers)
         here = Where(x.cluster, x.workers)
         return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=here.meter), here)
     cluster, known = ranks_on(x.disks.client or scheduler, workers)

@@ -113,6 +113,13 @@ def flag(given: Any, name: str) -> bool:
     return bool(given)
 
 
+def refuse(why: str, *, error: type[InputError] = InputError, **given: Any) -> None:
+    """Raise if any of some options is given, that is, not None."""
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name is not None:
+        raise error(f"{name}={given[name]!r} {why}")
+
+
 def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
     known = known_type(given, name, error=error)
     if known.hasobject or known.itemsize == 0:
