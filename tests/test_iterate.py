@@ -63,7 +63,7 @@ def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObj
         "ranks": data.draw(st.integers(1, 3)),
         "prefetch": data.draw(st.integers(0, 2)),
         **data.draw(cuts_of(array.ndim)),
-        "until": data.draw(st.none() | st.just(-1.0)),
+        "until": data.draw(st.none() | st.just(0.0)),
     }
     job = iterate(source, target, kernel=case["kernel"], sweeps=sweeps, fuse=fuse,
                   depth=case["depth"], boundary=case["boundary"], **options)  # fmt: skip
@@ -226,6 +226,8 @@ def test_another_run_is_not_gone_on_with(field: Path, tmp_path: Path) -> None:
         ({"boundary": "round"}, InputError, "boundary='round' is not 'none'"),
         ({"prefetch": -1}, InputError, "prefetch=-1 is"),
         ({"until": "soon"}, InputError, "until='soon' is no number"),
+        ({"until": -1.0}, InputError, "until=-1.0 must be at least 0"),
+        ({"until": float("nan"), "residual": max}, InputError, "until=nan must be at least 0"),
         ({"residual": 1}, InputError, "residual=1 cannot be called"),
         ({"kernel": 3}, InputError, "kernel=3 cannot be called"),
         ({"kernel": lambda block: block[1:]}, InputError, r"shape \(6, 7\) for a block of float64 and shape \(7, 7\)"),

@@ -12,7 +12,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.errors import InputError, NotFoundError, TargetError
 
 FIELD = np.arange(120, dtype="i4").reshape(12, 10)
 
@@ -122,6 +122,31 @@ def test_the_command_line_makes_no_folder(home: Path, capsys: pytest.CaptureFixt
 def test_what_is_not_there_is_named_by_its_whole_path(home: Path) -> None:
     with pytest.raises(NotFoundError, match=f"no such store: {home}/x.zarr"):
         ooc.open_array("~/x.zarr")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, **how: ooc.open_array(a, **how),
+        lambda a, **how: ooc.open_array(f"file://{a}", **how),
+        lambda a, **how: ooc.open_group(a, **how),
+        lambda a, **how: ooc.create_array(Path("b"), shape=(3,), dtype="f4", **how),
+        lambda a, **how: ooc.rechunk(a, "b", chunks=(12, 2), **how),
+        lambda a, **how: ooc.map_slabs(np.negative, [a, str(a)], ["b", "c"], **how),
+        lambda a, **how: ooc.compare(a, a, **how),
+        lambda a, **how: ooc.reduce(a, "mean", **how),
+        lambda a, **how: ooc.files(a, **how),
+    ],
+)
+def test_options_for_urls_are_refused_if_all_locations_are_local(call: Any, home: Path) -> None:
+    with pytest.raises(InputError, match=r"storage_options= has anon: options are for URLs .*local path: .*(a.zarr|b)"):
+        call(home / "a.zarr", storage_options={"anon": True})
+
+
+def test_options_for_urls_go_with_one_url(home: Path) -> None:
+    made = ooc.rechunk(home / "a.zarr", "memory://b", chunks=(12, 2), storage_options={"skip_instance_cache": False})
+    np.testing.assert_array_equal(made.run()[...], FIELD)
+    np.testing.assert_array_equal(ooc.open_array(home / "a.zarr", storage_options={})[...], FIELD)
 
 
 def test_a_dict_is_a_store_in_memory_as_zarr_has_it() -> None:

@@ -183,6 +183,8 @@ def test_floats_that_are_missing() -> None:
         ({"levels": 0}, InputError, "levels=0"), ({"method": "max"}, InputError, "method='max'"),
         ({"factor": 0}, InputError, "factor=0"), ({"factor": (2,)}, InputError, "has 1 axes"),
         ({"factor": {"q": 2}}, InputError, "'q' is none of the axes y, x"), ({"factor": "2"}, InputError, "factor='2'"),
+        ({"factor": 1}, InputError, "factor=1 merges nothing: it must be at least 2 along an axis, unless levels=1"),
+        ({"factor": {"y": 1}, "levels": 3}, InputError, "merges nothing"),
         ({"memory": 2000}, BudgetError, "needs at least"), ({"chunks": (0, 1)}, InputError, "chunks="),
     ],
 )  # fmt: skip
@@ -191,6 +193,13 @@ def test_what_cannot_be_is_refused(tmp_path: Path, how: dict[str, Any], error: A
     with pytest.raises(error, match=match):
         ooc.pyramid(source, tmp_path / "levels", **HERE | how)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_factor_of_one_leaves_one_level(tmp_path: Path) -> None:
+    source = zarr.create_array({}, data=IMAGE, chunks=(16, 16))
+    made = ooc.pyramid(source, tmp_path / "levels", factor=1, levels=1, **HERE).run()
+    assert [*made] == ["0"]
+    np.testing.assert_array_equal(made["0"][...], IMAGE)
 
 
 def test_arrays_that_are_no_images_are_refused() -> None:

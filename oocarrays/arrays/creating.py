@@ -88,7 +88,7 @@ def open_array(
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    place = placer(storage_options)(store)
+    place = placer(storage_options, store)(store)
     try:
         opened = array.open_array(place, mode=mode, missing=missing)
     except NotFoundError:
@@ -185,7 +185,7 @@ def create_array(
     """
     shape = extents(shape)
     dimension_names = names_of_axes(dimension_names, len(shape))
-    place = placer(storage_options)(store)
+    place = placer(storage_options, store)(store)
     descriptor = described(shape, layout, ranks, grid, placement, depth, dimension_names)
     known = element_type(dtype, error=UnsupportedError)
     blocks = uneven_blocks(chunks, descriptor)

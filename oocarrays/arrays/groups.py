@@ -127,5 +127,5 @@ def open_group(
     >>> list(group), group["deep/temp"].chunks
     (['deep/temp'], (1, 4))
     """
-    place = placer(storage_options)(store)
+    place = placer(storage_options, store)(store)
     return OutOfCoreGroup(group_file.describe_group(group_file.open_group(place)), missing)

@@ -163,7 +163,7 @@ def compare(
     near = Tolerance(
         rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=flag(equal_nan, "equal_nan")
     )
-    how, place = _How(tolerance=near, budget=settings.budget(memory), scratch=scratch), placer(storage_options)
+    how, place = _How(tolerance=near, budget=settings.budget(memory), scratch=scratch), placer(storage_options, a, b)
     kinds = [_is_group(each, place) for each in (a, b)]
     if kinds[0] != kinds[1]:
         raise InputError(f"of {a!r} and {b!r} one is a group, the other an array: name an array in the group")

@@ -132,7 +132,7 @@ def scatter_files(
     >>> job.plan.traffic.read_requests, job.run().local(1)[...]
     (2, array([3, 4, 5, 6, 7, 0]))
     """
-    place = placer(storage_options)
+    place = placer(storage_options, a, target)
     opened = open_global(place(a), mode="r").zarr
     store = place(target)
     source, cluster = describe_source(opened, missing_of(a)), cluster_of(scheduler, workers)
@@ -251,7 +251,7 @@ def gather_files(
     >>> gather_files(a, store, chunks=4, scheduler="threads").run()[...]
     array([0, 1, 2, 3, 4, 5, 6, 7])
     """
-    place = placer(storage_options)
+    place = placer(storage_options, local, target)
     opened = local if isinstance(local, LocalArrays) else open_array(place(local), scheduler=scheduler)
     if not isinstance(opened, LocalArrays):
         raise InputError(f"{opened.store} is one array, not local array files: there is nothing to gather")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -364,9 +365,12 @@ def iterate(
         raise InputError(f"kernel={kernel!r} cannot be called: it takes a numpy block and gives one of the same shape")
     if until is not None and not isinstance(until, Real):
         raise InputError(f"until={until!r} is no number: the residual at which sweeping ends")
+    if until is not None and (math.isnan(until) or (until < 0 and residual is None)):
+        raise InputError(f"until={until!r} must be at least 0: no change of an element is less")
     if residual is not None and not callable(residual):
         raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
-    place, watched = placer(storage_options), residual or (change if until is not None else None)
+    place = placer(storage_options, source, target, scratch)
+    watched = residual or (change if until is not None else None)
     sources = as_list(source)
     along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, "axis": axis, "heights": window}
     options = SweepOptions(

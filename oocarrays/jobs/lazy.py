@@ -163,7 +163,7 @@ def from_dask(
     array([1., 2., 3., 4., 5., 6.])
     """
     check_lazy(x)
-    target = placer(storage_options)(target)
+    target = placer(storage_options, target)(target)
     grid, names = block_grid(x), names_of_axes(dimension_names, x.ndim)
     lengths = uneven_lengths(chunks, grid, x.dtype, names)
     known = tuple(map(max, lengths)) if lengths else chunks

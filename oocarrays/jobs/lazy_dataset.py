@@ -134,7 +134,7 @@ def dataset_job(
 ) -> DatasetJob:
     """Plan to write a dataset, its lazy variables in other chunks: see `rechunk`, which calls this."""
     settings.refuse_array_expressions()
-    store = placer(storage_options)(target)
+    store = placer(storage_options, target)(target)
     checked(check_group_place, store, overwrite=overwrite, resume=resume)
     new = is_empty(store)
     single = not hasattr(source, "data_vars")

@@ -161,7 +161,7 @@ def pyramid(
     >>> levels.attrs["ome"]["multiscales"][0]["datasets"][2]["coordinateTransformations"][0]
     {'type': 'scale', 'scale': [4.0, 4.0]}
     """
-    place = placer(storage_options)
+    place = placer(storage_options, source, target)
     array, group = source_image(source, place), place(target)
     chosen(method, "method", METHODS)
     kinds = {"mean": "biufc", "median": "biuf"}.get(method, "biufcmMSU")
@@ -169,7 +169,7 @@ def pyramid(
         raise UnsupportedError(f"elements of dtype {array.dtype} have no {method}")
     image = _Image.of(array, place)
     axes = scaled(image.axes, scale, unit)
-    factors = _factors(factor, image)
+    factors = _factors(factor, levels, image)
     steps = _steps(axes, image.shape, factors, levels, even=isinstance(factor, int))
     finest = Coarsening((1,) * array.ndim)
     coarser = tuple(accumulate(steps, Coarsening.then, initial=finest))
@@ -248,10 +248,13 @@ class _Image:
         return made | {"dimension_names": self.names}
 
 
-def _factors(factor: FactorLike, image: _Image) -> tuple[int, ...]:
+def _factors(factor: FactorLike, levels: int | None, image: _Image) -> tuple[int, ...]:
     space = [axis for axis, each in enumerate(image.axes) if each.type == "space"]
-    factors = factors_of(factor, len(image.axes), image.names, space)
-    return tuple(whole(each, "factor", 1) for each in Coarsening.of(factors, image.shape).factors)
+    asked = factors_of(factor, len(image.axes), image.names, space)
+    factors = tuple(whole(each, "factor", 1) for each in Coarsening.of(asked, image.shape).factors)
+    if max(factors) == 1 and levels != 1:
+        raise InputError(f"factor={factor!r} merges nothing: it must be at least 2 along an axis, unless levels=1")
+    return factors
 
 
 def _steps(

@@ -257,7 +257,8 @@ def rechunk(
                 "missing": missing,
             },
         )  # fmt: skip
-    place, policy = placer(storage_options), missing_of(source, missing)
+    where = setting("scratch") if scratch is None else scratch
+    place, policy = placer(storage_options, source, target, where), missing_of(source, missing)
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory, schedule, setting("ranks") if ranks is None else ranks)
@@ -269,14 +270,14 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(setting("scratch") if scratch is None else scratch), target, source),
+        scratch=scratch_of(place(where), target, source),
         missing=policy,
         resources=resources,
         grows=update,
     )
     if update and not is_empty(target) and not (resume and is_resumable(target)):
-        where: Any = {"storage_options": storage_options, "scheduler": scheduler, "workers": workers}
-        job = update_array(target, source, memory=memory, missing=policy, resume=resume, **where)
+        on: Any = {"storage_options": storage_options, "scheduler": scheduler, "workers": workers}
+        job = update_array(target, source, memory=memory, missing=policy, resume=resume, **on)
         if not chunks is orientation is None:
             asked = planner.planned(array_file.open_array(source), target, chunks)[0].target
             _check_chunks(asked, job.plan.target, target)

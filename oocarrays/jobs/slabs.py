@@ -335,7 +335,7 @@ def map_slabs(
         height=height, ranks=ranks, **along,
     )  # fmt: skip
     results = ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape)
-    sources, place = as_list(source), placer(storage_options)
+    sources, place = as_list(source), placer(storage_options, source, target)
     stores, single = [place(each) for each in as_list(target)], not isinstance(target, list | tuple)
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,

@@ -127,7 +127,7 @@ def update(
     >>> job.plan.source_share, job.run()[:, 1]
     (0.25, array([ 1,  5,  9, 13]))
     """
-    place = placer(storage_options)
+    place = placer(storage_options) if source is None else placer(storage_options, target, source)
     target = place(target)
     if going_on := _left_by_update(target):
         trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)

@@ -166,7 +166,7 @@ def reduce(
     array([[ 9., 10., 11.],
            [ 6.,  7.,  8.]])
     """
-    place = placer(storage_options)
+    place = placer(storage_options, a, target)
     array = array_file.open_array(place(a))
     warn_of_packed(array)
     file = array_file.describe_source(array, missing_of(a, missing))

@@ -32,7 +32,7 @@ from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.runs import RunReader
-from oocarrays.storage.stores.urls import absolute, store_of
+from oocarrays.storage.stores.urls import absolute, check_options, store_of
 from oocarrays.stored.points import Indexed, check_room, read_points, write_points
 from oocarrays.stored.reading import AHEAD, Prefetched, read, read_small, selection_of, write
 
@@ -352,9 +352,13 @@ def missing_of(source: Any, asked: str | None = None) -> Policy:
     return settings.missing(getattr(source, "missing", None) if asked is None else asked)
 
 
-def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
-    """Return a function that opens a location given by the user as a path or a store."""
+def placer(storage_options: Mapping[str, Any] | None, *places: Any) -> Callable[[Any], Any]:
+    """Return a function that opens a location given by the user as a path or a store.
+
+    Raise if all ``places`` of the call are local paths: options are for URLs.
+    """
     ways = settings.ways()
+    check_options(storage_options, places)
 
     def place(named: Any) -> Any:
         array = named.zarr if isinstance(named, StoredArray) else named
@@ -370,7 +374,7 @@ def opened(
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Array:
     """Return the Zarr array at a location; one that is open for writing stays so, except with ``"r"``."""
-    array = array_file.open_array(placer(storage_options)(store), mode="r" if mode is None else mode)
+    array = array_file.open_array(placer(storage_options, store)(store), mode="r" if mode is None else mode)
     return array if mode != "r" or array.read_only else _for_reading(array)
 
 

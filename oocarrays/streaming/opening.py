@@ -185,7 +185,7 @@ def open_streams(
     [[1, 4], [2], [3, 6]]
     """
     chosen(mode, "mode", ("r", "w", "a", "r+"))
-    place = placer(storage_options)(store)
+    place = placer(storage_options, store)(store)
     client = None if scheduler is None else client_of(scheduler)
     ranks = len(workers_of(client)) if client is not None and ranks is None else ranks
     count = 1 if (given := setting("ranks") if ranks is None else ranks) is None else whole(given, "ranks", 1)

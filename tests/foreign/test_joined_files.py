@@ -118,6 +118,20 @@ def test_files_of_numpy_and_hdf5_are_stacked(tmp_path: Path, order: Any) -> None
     np.testing.assert_array_equal(ooc.open_group(ooc.files(tmp_path / "*.h5", concat_dim="run"))["deep/x"][...], stack)
 
 
+@pytest.mark.parametrize("number", [2, -1, "-1"])
+def test_numbers_that_are_no_axis_are_refused(tmp_path: Path, number: Any) -> None:
+    for n in range(2):
+        np.save(tmp_path / f"{n}.npy", np.full((3, 4), n))
+    np.testing.assert_array_equal(
+        ooc.open_array(ooc.files(tmp_path / "*.npy", concat_dim=1))[0], [0, 0, 0, 0, 1, 1, 1, 1]
+    )
+    for name in ("*.npy", "0.npy"):
+        with pytest.raises(InputError, match=f"concat_dim={number} is not among the 2 axes of .*0.npy.*'run', stacks"):
+            ooc.files(tmp_path / name, concat_dim=number)
+    with pytest.raises(InputError, match=r"concat_dim=1\.5 must be a whole number"):
+        ooc.files(tmp_path / "*.npy", concat_dim=1.5)  # type: ignore[arg-type]
+
+
 def test_the_table_of_files(tmp_path: Path) -> None:
     shown = repr(ooc.files(months(tmp_path))).splitlines()
     assert shown[0].split() == ["3", "files", f"{tmp_path}/era5_0.nc", "to", f"{tmp_path}/era5_2.nc"]

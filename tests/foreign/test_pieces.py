@@ -70,7 +70,8 @@ def test_a_raw_file_has_a_shape_and_a_type(tmp_path: Path, order: Any) -> None:
 
 
 def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a.raw").write_bytes(bytes(100))
+    for name in "ab":
+        (tmp_path / f"{name}.raw").write_bytes(bytes(100))
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\1\0")
     np.save(tmp_path / "pairs.npy", np.zeros(3, [("a", "i4")]))
     refused: list[tuple[Any, str]] = [
@@ -82,6 +83,11 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
         (lambda: ooc.files(tmp_path / "a.raw", shape=(5,), dtype="f4", order="K"), "neither 'C' nor 'F'"),
         (lambda: ooc.files(f"{tmp_path}/a.raw?size=3"), "files:// takes concat_dim, shape"),
         (lambda: ooc.files(tmp_path / "a.raw"), "give shape= and dtype="),
+        (lambda: ooc.files(tmp_path / "?.raw", shape=(5,), dtype="f4"), "2 files match .*describe one raw file"),
+        (
+            lambda: ooc.files(tmp_path / "a.raw", shape=(5,), dtype="f4", concat_dim="run"),
+            "concat_dim='run': raw files are not joined",
+        ),
         (lambda: ooc.files(tmp_path / "none.raw", shape=(5,), dtype="f4"), "no file is named"),
         (lambda: ooc.open_array(tmp_path / "cut.npy")[...], "cannot be opened as a file of numpy"),
         (lambda: ooc.open_array(tmp_path / "pairs.npy"), "elements of type"),

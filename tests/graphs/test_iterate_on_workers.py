@@ -51,7 +51,7 @@ def test_all_passes_as_one_graph(two: Client, field: Path, tmp_path: Path) -> No
 @pytest.mark.long
 def test_a_worker_killed_in_the_middle_costs_nothing_but_time(field: Path, tmp_path: Path) -> None:
     with cluster(2) as client:
-        job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=6, fuse=2, height=16, until=-1.0, memory="64MiB")
+        job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=6, fuse=2, height=16, until=0.0, memory="64MiB")
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
         made = within(job.run)
         killer.join()
@@ -75,7 +75,7 @@ def test_arrays_beside_what_is_swept_when_a_worker_is_killed(field: Path, tmp_pa
         wanted = with_right_hand_side(wanted, right)
     with cluster(2) as client:
         job = ooc.iterate(
-            with_right_hand_side, [field, tmp_path / "f"], tmp_path / "b", sweeps=6, fuse=2, height=16, until=-1.0,
+            with_right_hand_side, [field, tmp_path / "f"], tmp_path / "b", sweeps=6, fuse=2, height=16, until=0.0,
             memory="64MiB",
         )  # fmt: skip
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
@@ -109,7 +109,7 @@ def test_fields_evolve_together_on_workers(two: Client, reaction: list[np.ndarra
 def test_fields_evolve_together_when_a_worker_is_killed(reaction: list[np.ndarray], tmp_path: Path) -> None:
     sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
     with cluster(2) as client:
-        job = ooc.iterate(gray_scott, sources, targets, sweeps=12, fuse=2, height=16, until=-1.0, memory="64MiB")
+        job = ooc.iterate(gray_scott, sources, targets, sweeps=12, fuse=2, height=16, until=0.0, memory="64MiB")
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 36)
         made = within(job.run)
         killer.join()

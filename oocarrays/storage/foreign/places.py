@@ -34,7 +34,7 @@ from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.sessions import session
 from oocarrays.storage.stores.underway import got
-from oocarrays.storage.stores.urls import Ways, opened, store_of
+from oocarrays.storage.stores.urls import Ways, check_options, opened, store_of
 from oocarrays.storage.stores.zipped import new_zip, zip_target
 
 SCHEME = "files"
@@ -112,6 +112,7 @@ def files(
     ...     zarr.open_array(files(f"{folder}/a.raw", shape=(3, 4), dtype="<i2"), mode="r")[1]
     array([4, 5, 6, 7], dtype=int16)
     """
+    check_options(storage_options, [place])
     if isinstance(place, str | os.PathLike):
         named = os.fspath(from_home(place))
         if "://" not in named:
@@ -123,7 +124,9 @@ def files(
         named = ",".join(quote(os.path.abspath(from_home(each)), safe="/:@+~ *") for each in paths)
     asked: Settings = {}
     if concat_dim is not None:
-        if not isinstance(concat_dim, str | int) or not str(concat_dim).isprintable():
+        if not isinstance(concat_dim, str):
+            concat_dim = whole(concat_dim, "concat_dim")
+        elif not concat_dim.isprintable():
             raise InputError(f"concat_dim={concat_dim!r} is neither the name of an axis nor its number")
         asked["concat_dim"] = concat_dim
     if (shape is None) != (dtype is None):
@@ -146,7 +149,7 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
     if "shape" in asked:
         return _raw(names, asked, url)
     dim: Any = asked.get("concat_dim")
-    dim = int(dim) if dim is not None and dim.isdigit() else dim
+    dim = int(dim) if dim is not None and re.fullmatch("-?[0-9]+", dim) else dim
     if "://" in names:
         return _remote(names, options, ways, dim)
     if "," in names and not os.path.exists(names):
@@ -261,6 +264,7 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     names, groups = format.arrays(first), format.groups(first)
     if len(found.names) > 1 and dim is None:
         dim = _common_axis(found, format, names)
+    _check_axis(found, format, names, dim)
     said: Any = {"skipped": format.skipped(first), "dim": dim, "stacked": _stacked(found, format, names, dim)}
     contents = Contents(files=found, format=format, names=names, groups=groups, **said)
     contents.prepare(inner)
@@ -270,6 +274,18 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
 def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
     remote = RemoteStore(store, store.url, DEFAULT.patience)
     return StorePath(remote, inner) if inner else remote
+
+
+def _check_axis(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> None:
+    """Raise if no array has an axis of this number."""
+    if not isinstance(dim, int):
+        return
+    count = max((len(each.shape) for each in reader.facts(found.readable(0), names, brief=True)), default=0)
+    if dim not in range(count):
+        raise InputError(
+            f"concat_dim={dim} is not among the {count} axes of {found.path(0)}, numbered from 0; a new name, such as "
+            "'run', stacks files along a new first axis"
+        )
 
 
 def _stacked(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> frozenset[str]:
@@ -323,6 +339,8 @@ def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:
         offset = int(asked.get("offset", 0))
     except (KeyError, ValueError, TypeError):
         raise InputError(f"{url}: a raw file has shape=10,20 and dtype=<f4, and may have offset= and order=") from None
+    if "concat_dim" in asked:
+        raise InputError(f"concat_dim={asked['concat_dim']!r}: raw files are not joined")
     if asked.get("order", "C") not in ("C", "F"):
         raise InputError(f"order={asked['order']!r} is neither 'C' nor 'F'")
     return _piece(names, shape, dtype, whole(offset, "offset", 0), columns=asked.get("order") == "F", url=url)
@@ -330,6 +348,8 @@ def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:
 
 def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, columns: bool, url: str) -> Any:
     found = local_files(path)
+    if len(found.names) > 1:
+        raise InputError(f"{len(found.names)} files match {path}: shape= and dtype= describe one raw file")
     needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if found.sizes[0] < needed:
         raise InputError(f"{found.path(0)} has {found.sizes[0]} bytes; shape {shape} of {dtype} needs {needed}")

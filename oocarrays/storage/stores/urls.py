@@ -210,6 +210,24 @@ def options_of(scheme: str, options: Mapping[str, Any] | None) -> Settings:
     return dict(own) if isinstance(own, Mapping) else {k: v for k, v in given.items() if not _is_for_others(k, v)}
 
 
+def check_options(options: Mapping[str, Any] | None, places: Iterable[Any]) -> None:
+    """Raise if options for URLs are given with local paths only: each place is a location, or a list of them."""
+    lists = (place if isinstance(place, list | tuple) else [place] for place in places)
+    known = [place for places in lists for place in places if place is not None]
+    if options and known and all(map(_is_local, known)):
+        names = ", ".join(sorted(named(options, "storage_options")))
+        raise InputError(
+            f"storage_options= has {names}: options are for URLs such as s3://bucket/a.zarr, and this is a local path: "
+            f"{', '.join(map(str, known))}"
+        )
+
+
+def _is_local(place: Any) -> bool:
+    """Return whether a location is a path of this machine; open arrays and stores are not."""
+    text = os.fsdecode(place) if isinstance(place, str | os.PathLike) else "://"
+    return "://" not in text or text.startswith(("file://", "local://"))
+
+
 def _is_for_others(name: str, value: Any) -> bool:
     return isinstance(value, Mapping) and name in EXTRAS
 
