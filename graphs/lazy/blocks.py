@@ -202,7 +202,7 @@ class ScratchWork(Work):
     def _take_hold(self) -> None:
         """Mark scratch as in use by this process."""
         if self._hold is None:
-            self._hold = hold(self.scratch)
+            self._hold = hold(self.scratch, self.journal.store)
             if self.processes is None:
                 self._discard = weakref.finalize(self, discard, self.scratch, self._hold)
 

@@ -32,7 +32,7 @@ from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, 
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.meter import Meter
@@ -205,6 +205,8 @@ class GroupRun(KeptRun):
         try:
             self._begin(self._create_group)
             self._make_members(members)
+            for member in members[:1]:
+                remove_dead_scratch(self.destination.store, member.scratch)
         except BaseException:
             with suppress(OocError):
                 if unfinished_run(self.destination.store) == self.id:

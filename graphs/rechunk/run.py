@@ -198,7 +198,7 @@ class RechunkState(OneTarget):
         """Mark scratch as in use until this process no longer needs it."""
         self._uses_scratch = True
         if self._hold is None and isinstance(self.scratch, str):
-            self._hold = hold(self.scratch)
+            self._hold = hold(self.scratch, self.destination.store)
             if self.processes is None:
                 self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.work import Work
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.documents import remove_abandoned
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.texts import PARTS
 
 
@@ -47,6 +48,8 @@ class NotedRun(Work):
                 "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
             )
         if self.note:
+            if local_folder(self.journal.store) and self.journal.notes.is_noted():
+                remove_abandoned(self.journal.store)
             self.journal.notes.note(self.id, {**self.note, PARTS: parts})
 
     def _say_done(self) -> None:

@@ -34,7 +34,7 @@ from oocarrays.storage.files.documents import is_finished, remove_partials, unfi
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, keep_source
@@ -326,6 +326,7 @@ class JournaledRun(KeptRun):
         self.journal.claim()
         self._begin(self._make_targets, instead=mark is not None)
         self.made = True
+        remove_dead_scratch(self.destination.store, getattr(self, "scratch", None))
         if self.processes is not None:
             self.syncer.finish()  # files made by this worker; the others sync their own
         return self

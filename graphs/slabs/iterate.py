@@ -174,7 +174,7 @@ class SweepRun(SlabRun):
         """Mark scratch as in use by this process."""
         with self._opening:
             if self._hold is None and isinstance(self.scratch, str):
-                self._hold = hold(self.scratch)
+                self._hold = hold(self.scratch, self.destination.store)
 
     def _open_targets(self) -> list[ArrayFile]:
         with self._opening:

@@ -21,7 +21,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
-from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key
+from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.stores.remote import is_remote
 
@@ -121,6 +121,14 @@ def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
     folder = local_folder(store)
     for key in list(files_below(folder)) if folder else ():
         if key.endswith(PARTIAL_END) and key.split(".")[-2] not in marks:
+            remove_file(os.path.join(folder or "", key))
+
+
+def remove_abandoned(store: StoreLike) -> None:
+    """Delete the partial files of dead processes below a local array, to which other processes may be writing."""
+    folder = local_folder(store)
+    for key in list(files_below(folder)) if folder else ():
+        if is_abandoned(key):
             remove_file(os.path.join(folder or "", key))
 
 

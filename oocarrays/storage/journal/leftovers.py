@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from zarr.core.sync import sync
@@ -37,12 +38,12 @@ from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import node_documents, unfinished_run
-from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE, PLAN
 from oocarrays.storage.local.fs import remove_file, remove_tree, translated
-from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL
+from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL, is_abandoned
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 
@@ -157,15 +158,34 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
     return sorted(_leftovers(root, None), key=lambda leftover: leftover.path)
 
 
-def hold(folder: str) -> Hold:
-    """Mark ``folder`` as used by this process until the result is closed or collected, or the process dies."""
+def hold(folder: str, target: StoreLike | None = None) -> Hold:
+    """Mark ``folder`` as used by this process until the result is closed or collected, or the process dies.
+
+    Scratch of a target keeps the target's name in its lock file.
+    """
     held = Hold(os.path.join(os.path.realpath(folder), LOCK))
     try:
         with translated("write", folder):
-            held.share(make=True)
+            if held.share(make=True) and target is not None:
+                with suppress(OSError):
+                    Path(held.path).write_text(name_of(target))
     except Busy:
         raise TargetError(f"{folder} is being removed") from None
     return held
+
+
+def remove_dead_scratch(target: StoreLike, scratch: str | RemoteStore | None) -> None:
+    """Remove local scratch that dead runs at a target, or at arrays in it, have left beside its new run's."""
+    if not isinstance(scratch, str):
+        return
+    name, own = name_of(target), os.path.basename(scratch)
+    for entry in _entries(os.path.dirname(scratch)):
+        if NAME.fullmatch(entry.name) and entry.name != own and is_scratch_folder(entry.path):
+            lock = os.path.join(entry.path, LOCK)
+            with suppress(OSError, ValueError, OocError):
+                is_of_target = f"{Path(lock).read_text()}/".startswith(f"{name}/")
+                if is_of_target and is_locked(lock) is False:
+                    Leftover(path=entry.path, kind="scratch", nbytes=0, alive=False).remove()
 
 
 def discard(scratch: str, held: Hold) -> None:
@@ -293,7 +313,7 @@ def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover
         return
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
-        dead = array.unfinished and array.held is False
+        dead = (array.unfinished and array.held is False) or is_abandoned(entry.name)
         if dead or not _is_young(status.st_mtime):
             yield Leftover(path=entry.path, kind="partial", nbytes=status.st_size, alive=array.held is True)
 

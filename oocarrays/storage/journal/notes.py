@@ -68,6 +68,10 @@ class Notes:
         text = self._text()
         return None if text is None else plan_in(text, self.store, NOTE).content
 
+    def is_noted(self) -> bool:
+        """Return whether a run is writing to the existing array, or was interrupted."""
+        return self._text() is not None
+
     def take(self, run: str) -> None:
         """Delete the note of ``run``; keep the note of another run."""
         text = self._text()

@@ -9,9 +9,13 @@ c/0/3.0123456789abcdef0123456789abcdef.partial   file that is being written
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 METADATA, ARRAY_2, GROUP_2, ATTRIBUTES_2 = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 """Document of format 3; documents of format 2."""
@@ -38,8 +42,31 @@ PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
 
 
 def partial_name(path: str, mark: str = "") -> str:
-    """Return the name of a file while it is written; without a mark, it is unique."""
-    return f"{path}.{mark or os.urandom(16).hex()}{PARTIAL_END}"
+    """Return the name of a file while it is written; without a mark, it is unique and names the writing process."""
+    return f"{path}.{mark or f'{_machine()}{os.getpid():08x}{os.urandom(6).hex()}'}{PARTIAL_END}"
+
+
+@cache
+def _machine() -> str:
+    """Return 12 digits for the processes of this machine, or container, since it has started; else random ones."""
+    with suppress(OSError):
+        boot, numbers = Path("/proc/sys/kernel/random/boot_id").read_bytes(), os.stat("/proc/self/ns/pid").st_ino
+        return hashlib.sha256(b"%s %d" % (boot, numbers)).hexdigest()[:12]
+    return os.urandom(6).hex()
+
+
+def is_abandoned(name: str) -> bool:
+    """Return whether a partial file was written by a process of this machine that has died."""
+    found = PARTIAL.search(name)
+    if found is None or found[0][1:13] != _machine():
+        return False
+    try:
+        os.kill(int(found[0][13:21], 16), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # of another user, or no number of a process
+        return False
+    return False
 
 
 def is_document(key: str) -> bool:
