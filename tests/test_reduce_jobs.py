@@ -112,6 +112,22 @@ def test_killed_it_goes_on(days: Path, tmp_path: Path, runs: Server, at: str, af
         assert job.meter.read_requests == 0
 
 
+@pytest.mark.parametrize("way", ["resume", "the same call"])
+def test_a_version_with_boxes_of_another_size_keeps_those_of_the_run(
+    days: Path, tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    wanted = ooc.reduce(days, "std", 0, **HERE)
+    runs.run("reduce", str(days), "std", 0, target=str(tmp_path / "std"), **HERE, at="entry", after=4)
+    set_constants(monkeypatch, box_bytes=2**14)
+    assert ooc.reduce(days, "std", 0, **HERE).tobytes() != wanted.tobytes()
+    if way == "resume":
+        job = ooc.resume(tmp_path / "std")
+    else:
+        job = ooc.reduce(days, "std", 0, target=tmp_path / "std", resume=True, **HERE)
+    assert job.left < 1
+    assert job.run()[...].tobytes() == wanted.tobytes()
+
+
 def test_partial_results_that_cannot_be_read_are_made_again(days: Path, tmp_path: Path, runs: Server) -> None:
     runs.run("reduce", str(days), "mean", 0, target=str(tmp_path / "mean"), **HERE, at="entry", after=5)
     kept = sorted((tmp_path / "mean/.oocarrays/done-states").glob("0.*"))

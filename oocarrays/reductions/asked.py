@@ -94,15 +94,18 @@ class CheckedReduction:
         return more.get(self.name, wide) + self.reducer.counts.itemsize
 
 
-def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> CheckedReduction:
-    """Check a request; packed values are decoded first."""
+def wanted(
+    file: ArrayFile, asked: Asked, decode: Decode | None = None, *, box_bytes: int | None = None
+) -> CheckedReduction:
+    """Check a request; packed values are decoded first. The boxes of a resumed run are those that it began with."""
     shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim, dimension_names(file.zarr))
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
     groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
     mask = None if asked.where is None else _mask(asked.where, shape)
     steps = _steps(asked, dtype, counts, some_empty=_some_empty(shape, axes, groups, mask))
-    cut = ReduceCut(source=file.stored, axes=axes, groups=groups.count if groups else 0)
+    begun: Any = {} if box_bytes is None else {"box_bytes": box_bytes}
+    cut = ReduceCut(source=file.stored, axes=axes, groups=groups.count if groups else 0, **begun)
     reducer = Reducer(file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts)
     name = asked.how if isinstance(asked.how, str) else "functions"
     return CheckedReduction(reducer=reducer, name=name, values=dtype, labels=labels)

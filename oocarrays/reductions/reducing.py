@@ -30,7 +30,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
-from oocarrays.requests.request import checked, requested, unnamed
+from oocarrays.requests.request import checked, is_resumable, journaled, requested, unnamed
 from oocarrays.show.report import COUNTED
 from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.files import array_file
@@ -45,8 +45,8 @@ from oocarrays.stored.array import StoredArray, missing_of, placer
 if TYPE_CHECKING:
     from distributed import Client
 
-CUT = "cut"
-"""Journal key of the cut of the array."""
+CUT, BOX_BYTES = "cut", "box_bytes"
+"""Journal keys of the cut of the array, and of the size of its boxes, from which the cut follows."""
 
 
 class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
@@ -176,7 +176,8 @@ def reduce(
         return reduced(file, asked, memory, cluster=cluster)
     store = place(target)
     checked(check_target, array, store, overwrite=overwrite, resume=resume)
-    want, resources = wanted(file, asked), resources_of(cluster, memory)
+    left = (journaled(store) if resume and is_resumable(store) else None) or {}
+    want, resources = wanted(file, asked, box_bytes=left.get(BOX_BYTES)), resources_of(cluster, memory)
     spec = _target_of(want, array, store, overwrite=overwrite)
     plan = want.plan(resources, spec.preview())
     content = _content(asked, want, plan, resources)
@@ -260,7 +261,7 @@ def _content(asked: Asked, want: CheckedReduction, plan: ReducePlan, resources: 
         ddof=asked.ddof, by=None if groups is None else groups.codes, where=None if mask is None else _as_text(mask),
         missing=want.reducer.file.presence.missing,
     )  # fmt: skip
-    return call | {CUT: _cut_of(plan)}
+    return call | {CUT: _cut_of(plan), BOX_BYTES: plan.cut.box_bytes}
 
 
 def _cut_of(plan: ReducePlan) -> list[Any]:
@@ -296,7 +297,7 @@ def resumed_reduction(
         how=options["how"] or tuple(functions), axis=options["axis"], by=None if codes is None else _labels(codes),
         where=None if mask is None else _of_text(mask), skipna=options["skipna"], ddof=options["ddof"],
     )  # fmt: skip
-    want, written = wanted(file, asked), written_file(target)
+    want, written = wanted(file, asked, box_bytes=content.get(BOX_BYTES)), written_file(target)
     resources = resources_of(means.cluster, means.memory)
     plan = want.plan(resources, written.stored)
     if _cut_of(plan) != content[CUT]:
