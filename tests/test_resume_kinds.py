@@ -244,16 +244,31 @@ def test_a_function_is_never_taken_by_a_name_in_a_journal(tmp_path: Path, runs: 
             ooc.resume(target)
 
 
-def test_a_source_that_has_moved_or_no_name_is_given(tmp_path: Path, runs: Server) -> None:
-    kind = KINDS["map_slabs"]
-    target = killed(runs, kind, tmp_path)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")  # with the times of its chunks
-    shutil.rmtree(tmp_path / "a")
+@each_kind
+def test_a_source_that_has_moved_or_no_name_is_given(tmp_path: Path, runs: Server, kind: str) -> None:
+    asked = KINDS[kind]
+    target = killed(runs, asked, tmp_path)
+    source = tmp_path / ("l" if asked.local else "a")
+    shutil.copytree(source, tmp_path / "b")  # with the times of its chunks
+    shutil.rmtree(source)
     with pytest.raises(NotFoundError):
         ooc.resume(target)
     with pytest.raises(InputError, match="2 sources are given"):
         ooc.resume(target, source=[tmp_path / "b", tmp_path / "b"])
-    check(target, kind, ooc.resume(target, source=tmp_path / "b").run())
+    check(target, asked, ooc.resume(target, source=tmp_path / "b").run())
+
+
+@each_kind
+def test_a_source_that_has_changed_is_refused(tmp_path: Path, runs: Server, kind: str) -> None:
+    asked = KINDS[kind]
+    target = killed(runs, asked, tmp_path)
+    chunk = tmp_path / (f"l/{rank_name(1)}/c/0/0" if asked.local else "a/c/5/0")
+    data = chunk.read_bytes()
+    chunk.unlink()
+    chunk.write_bytes(data[::-1])
+    with pytest.raises(JournalError, match="have changed since the run"):
+        ooc.resume(target)
+    assert ooc.resume(target, as_is=True).left < 1
 
 
 @each_kind
@@ -265,9 +280,8 @@ def test_a_source_that_was_copied_back_to_its_place_is_named(tmp_path: Path, run
     shutil.copytree(source, tmp_path / "copy")  # with the times of its chunks
     shutil.rmtree(source)
     (tmp_path / "copy").rename(source)
-    if kind != "local":  # whose sources may be on workers' own disks: nobody looks
-        with pytest.raises(JournalError, match="if it was copied, name it as source"):
-            ooc.resume(target)
+    with pytest.raises(JournalError, match="if it was copied, name it as source"):
+        ooc.resume(target)
     check(target, asked, ooc.resume(target, source=source).run())
 
 

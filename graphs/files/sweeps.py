@@ -12,12 +12,13 @@ is removed before all ranks have written: a repeated task receives from other ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import zarr
 
+from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress, place_of_pass
@@ -150,12 +151,15 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
         return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
 
     @property
-    def read_from(self) -> tuple[zarr.Array, ...]:
-        """Return no arrays: files may be on workers' own disks."""
-        return ()
+    def read_from(self) -> Sequence[zarr.Array]:
+        """Return the files of all ranks, except those on workers' own disks; none after the first pass."""
+        return [] if self.number else [file.zarr for source in self.given[1] for file in source.shared]
 
     def read_now(self) -> Any:
-        return []
+        return [] if self.number else super().read_now()
+
+    def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
+        return None if self.number else super()._refused(content)
 
     def is_done(self, part: tuple[int, ...]) -> bool:
         """Return whether a slab was written, or the files of a rank were made, which holds in all passes."""

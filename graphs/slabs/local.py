@@ -136,9 +136,9 @@ class LocalSlabRun(SlabRun):
     targets: tuple[LocalTarget, ...]
 
     @property
-    def read_from(self) -> tuple[zarr.Array, ...]:
-        """Return no arrays: files may be on workers' own disks."""
-        return ()
+    def read_from(self) -> Sequence[zarr.Array]:
+        """Return the files of all ranks, except those on workers' own disks."""
+        return [file.zarr for source in self.given[1] for file in source.shared]
 
     @property
     def made_place(self) -> StoreLike | None:

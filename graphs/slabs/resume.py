@@ -172,12 +172,13 @@ def left_by(
     journal, id, content = journal_of(target, "array")
     if content.get("pass") != by:
         raise JournalError(f"{target} was not being written by {by}: it cannot go on with that")
+    trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     for name, wanted in asked.items():
         was = content["asked"].get(name)
-        if was != wanted and not (name == "source" and sources and _are_of(sources, was)):
+        moved = trust.moved and bool(content.get(CHUNKS_READ))
+        if was != wanted and not (name == "source" and sources and _are_of(sources, wanted, was, moved=moved)):
             told = "another source" if name == "source" else f"{name}={was}, not {wanted}"
             raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
-    trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     stored: dict[Part, Stored | None] = {**journal.stored()}
     if trust.again:  # files made by ranks are kept
         stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
@@ -198,9 +199,11 @@ def _as_cut(kept: Mapping[str, Any]) -> Document:
     return cut | {"heights": tuple(cut["heights"])}
 
 
-def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
-    """Return whether the sources match digests kept by a version before 0.6."""
-    return len(sources) == len(digests) and all(map(is_of, sources, digests))
+def _are_of(sources: Sequence[ArrayFile], wanted: Any, kept: Any, *, moved: bool) -> bool:
+    """Return whether the sources match digests kept by a version before 0.6, or are local array files elsewhere."""
+    if all(isinstance(each, list) for each in wanted):
+        return moved and [each[1:] for each in wanted] == [each[1:] for each in kept]
+    return len(sources) == len(kept) and all(map(is_of, sources, kept))
 
 
 def trust_of(resume: Any) -> Trust | None:

@@ -150,8 +150,10 @@ class _Ranks:
 
     def known(self, *, said: Mapping[str, Any] | None = None, **more: Any) -> SlabArrays:
         """Return the arrays as arguments of `planned_pass`."""
+        resumes = self.request.goes_on(self.targets[0].store)
+        read = [file for source in self.files for file in source.shared] if resumes else ()
         return SlabArrays(
-            shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=(),
+            shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=read,
             targets=self.targets, said=_said(self.arrays, self.targets) | dict(said or {}), stopped=LocalStopped,
             places=[named(array.files.store) for array in self.arrays],
             more={**self.request.call, "folders": self.request.folders}, **more,

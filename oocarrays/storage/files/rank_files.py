@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import zarr
@@ -43,6 +44,11 @@ class RankFiles:
             if rank not in self._opened:
                 self._opened[rank] = self.files.file(rank, written=self.written, unfinished=self.written)
             return self._opened[rank]
+
+    @cached_property
+    def shared(self) -> list[ArrayFile]:
+        """Files of all ranks, opened apart to see whether they change; none if they are on workers' own disks."""
+        return [] if self.files.descriptor.folders else [self.files.file(rank) for rank in range(self.files.ranks)]
 
     @property
     def presences(self) -> tuple[Presence, ...]:
