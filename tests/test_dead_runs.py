@@ -51,8 +51,7 @@ def partials(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.partial"))
 
 
-@pytest.mark.parametrize("after", [2, 20])
-@pytest.mark.parametrize("kind", ["dataset", "lazy"])
+@pytest.mark.parametrize(("kind", "after"), [("dataset", 2), ("dataset", 20), ("lazy", 2)])
 def test_scratch_of_lazy_arrays(
     tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, kind: str, after: int
 ) -> None:
