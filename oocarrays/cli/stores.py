@@ -197,9 +197,14 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
 def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
     names = array.dimension_names
     stored = array.stored_bytes
+    how_to_go_on: list[tuple[str, str]] = []
+    if array.unfinished is not None:
+        word, way = _way(array.store)
+        more = " (--dry-run says how much is left)" if word == "go on with" else ""
+        how_to_go_on = [("unfinished", f"run {array.unfinished} did not write all of it"), (word, way + more)]
     return [
         ("store", array.store),
-        *_how_to_go_on(array),
+        *how_to_go_on,
         ("format", str(array.zarr_format)),
         ("shape", shape_text(array.shape)),
         ("dtype", array.dtype),
@@ -213,10 +218,3 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
         *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
         *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),
     ]
-
-
-def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
-    if array.unfinished is not None:
-        yield "unfinished", f"run {array.unfinished} did not write all of it"
-        word, way = _way(array.store)
-        yield word, way + (" (--dry-run says how much is left)" if word == "go on with" else "")

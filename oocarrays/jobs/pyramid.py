@@ -220,15 +220,14 @@ class _Image:
 
     @classmethod
     def of(cls, array: zarr.Array, place: Callable[[Any], Any]) -> _Image:
-        stated = stated_image(array, place)
-        axes = stated.axes
+        axes, omero = stated_image(array, place)
         order = ome_order(axes)
         return cls(
             axes=tuple(axes[axis] for axis in order),
             shape=tuple(array.shape[axis] for axis in order),
             chunks=tuple(array.chunks[axis] for axis in order),
             order=order if sorted(order) != list(order) else (),
-            omero=stated.omero,
+            omero=omero,
         )
 
     @property
@@ -281,16 +280,6 @@ def _said(axes: Sequence[ImageAxis], factor: FactorLike, factors: tuple[int, ...
     return {"levels": count, "factor": same, "method": method, "scale": scale, "unit": [axis.unit for axis in axes]}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedImage:
-    """Metadata of an image, as its source states them."""
-
-    axes: tuple[ImageAxis, ...]
-    """Axes in the order of the array."""
-    omero: Document | None = None
-    """Channels as viewers show them, or None."""
-
-
 def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
     """Open an array, or the level of full resolution of an OME-Zarr group."""
     if not holds_group(source):
@@ -308,22 +297,23 @@ def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
     return array_file.open_array(place(group.store_path / path))
 
 
-def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> StatedImage:
+def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> tuple[tuple[ImageAxis, ...], Document | None]:
+    """Return the axes of an image and its channels as viewers show them, as its source states them."""
     above = list(islice(_groups_above(array, place), 2))
     for group, path in above:
         for each in _multiscales(group):
             stated = stated_axes(each, path, array.ndim)
             if stated is not None:
                 omero = _ome(group).get("omero")
-                return StatedImage(axes=stated, omero=dict(omero) if isinstance(omero, Mapping) else None)
+                return stated, dict(omero) if isinstance(omero, Mapping) else None
     names, foreign = dimension_names(array), foreign_in(array.store_path.store)
     axes = image_axes(names, array.ndim)
     facts = foreign and foreign.facts(array.store_path.path)
     scales = facts.scales if facts else {}
     if scales or not above or names is None:
-        return StatedImage(axes=tuple(axis.measured(*scales.get(axis.name, ())) for axis in axes))
+        return tuple(axis.measured(*scales.get(axis.name, ())) for axis in axes), None
     beside = [above[0][0].get(str(name)) for name in names]
-    return StatedImage(axes=tuple(map(_by_coordinate, axes, beside, array.shape)))
+    return tuple(map(_by_coordinate, axes, beside, array.shape)), None
 
 
 def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tuple[zarr.Group, str]]:

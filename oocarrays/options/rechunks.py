@@ -59,9 +59,16 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     if not chunks:
         raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
     dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
-    lengths = {given: _length(asked) for given, asked in chunks.items() if _is_dimension(given, asked, dims)}
-    fixed = {path: mine for path, mine in dims.items() if has_fixed_size(file.arrays[path].dtype)}
-    wanted = {path: mine for path in fixed if (mine := _by_dimension(path, dims[path], lengths))}
+    every = {name for mine in dims.values() for name in mine}
+    lengths = {
+        given: _length(asked) for given, asked in chunks.items() if not isinstance(asked, Mapping) and given in every
+    }
+    wanted: dict[str, Any] = {}
+    for path, mine in dims.items():
+        named = {name: length for name, length in lengths.items() if name in mine}
+        is_coordinate = mine == {path.rpartition("/")[2]}
+        if named and not is_coordinate and has_fixed_size(file.arrays[path].dtype):
+            wanted[path] = named
     by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
     if not wanted | by_name:
         raise ChunksError(f"chunks={chunks!r} are of coordinates only: name them as in {{'time': {{'time': 10}}}}")
@@ -78,20 +85,9 @@ def _others(file: GroupFile) -> dict[str, Any]:
     }
 
 
-def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:
-    return not isinstance(asked, Mapping) and any(given in mine for mine in dims.values())
-
-
 def _length(asked: Any) -> Any:
     """Return the lengths along one dimension: as given, a list of one as its element."""
     return asked[0] if isinstance(asked, list | tuple) and len(asked) == 1 else asked
-
-
-def _by_dimension(path: str, dims: set, lengths: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the chunks of one array by its dimensions; empty for the coordinate of one."""
-    if dims == {path.rpartition("/")[2]}:
-        return {}
-    return {name: length for name, length in lengths.items() if name in dims}
 
 
 def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:

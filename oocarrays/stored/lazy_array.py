@@ -21,7 +21,7 @@ from oocarrays.graphs.layouts.parts import block_lengths as layout_blocks
 from oocarrays.graphs.layouts.parts import is_blocks
 from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
+from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.mapping.selection import Selection, within
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
@@ -113,7 +113,8 @@ class LazyArray(da.Array):  # type: ignore[misc]
         if part.plan.seconds > 0.5 * self._seconds_of(axes):  # reading the slice by itself is not worth it
             return None
         index = tuple(stands if axis in taken.result else 0 for axis, stands in enumerate(taken.order))
-        return da.Array.__getitem__(da.Array.__getitem__(part, index), _added(taken))
+        added = tuple(None if axis is None else slice(None) for axis in taken.result)
+        return da.Array.__getitem__(da.Array.__getitem__(part, index), added)
 
     def _seconds_of(self, axes: Sequence[range]) -> float:
         """Return the predicted seconds of reading the blocks that overlap a slice."""
@@ -160,16 +161,13 @@ def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike
     if layout is not None:
         if chunks is not None:
             raise ChunksError(f"chunks={chunks!r} and layout={layout!r} both say what the blocks are: give one of them")
-        return _blocks_of_layout(layout_for(array.shape, layout, about=settings.local_cores(), **ranks))
+        whole = layout_for(array.shape, layout, about=settings.local_cores(), **ranks)
+        if not is_blocks(whole):
+            raise LayoutError(f"{whole} deals out more than one block to a rank: read it by block or gen_block axes")
+        return layout_blocks(whole)
     stored = tuple(array.zarr.shards or array.zarr.chunks)
     grid = ChunkGrid.of(array.shape, stored)
     return block_lengths(stored if chunks is None else chunks, grid, array.dtype, array.dimension_names)
-
-
-def _blocks_of_layout(layout: Layout) -> BlockLengths:
-    if not is_blocks(layout):
-        raise LayoutError(f"{layout} deals out more than one block to a rank: read it by block or gen_block axes")
-    return layout_blocks(layout)
 
 
 def to_dask(
@@ -226,8 +224,3 @@ def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
 def _held(axis: range, blocks: Sequence[int], groups: Sequence[tuple[int, int]]) -> int:
     """Return the groups of blocks that overlap a slice."""
     return len(_cut(axis, [sum(blocks[first:last]) for first, last in groups])) if axis else 0
-
-
-def _added(taken: Selection) -> Any:
-    """Return an index that inserts the new axes of a selection."""
-    return tuple(None if axis is None else slice(None) for axis in taken.result)
