@@ -11,7 +11,7 @@ Only halos are written: an interrupted run leaves some halos old, and can be run
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class ShiftRun(Messages, NotedRun):
                 )  # fmt: skip
             return
         grid = file.stored.grid
-        indices = [index for box in self.plan.chunks(rank).boxes() for index in product(*map(range, *box))]
+        indices = list(self.plan.chunks(rank))
         for index, chunk in chunk_reader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
             section = grid.section(index)
             yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk

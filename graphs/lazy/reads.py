@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,9 +28,10 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.mapping.along import AxisOverGrid, over_edges
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
+from oocarrays.mapping.selection import Axes, Selection, Taken, lengths
 from oocarrays.plan.lazy.blocks import scratch_of
 from oocarrays.plan.lazy.reads import LazyReadsPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES, ONE_BY_ONE
@@ -120,9 +120,8 @@ def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index
     }
     for span in tiles(part.axes, [(each[0], each[-1]) for each in edges], tile):
         data = read_span(part, span)
-        along = [list(shared(each, *ends)) for each, ends in zip(edges, span, strict=True)]
-        for shares in product(*along):
-            index, there, here = zip(*shares, strict=True) if shares else ((), (), ())
+        for shares in product(*(over_edges(each, *ends) for each, ends in zip(edges, span, strict=True))):
+            index, there, here, _ = zip(*shares, strict=True) if shares else ((), (), (), ())
             blocks[index][(*there, ...)] = data[(*here, ...)]
         del data  # before the next tile is read
     return blocks
@@ -135,18 +134,8 @@ def tiles(axes: Sequence[range], span: Iterable[tuple[int, int]], tile: Index) -
 
 
 def _cut(taken: range, first: int, last: int, length: int) -> Iterator[tuple[int, int]]:
-    while first < last:
-        after = within(taken, taken[first], (taken[first] // length + 1) * length)[0].stop
-        yield first, min(after, last)
-        first = after
-
-
-def shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the blocks that overlap an interval, with the overlap's place in the block and in the interval."""
-    for block in range(bisect_right(edges, lower) - 1, bisect_left(edges, upper)):
-        start, stop = max(edges[block], lower), min(edges[block + 1], upper)
-        if start < stop:
-            yield block, slice(start - edges[block], stop - edges[block]), slice(start - lower, stop - lower)
+    for piece in AxisOverGrid(taken[first:last], taken.stop, length):
+        yield first + piece.out.start, first + piece.out.stop
 
 
 def take(blocks: Mapping[Index, np.ndarray], index: Index) -> np.ndarray:

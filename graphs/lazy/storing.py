@@ -22,9 +22,10 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.lazy.read_first import TaskAccess
-from oocarrays.graphs.lazy.reads import Spans, shared, tiles
+from oocarrays.graphs.lazy.reads import Spans, tiles
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.kernels.results import block_of, on_host
+from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths
@@ -76,14 +77,13 @@ class Storing:
 
     def parts(self, span: Spans) -> Iterator[tuple[Key, Place, Place]]:
         """Yield the blocks that overlap some elements: key, place in the block, and place among the elements."""
-        along = (list(shared(edges, *ends)) for edges, ends in zip(self.edges, span, strict=True))
-        for each in product(*along):
-            index, there, here = zip(*each, strict=True) if each else ((), (), ())
+        for each in product(*(over_edges(edges, *ends) for edges, ends in zip(self.edges, span, strict=True))):
+            index, there, here, _ = zip(*each, strict=True) if each else ((), (), (), ())
             yield (self.name, *index), there, here
 
 
 def _one_block(edges: Sequence[int], span: tuple[int, int]) -> bool:
-    return len(list(shared(edges, *span))) <= 1
+    return len(list(over_edges(edges, *span))) <= 1
 
 
 def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:

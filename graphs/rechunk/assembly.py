@@ -118,7 +118,7 @@ class Assembly:
 
     def touched(self, unit: int) -> Iterator[Index]:
         """Yield the chunks in which a unit has a piece, except kept ones."""
-        for index in product(*([place for place, _, _ in axis] for axis in self.step.places_along(unit))):
+        for index in self.step.target.grid.indices(self.step.section(self.step.chunk_box(unit))):
             if not self.kept or self.key(index) not in self.kept:
                 yield index
 

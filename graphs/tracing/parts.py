@@ -32,8 +32,8 @@ from oocarrays.graphs.collective.read_tasks import FIRST, Reading
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group, read_span, tiles
 from oocarrays.graphs.run.builder import itself
 from oocarrays.mapping import ranges
-from oocarrays.mapping.selection import Selection, Taken
-from oocarrays.plan.collective.wanted import regular
+from oocarrays.mapping.selection import Selection, Taken, regular
+from oocarrays.mapping.union import runs_of
 from oocarrays.storage.files.array_file import ArrayFile
 
 GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getitem)
@@ -159,9 +159,7 @@ def as_ranges(taken: Taken) -> tuple[range, ...]:
     found = regular(taken)
     if isinstance(found, range):
         return (ranges.ascending(found),)
-    ends = np.flatnonzero(np.diff(found, append=found[-1] + 2) > 1)
-    first = np.r_[0, ends[:-1] + 1]
-    return tuple(range(int(found[a]), int(found[b]) + 1) for a, b in zip(first, ends, strict=True))
+    return tuple(range(first, last) for first, last in runs_of(found).tolist())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

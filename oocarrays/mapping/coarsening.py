@@ -19,9 +19,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, product
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.along import Cut, range_cuts
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 
@@ -138,15 +139,10 @@ def _few(lengths: Sequence[int]) -> str:
 
 
 def pieces(factors: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[tuple[slice, slice, int], ...]]:
-    """Split a block into whole groups and the rest along each axis; yield position, result and factor of each part."""
-    if not factors:
-        yield ()
-        return
-    factor, extent = factors[0], shape[0]
-    whole = extent // factor
-    ends = whole * factor
-    parts = [(slice(0, ends), slice(0, whole), factor)] if whole else []
-    parts += [(slice(ends, extent), slice(whole, whole + 1), extent - ends)] if ends < extent else []
-    for part in parts:
-        for rest in pieces(factors[1:], shape[1:]):
-            yield (part, *rest)
+    """Split a block into whole groups and the rest along each axis: position, result and factor of each part."""
+    along = zip(factors, shape, strict=True)
+    return product(*([_piece(cut) for cut in range_cuts(range(extent), factor)] for factor, extent in along))
+
+
+def _piece(cut: Cut[range]) -> tuple[slice, slice, int]:
+    return cut.out, slice(cut.chunks.start, cut.chunks.stop), len(cut.inside)

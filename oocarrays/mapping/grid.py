@@ -11,11 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oocarrays.errors import ChunksError
+from oocarrays.mapping.along import AxisOverGrid, OverGrid, Piece, range_cuts
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes, index_of_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,29 +47,18 @@ def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
     return number
 
 
-def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """Yield an interval as runs of alike chunks: at most a partial one, whole ones, and a partial one."""
-    start = lower
-    while start < upper:
-        inside = start % chunk
-        stop = start - inside + chunk if inside or upper - start < chunk else upper // chunk * chunk
-        yield start, min(stop, upper)
-        start = stop
-
-
 def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Yield a range of flat indices as a few boxes, each as its first index and one past its last."""
     if not counts:
         yield from [((), ())] if numbers else []
         return
     inner = math.prod(counts[1:])
-    for start, stop in chunk_runs(numbers.start, numbers.stop, inner):
-        first = start // inner
-        if (stop - start) % inner == 0:
-            yield (first, *(0 for _ in counts[1:])), (stop // inner, *counts[1:])
+    for rows, inside, _ in range_cuts(numbers, inner):
+        if inside.stop - inside.start == inner:
+            yield (rows.start, *(0 for _ in counts[1:])), (rows.stop, *counts[1:])
             continue
-        for low, high in boxes(range(start - first * inner, stop - first * inner), counts[1:]):
-            yield (first, *low), (first + 1, *high)
+        for low, high in boxes(inside, counts[1:]):
+            yield (rows.start, *low), (rows.stop, *high)
 
 
 class Extents:
@@ -147,6 +138,20 @@ class ChunkGrid:
         return tuple(
             range(l // c, ceil_div(u, c)) for l, u, c in zip(section.lower, section.upper, self.chunks, strict=True)
         )
+
+    def over(self, axes: Axes) -> OverGrid:
+        """Return the selected indices along each axis by chunk."""
+        return tuple(map(AxisOverGrid, axes, self.shape, self.chunks))
+
+    def pieces(self, axes: Axes) -> Iterator[tuple[Piece, ...]]:
+        """Yield the selected elements of each touched chunk, along each axis, the last axis being the fastest."""
+        return product(*self.over(axes))
+
+    def placed(self, axes: Axes) -> Iterator[tuple[Index, Any, Any]]:
+        """Yield each touched chunk, with the places of its selected elements in the selection and in the chunk."""
+        for each in self.pieces(axes):
+            index, inside, out, _ = zip(*each, strict=True) if each else ((), (), (), ())
+            yield index, (*out, ...), index_of_parts(inside)
 
     def indices(self, section: Section) -> Iterator[tuple[int, ...]]:
         """Yield the indices of the chunks that intersect ``section``, the last axis being the fastest."""

@@ -21,6 +21,7 @@ from itertools import product
 
 import numpy as np
 
+from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import floor_sum
 
@@ -33,14 +34,10 @@ counted."""
 class AxisOverlap:
     """Overlap of regions and chunks along one axis."""
 
-    extent: int
-    """Number of elements of the axis."""
     pieces: int
     """Number of pairs of a region and a chunk that share an element."""
-    cut_tiles: int
-    """Number of tiles of the pieces that do not span their stored chunk."""
-    whole_tiles: int
-    """Number of tiles of the pieces that span their stored chunk."""
+    line: Line
+    """Elements, tiles of all pieces, and tiles of those that span their stored chunk."""
     touched: Counter[int]
     """Number of regions, by the number of chunks that they touch."""
 
@@ -57,10 +54,8 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
     tiles = uncut * ceil_div(fine, tile) + _cut_tiles(fine, coarse, cuts, tile) + sum(ceil_div(n, tile) for n in ends)
     spanning = uncut if chunk <= region else 0
     return AxisOverlap(
-        extent=extent,
         pieces=_pieces(extent, chunk, region),
-        cut_tiles=tiles - spanning * ceil_div(chunk, tile),
-        whole_tiles=spanning * ceil_div(chunk, tile),
+        line=Line(extent, tiles, spanning * ceil_div(chunk, tile)),
         touched=_touched(extent, chunk, region),
     )
 
@@ -122,13 +117,7 @@ def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
 
 def range_requests(axes: Sequence[AxisOverlap]) -> int:
     """Return the contiguous runs, cut in tiles, of all regions in all chunks."""
-    if not axes:
-        return 1
-    total = 0
-    for k, axis in enumerate(axes):
-        tiles = axis.cut_tiles + (axis.whole_tiles if k == 0 else 0)
-        total += math.prod(a.extent for a in axes[:k]) * tiles * math.prod(a.whole_tiles for a in axes[k + 1 :])
-    return total
+    return int(product_line([axis.line for axis in axes]).runs)
 
 
 def chunk_visits(axes: Sequence[AxisOverlap]) -> int:
@@ -136,12 +125,13 @@ def chunk_visits(axes: Sequence[AxisOverlap]) -> int:
     return math.prod(a.pieces for a in axes)
 
 
-def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
+def span_elements(extents: Sequence[int], pieces: Sequence[int], chunks: Sequence[int]) -> int:
     """Return the stored elements from the first to the last of each piece, summed over all pieces, as sieving reads
-    them."""
-    visits, stride, total = chunk_visits(axes), 1, chunk_visits(axes)
-    for axis, chunk in zip(reversed(axes), reversed(chunks), strict=True):
-        total += stride * (axis.extent - axis.pieces) * (visits // axis.pieces if axis.pieces else 0)
+    them: a piece of lengths l in a chunk of strides s spans Σ (l − 1) s + 1."""
+    count, stride = math.prod(pieces), 1
+    total = count
+    for extent, along, chunk in zip(reversed(extents), reversed(pieces), reversed(chunks), strict=True):
+        total += stride * (extent - along) * count // max(along, 1)
         stride *= chunk
     return total
 

@@ -20,8 +20,6 @@ from oocarrays.errors import SelectionError
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.selection import Selection, one_an_axis
 
-NO_INDEX = "is no index: integers, slices, ... , None, masks, or sequences of integers"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
@@ -177,9 +175,7 @@ def _is_mask(entry: Any) -> bool:
 def _indices(entry: tuple[Any, tuple[int, ...]], shape: Sequence[int]) -> list[np.ndarray]:
     """Return the non-negative indices along each of the axes of an entry."""
     values, axes = entry
-    if not _can_be_array(values):
-        raise SelectionError(f"{values!r} {NO_INDEX}")
-    named = np.asarray(values)
+    named = np.asarray(values if _can_be_array(values) else None)
     extents = tuple(shape[axis] for axis in axes)
     if named.dtype.kind == "b":
         if named.shape != extents:

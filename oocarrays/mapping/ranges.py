@@ -46,3 +46,11 @@ def hull(axes: Iterable[range]) -> range:
     low, high = min(axis[0] for axis in held), max(axis[-1] for axis in held)
     strides = (axis.step for axis in held if len(axis) > 1)
     return ascending(range(low, high + 1, math.gcd(*strides, *(axis[0] - low for axis in held)) or 1))
+
+
+def positions(axis: range, among: range) -> range:
+    """Return the positions of elements in a range that contains all of them."""
+    if not axis:
+        return range(0)
+    first, last = (axis[0] - among.start) // among.step, (axis[-1] - among.start) // among.step
+    return ascending(range(first, last + 1, max(axis.step // among.step, 1)))

@@ -218,6 +218,22 @@ def index_of(axes: Axes) -> Any:
     return np.ix_(*(np.asarray(taken, np.int64) for taken in axes))
 
 
+def index_of_parts(parts: Sequence[slice | np.ndarray]) -> Any:
+    """Return a numpy index of slices and sorted indices along each axis; it gives a view if all are slices."""
+    if all(isinstance(part, slice) for part in parts):
+        return (*parts, ...)
+    return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in parts))
+
+
+def regular(indices: np.ndarray) -> Taken:
+    """Return sorted indices as a range if they are equidistant."""
+    if not len(indices):
+        return range(0)
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    found = range(int(indices[0]), int(indices[-1]) + 1, step)
+    return found if len(found) == len(indices) and bool((np.diff(indices) == step).all()) else indices
+
+
 def moved(taken: Taken, by: int) -> Taken:
     """Move indices ``by`` elements up."""
     return range(taken.start + by, taken.stop + by, taken.step) if isinstance(taken, range) else taken + by

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid, chunk_runs
+from oocarrays.mapping.along import range_cuts
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, Taken
 
 Runs = np.ndarray
@@ -79,6 +81,10 @@ class Union:
     def count(self) -> int:
         return int(self is POINT) if not self.inner else int(self._ends[-1])
 
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """Yield its indices, box by box."""
+        return (index for box in self.boxes() for index in product(*map(range, *box)))
+
     def __contains__(self, index: tuple[int, ...]) -> bool:
         if not index:
             return self.count > 0
@@ -99,11 +105,9 @@ class Union:
         """Yield the boxes of one run: part of a row, whole rows, part of a row."""
         inner, (lower, upper) = self.inner[self.kinds[run]], self.runs[run].tolist()
         base = int(self._ends[run]) - (upper - lower) * inner.count
-        for low, high in chunk_runs(start - base, stop - base, inner.count):
-            first, inside = divmod(low, inner.count)
-            rows = max((high - low) // inner.count, 1)
-            for begin, end in inner.boxes(range(inside, min(inside + high - low, inner.count))):
-                yield (lower + first, *begin), (lower + first + rows, *end)
+        for rows, inside, _ in range_cuts(range(start - base, stop - base), inner.count):
+            for begin, end in inner.boxes(inside):
+                yield (lower + rows.start, *begin), (lower + rows.stop, *end)
 
     def products(self) -> list[Product]:
         """Return it as disjoint products: one for each kind of row."""

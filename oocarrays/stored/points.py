@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.mapping.along import AxisOverGrid
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.points import Points, by_chunk
 from oocarrays.mapping.section import Section
@@ -101,7 +102,8 @@ def _units(file: ArrayFile, taken: Points, data: np.ndarray) -> Iterator[PointsU
     """Yield the chunks, or shards, with written elements."""
     grid, order = file.stored.grid, list(file.stored.order or range(len(file.stored.grid.shape)))
     free = [axis for axis in range(len(order)) if axis not in taken.paired]
-    parts = [_parts(along, grid.chunks[axis]) for axis, along in zip(free, taken.rest.axes, strict=True)]
+    rest = map(AxisOverGrid, taken.rest.axes, (grid.shape[a] for a in free), (grid.chunks[a] for a in free))
+    parts = [[piece.out for piece in along] for along in rest]
     chunks = [grid.chunks[axis] for axis in order]
     for _, members in by_chunk(taken.indices, [grid.chunks[axis] for axis in taken.paired]):
         for places in product(*parts):
@@ -110,13 +112,6 @@ def _units(file: ArrayFile, taken: Points, data: np.ndarray) -> Iterator[PointsU
             written = data[among].reshape(-1)
             for index, _ in by_chunk(there[:, :1], chunks):
                 yield PointsUnit(index=index, inside=there - np.multiply(index, chunks)[:, None], data=written)
-
-
-def _parts(along: Taken, chunk: int) -> list[slice]:
-    """Split the sorted indices along an axis by chunk."""
-    numbers = np.asarray(along, np.int64) // chunk
-    ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    return [slice(first, last) for first, last in pairwise(ends) if last > first]
 
 
 def _coordinates(taken: Points, members: np.ndarray, places: Sequence[slice]) -> np.ndarray:

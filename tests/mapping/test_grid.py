@@ -9,24 +9,10 @@ from hypothesis import strategies as st
 
 from oocarrays import Section
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.grid import ChunkGrid, boxes, chunk_runs, unravel
+from oocarrays.mapping.grid import ChunkGrid, boxes, unravel
 from tests.strategies import grids
 
 pytestmark = pytest.mark.once
-
-
-@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 12))
-def test_chunk_runs_are_the_interval_in_runs_of_alike_chunks(lower: int, length: int, chunk: int) -> None:
-    """At most three, of which only the middle one has more than one chunk, and whole ones only."""
-    runs = list(chunk_runs(lower, lower + length, chunk))
-    assert [x for start, stop in runs for x in range(start, stop)] == list(range(lower, lower + length))
-    assert len(runs) <= 3
-    for start, stop in runs:
-        assert start < stop
-        if len({x // chunk for x in range(start, stop)}) > 1:
-            assert start % chunk == stop % chunk == 0
-    partial = [run for run in runs if run[0] % chunk or run[1] % chunk]
-    assert len(runs) - len(partial) <= 1, "whole chunks are one run"
 
 
 @given(st.lists(st.integers(1, 5), max_size=4).map(tuple), st.data())

@@ -32,4 +32,4 @@ def test_what_is_sieved_is_what_lies_between_first_and_last(data: st.DataObject)
                 corner = np.array([u - 1 for u in here.upper])
                 strides = np.cumprod((1, *chunks[:0:-1]))[::-1] if chunks else np.array([], int)
                 total += int(((corner - np.array(here.lower, int)) * strides).sum()) + 1
-    assert total == span_elements(axes, chunks)
+    assert total == span_elements(shape, [axis.pieces for axis in axes], chunks)

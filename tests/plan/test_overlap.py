@@ -40,8 +40,8 @@ def test_one_axis_is_the_brute_force_table(axis: tuple[int, int, int], tile: int
     with patch.object(overlap, "LISTED", listed):  # so that also few cuts are counted by the tiles that they leave
         counted = axis_overlap.__wrapped__(extent, chunk, region, tile)
     assert counted.pieces == len(table)
-    assert counted.cut_tiles == sum(ceil_div(n, tile) for *_, n in table if n < chunk)
-    assert counted.whole_tiles == sum(ceil_div(n, tile) for *_, n in table if n == chunk)
+    whole = sum(ceil_div(n, tile) for *_, n in table if n == chunk)
+    assert counted.line[:3] == (extent, whole + sum(ceil_div(n, tile) for *_, n in table if n < chunk), whole)
     assert counted.touched == Counter(Counter(r for r, *_ in table).values())
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.sieve import Sieve, cuts
+from oocarrays.plan.sections.sieve import Sieve
 
 pytestmark = pytest.mark.once
 
@@ -126,19 +126,6 @@ def test_auto_costs_no_more_than_direct_or_sieve(section: tuple[ChunkGrid, Axes]
     auto, *others = (plan_of(grid, axes, gap=each) for each in (gap, 0, math.inf))
     cost = [gap * plan.requests + plan.asked_bytes for plan in (auto, *others)]
     assert cost[0] == min(cost)
-
-
-@given(st.data(), st.integers(1, 60), st.integers(1, 20))
-def test_cuts_hold_what_is_taken_in_order(data: st.DataObject, extent: int, chunk: int) -> None:
-    axis = data.draw(taken(extent))
-    found = [
-        (cut.first + number * len(cut.inside), index * chunk + np.asarray(cut.inside, int))
-        for cut in cuts(axis, extent, chunk)
-        for number, index in enumerate(cut.chunks)
-    ]
-    together = np.concatenate([elements for _, elements in found]) if found else np.zeros(0, int)
-    assert together.tolist() == list(axis)
-    assert [first for first, _ in found] == np.cumsum([0, *(len(e) for _, e in found)])[:-1].tolist()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['section_fortran']} {row['method']}")

@@ -21,6 +21,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oocarrays.mapping.ranges import ascending
+from oocarrays.mapping.selection import Taken
+
 Ints = TypeVar("Ints", int, NDArray[np.int64])
 
 
@@ -142,3 +145,11 @@ def _wide(index: Ints) -> Ints:
 def _alike(asked: Ints, found: Any) -> Ints:
     """Return an integer for an integer, otherwise int64."""
     return int(found) if isinstance(asked, int) else np.asarray(found, np.int64)
+
+
+def held_by(axis: Axis, rank: int) -> Taken:
+    """Return the elements of ``rank`` along an axis, ascending as stored."""
+    sections = axis.sections(rank)
+    if len(sections) < 2:
+        return ascending(sections[0]) if sections else range(0)
+    return axis.index(rank, np.arange(axis.size(rank)))

@@ -25,10 +25,10 @@ import numpy as np
 from oocarrays.errors import LayoutError
 from oocarrays.mapping import ranges
 from oocarrays.mapping.given import by_axis
-from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.axis import held_by
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+from oocarrays.mapping.selection import Axes, Taken, common, index_of_parts, lengths, within
 
 Place = TypeVar("Place")
 
@@ -93,12 +93,10 @@ class LocalPart:
 
     def of_box(self, box: Section) -> tuple[Axes, Section]:
         """Return the file's elements in a box of the array, and their section in the file."""
-        places = [
-            within(taken, l, u)[0].indices(len(taken))
-            for taken, l, u in zip(self.seen, box.lower, box.upper, strict=True)
-        ]
-        lower = tuple(s + first for s, (first, _, _) in zip(self.start, places, strict=True))
-        upper = tuple(s + last for s, (_, last, _) in zip(self.start, places, strict=True))
+        along = zip(self.start, self.seen, box.lower, box.upper, strict=True)
+        places = [(start, within(taken, l, u)[0]) for start, taken, l, u in along]
+        lower = tuple(start + place.start for start, place in places)
+        upper = tuple(start + place.stop for start, place in places)
         return common(self.seen, box), Section(lower, upper)
 
 
@@ -114,7 +112,7 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
 def check_depth(layout: Layout, depth: Depth) -> None:
     """Raise if an axis with a halo has more than one block per rank."""
     for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
-        if d and any(len(held) != _span(held) for held in map(partial(_held, axis), range(axis.ranks))):
+        if d and any(len(held) != _span(held) for held in map(partial(held_by, axis), range(axis.ranks))):
             raise LayoutError(
                 f"depth={d} along axis {number}: in {layout} a rank holds more than one block there; "
                 "a halo needs block, gen_block or *"
@@ -130,21 +128,14 @@ def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
     """Return the positions of common elements among the wanted, and among the held ones."""
     if isinstance(wanted, range) and isinstance(held, range):
         both = ranges.common(wanted, held)
-        return _places(both, wanted), _places(both, held)
+        return ranges.positions(both, wanted), ranges.positions(both, held)
     _, among, there = np.intersect1d(np.asarray(wanted), np.asarray(held), assume_unique=True, return_indices=True)
     return among, there
 
 
-def _places(both: range, among: range) -> range:
-    if not both:
-        return range(0)
-    first, last = (both[0] - among.start) // among.step, (both[-1] - among.start) // among.step
-    return ranges.ascending(range(first, last + 1, max(both.step // among.step, 1)))
-
-
 @lru_cache(maxsize=4096)
 def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
-    own = tuple(map(_held, layout.axes, layout.coordinates(rank)))
+    own = tuple(map(held_by, layout.axes, layout.coordinates(rank)))
     seen = tuple(_seen(taken, d, n) for taken, d, n in zip(own, depth, layout.shape, strict=True))
     return LocalPart(
         shape=tuple(len(taken) + 2 * d for taken, d in zip(own, depth, strict=True)),
@@ -153,14 +144,6 @@ def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
         start=tuple(_start(taken, d) for taken, d in zip(own, depth, strict=True)),
         depth=depth,
     )
-
-
-def _held(axis: Axis, rank: int) -> Taken:
-    """Return the indices of a rank along an axis, ascending as stored."""
-    sections = axis.sections(rank)
-    if len(sections) < 2:
-        return ranges.ascending(sections[0]) if sections else range(0)
-    return axis.index(rank, np.arange(axis.size(rank)))
 
 
 def _span(taken: Taken) -> int:
@@ -182,8 +165,4 @@ def places_in(axes: Axes, box: Section) -> tuple[Any, Any] | None:
     along = [within(taken, l, u) for taken, l, u in zip(axes, box.lower, box.upper, strict=True)]
     if any(there.start == there.stop for there, _ in along):
         return None
-    among: Any = (*(there for there, _ in along), ...)
-    inside = [part for _, part in along]
-    if all(isinstance(part, slice) for part in inside):
-        return among, (*inside, ...)
-    return among, np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))
+    return (*(there for there, _ in along), ...), index_of_parts([part for _, part in along])

@@ -14,13 +14,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping.selection import Axes
-from oocarrays.plan.collective.wanted import regular
+from oocarrays.mapping.along import Line, product_line
+from oocarrays.mapping.selection import Axes, regular
 
 MOST_LISTED = 2**20
 """Maximum number of elements visited one by one to find the chunks that strided sections share."""
@@ -36,7 +37,7 @@ class Counts(NamedTuple):
     whole: np.ndarray
     """Number of visits that access every element of the chunk."""
     runs: np.ndarray
-    """Contiguous runs in partly accessed chunks; for a whole array, in all chunks."""
+    """Contiguous runs."""
     most: np.ndarray
     """Maximum number of chunks touched by one section."""
 
@@ -95,13 +96,12 @@ class Intervals:
             at_edge = (stop == self.extent) & (self.extent % c == 1)
             inside = np.where(self.step == 1, inside, np.where(c == 1, self.length, at_edge))
             pieces = np.where(self.step == 1, visited, self.length)
-        whole = inside @ self.times
         listed = not plain and max(int(self.length.sum()), self.extent) <= MOST_LISTED
         return Counts(
             visits=visited @ self.times,
             distinct=self._listed(chunks) if listed else _covered(first, last, bool((np.diff(stop) < 0).any())),
-            whole=whole,
-            runs=pieces @ self.times - whole,
+            whole=inside @ self.times,
+            runs=pieces @ self.times,
             most=visited.max(axis=1, initial=0),
         )
 
@@ -110,7 +110,7 @@ class Intervals:
         tiles, times, extent = len(self.first), int(self.times[0]), self.extent
         count = -(-extent // chunks)
         if tiles == 1:
-            return Counts(times * count, count, times * count, np.zeros_like(count), count)
+            return Counts(times * count, count, times * count, times * count, count)
         together = (tiles - 1) // (chunks // np.gcd(chunks, tile))  # edges of tiles that are edges of chunks
         visits = tiles + count - 1 - together
         last = (count - 1) * chunks >= self.first[-1]  # the last chunk may be short enough for one tile
@@ -120,7 +120,7 @@ class Intervals:
             visits=times * visits,
             distinct=count,
             whole=times * inside,
-            runs=times * (visits - inside),
+            runs=times * visits,
             most=np.minimum((farthest + tile - 1) // chunks + 1, count),
         )
 
@@ -195,18 +195,16 @@ class Footprint:
         if not self.axes:
             one = np.ones(len(chunks), np.int64)
             return Counts(self.times * one, one, self.times * one, 0 * one, one)
-        found = self._along(-1, chunks)
-        for a in reversed(range(len(self.axes) - 1)):  # from the fastest axis outwards
-            along = self._along(a, chunks)
-            found = Counts(
-                visits=along.visits * found.visits,
-                distinct=along.distinct * found.distinct,
-                whole=along.whole * found.whole,
-                runs=along.runs * found.whole + self.axes[a].elements * found.runs,
-                most=along.most * found.most,
-            )
-        times, runs = self.times, found.runs + found.whole
-        return Counts(times * found.visits, found.distinct, times * found.whole, times * runs, found.most)
+        along = [self._along(axis, chunks) for axis in range(len(self.axes))]
+        pairs = zip(self.axes, along, strict=True)
+        line = product_line([Line(axis.elements, each.runs, each.whole) for axis, each in pairs])
+        return Counts(
+            visits=self.times * reduce(mul, (each.visits for each in along)),
+            distinct=reduce(mul, (each.distinct for each in along)),
+            whole=self.times * line.wholes,
+            runs=self.times * line.runs,
+            most=reduce(mul, (each.most for each in along)),
+        )
 
     def _along(self, axis: int, chunks: np.ndarray) -> Counts:
         return Counts(*(each.astype(np.int64, copy=False) for each in self.axes[axis].counts(chunks[:, axis])))

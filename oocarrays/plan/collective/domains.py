@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Literal, get_args
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.orientation import turned_back
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
 from oocarrays.mapping.union import Product, Union, product_of, runs_of
@@ -197,10 +197,8 @@ def _dealt(chunks: Union, parts: int, deal: Deal, run: int) -> list[Share]:
 def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -> list[tuple[Union, Sequence[int]]]:
     """Return the chunks of each disk and the parts that serve them; disks with more chunks get more parts."""
     found: defaultdict[Hashable, list[Product]] = defaultdict(list)
-    for first, last in chunks.boxes():
-        for index in product(*map(range, first, last)):
-            there = tuple(index[order.index(axis)] for axis in range(len(order)))
-            found[disk_of(there)].append(tuple(runs_of(range(i, i + 1)) for i in index))
+    for index in chunks:
+        found[disk_of(turned_back(index, order))].append(tuple(runs_of(range(i, i + 1)) for i in index))
     disks = sorted((Union.of(each) for each in found.values()), key=lambda each: -each.count)
     serving: list[list[int]] = [[] for _ in disks]
     held = [0.0] * parts

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.axis import held_by
 from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.ranges import ascending, hull, positions
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+from oocarrays.mapping.selection import Axes, Taken, common, lengths, regular, within
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.machine import check_count
 
@@ -35,31 +35,17 @@ Place = tuple[slice | np.ndarray, ...]
 
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
     """Return the parts of a layout as requests, one per rank, in the order in which the rank holds its elements."""
-    taken = [[_held(axis, c) for c in range(axis.ranks)] for axis in layout.axes]
+    taken = [[held_by(axis, c) for c in range(axis.ranks)] for axis in layout.axes]
     whole = within.axes if within else tuple(map(range, layout.shape))
     along = [[_of(axis, each) for each in held] for axis, held in zip(whole, taken, strict=True)]
     ranks = map(layout.coordinates, range(layout.ranks))
     return tuple(tuple(held[c] for held, c in zip(along, coordinates, strict=True)) for coordinates in ranks)
 
 
-def _held(axis: Axis, rank: int) -> Taken:
-    """Return the elements that a rank holds along an axis."""
-    sections = axis.sections(rank)
-    return sections[0] if len(sections) == 1 else regular(axis.index(rank, np.arange(axis.size(rank))))
-
-
 def _of(axis: range, taken: Taken) -> Taken:
     if isinstance(taken, np.ndarray):
         return regular(axis.start + taken * axis.step)
-    return ranges.ascending(axis[taken.start : taken.stop : taken.step])
-
-
-def regular(indices: np.ndarray) -> Taken:
-    if not len(indices):
-        return range(0)
-    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
-    found = range(int(indices[0]), int(indices[-1]) + 1, step)
-    return found if len(found) == len(indices) and bool((np.diff(indices) == step).all()) else indices
+    return ascending(axis[taken.start : taken.stop : taken.step])
 
 
 # ---------------------------------------------------------------------- of one box
@@ -68,7 +54,7 @@ def regular(indices: np.ndarray) -> Taken:
 def _union(along: Sequence[Taken]) -> Taken:
     distinct = _distinct_taken(along)
     if all(isinstance(taken, range) for taken in distinct):
-        held = ranges.hull(distinct)  # type: ignore[arg-type]
+        held = hull(distinct)  # type: ignore[arg-type]
         if len(held) <= sum(map(len, distinct)):
             return held
     return regular(np.unique(np.concatenate([np.asarray(taken, np.int64) for taken in distinct])))
@@ -90,14 +76,12 @@ def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
 
 def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
     """Return the positions of the wanted elements among the read ones, which include them all."""
-    if isinstance(taken, range) and isinstance(read, range):
-        if not taken:
-            return slice(0, 0)
-        first, step = (taken[0] - read.start) // read.step, max(taken.step // read.step, 1)
-        return slice(first, first + (len(taken) - 1) * step + 1, step)
-    if isinstance(read, range):
-        return (np.asarray(taken) - read.start) // read.step
-    found = regular(np.searchsorted(read, np.asarray(taken)))
+    if isinstance(read, np.ndarray):
+        found = regular(np.searchsorted(read, np.asarray(taken)))
+    elif isinstance(taken, np.ndarray):
+        found = (taken - read.start) // read.step
+    else:
+        found = positions(taken, read)
     return slice(found.start, found.stop, found.step) if isinstance(found, range) else found
 
 

@@ -154,18 +154,11 @@ class Partitions(Sequence[Section]):
     def __getitem__(self, number: int | slice) -> Section | tuple[Section, ...]:
         if isinstance(number, slice):
             return tuple(self[i] for i in range(self.box.count)[number])
-        left, index = range(self.box.count)[number], []
-        for count in reversed(self.box.counts):
-            left, place = divmod(left, count)
-            index.append(place)
-        return self._section(tuple(reversed(index)))
+        chunks = self.box.section(unravel(range(self.box.count)[number], self.box.counts))
+        return self.grid.block(chunks.lower, chunks.upper)
 
     def __iter__(self) -> Iterator[Section]:
         return map(self.__getitem__, range(self.box.count))  # itertools.product would list its arguments
-
-    def _section(self, index: tuple[int, ...]) -> Section:
-        chunks = self.box.section(index)
-        return self.grid.block(chunks.lower, chunks.upper)
 
     def edges(self, axis: int) -> range:
         """Return the first element of each box along an axis."""

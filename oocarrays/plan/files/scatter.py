@@ -150,7 +150,7 @@ class FilesPlan(OnePass):
     def _along(self, box: Section) -> list[list[int]]:
         """Return the number of elements of a box at each place of the process grid, along each axis."""
         return [
-            [len(range(*within(taken, lower, upper)[0].indices(len(taken)))) for taken in along]
+            [place.stop - place.start for place, _ in (within(taken, lower, upper) for taken in along)]
             for along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
         ]
 

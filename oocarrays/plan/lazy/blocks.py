@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import BudgetError
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.along import Line
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.alternative import TAKEN, Alternative
 from oocarrays.plan.cost import Phases, Traffic
@@ -37,7 +38,6 @@ from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
-from oocarrays.plan.sections.requests import Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,10 +227,8 @@ class BlocksPlan(Holding):
     @property
     def pieces(self) -> int:
         """Number of intersections of blocks with chunks; each is one visit to a stored chunk."""
-        axes = zip(self.blocks, self.stored.grid.chunks, strict=True)
-        return math.prod(
-            sum(ceil_div(stop, c) - start // c for start, stop in _intervals(lengths)) for lengths, c in axes
-        )
+        axes = zip(self.shape, self.blocks, self.stored.grid.chunks, strict=True)
+        return math.prod(grouping(range(n), blocks, c, singly(len(blocks))).visits for n, blocks, c in axes)
 
     @property
     def traffic(self) -> Traffic:
@@ -293,13 +291,6 @@ class BlocksPlan(Holding):
         lower = tuple(sum(lengths[:i]) for i, lengths in zip(index, self.blocks, strict=True))
         sizes = (lengths[i] for i, lengths in zip(index, self.blocks, strict=True))
         return Section(lower, tuple(l + n for l, n in zip(lower, sizes, strict=True)))
-
-
-def _intervals(lengths: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield the first and one past the last element of each block that is not empty."""
-    for length, stop in zip(lengths, accumulate(lengths), strict=True):
-        if length:
-            yield stop - length, stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import product
 from typing import Literal
 
 from oocarrays.errors import BudgetError
+from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.orientation import turned, turned_back
+from oocarrays.mapping.overlap import span_elements
 from oocarrays.plan.alternative import TAKEN, Alternative
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, singly
@@ -32,7 +33,6 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, shared_facts
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
-from oocarrays.plan.sections.requests import Line
 
 Method = Literal["blocks", "groups", "scratch"]
 HOW = {
@@ -287,7 +287,7 @@ class _Problem:
         count = math.prod(len(each.groups) for each in groupings)
         together = count < math.prod(map(len, self.blocks))
         lines = self._cut_lines(groupings) if together else [each.line for each in groupings]
-        runs = visits if stored.coded else reduce(Line.times, turned(lines, stored.order), Line()).runs
+        runs = visits if stored.coded else product_line(turned(lines, stored.order)).runs
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
         held = math.prod(each.longest for each in groupings) * stored.itemsize
         copied = self.nbytes * (2 if together else 1) + (visits * stored.chunk_bytes if stored.coded else 0)
@@ -309,22 +309,16 @@ class _Problem:
         return int(visits * self.stored.chunk_bytes * self.costs.stored_ratio(self.stored))
 
     def _most_bytes(self, lines: Sequence[Line], groupings: Sequence[Grouping]) -> int:
-        """Return the bytes from the first to the last element of each piece of a chunk that is requested at one time.
-
-        A piece of lengths l in a chunk of strides s spans Σ (l − 1) s + 1 elements: a product of axes again.
-        """
+        """Return the bytes from the first to the last element of each piece of a chunk that is requested at one
+        time."""
         if self.stored.local and all(axis.step == 1 for axis in self.axes):
             return self.nbytes
         cut = zip(lines, groupings, self.axes, strict=True)
         pieces = [each.visits if axis.step > 1 else line.runs for line, each, axis in cut]
         if any(axis.step > 1 for axis in self.axes):
             return max(math.prod(pieces) * self.stored.chunk_bytes, self.nbytes)
-        count, chunks = math.prod(pieces), self.stored.grid.chunks
-        order, spanned = self.stored.order or tuple(range(len(pieces))), count
-        for at, axis in enumerate(order):
-            stride = math.prod(chunks[inner] for inner in order[at + 1 :])
-            spanned += stride * (lines[axis].elements - pieces[axis]) * count // max(pieces[axis], 1)
-        return spanned * self.stored.itemsize
+        lying = ([line.elements for line in lines], pieces, self.stored.grid.chunks)
+        return span_elements(*(turned(each, self.stored.order) for each in lying)) * self.stored.itemsize
 
     def through_scratch(self) -> _Way:
         """Return the way that copies every chunk once and reads every block from the copy."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby, product
+from itertools import product
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.orientation import turned, turned_back
@@ -202,9 +202,9 @@ Group = tuple[tuple[int, ...], tuple[int, ...], Section]
 
 def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
     """Yield the places of a unit in groups of up to ``elements`` elements, at least one place each."""
-    for alike in product(*map(_alike, step.places_along(unit))):
-        first, counts, lower, upper = zip(*alike, strict=True) if alike else ((), (), (), ())
-        piece, at_once = Section(lower, upper), []
+    for each in product(*step.places_along(unit)):
+        piece = Section(tuple(cut.inside.start for cut in each), tuple(cut.inside.stop for cut in each))
+        first, counts, at_once = [cut.chunks.start for cut in each], [len(cut.chunks) for cut in each], []
         room = max(elements // max(piece.size, 1), 1)
         for n in reversed(counts):
             at_once.append(min(n, room))
@@ -216,12 +216,6 @@ def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
                 tuple(min(cut.step, n - s) for cut, n, s in zip(cuts, counts, start, strict=True)),
                 piece,
             )
-
-
-def _alike(places: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Return places along an axis grouped by equal parts of a chunk: the first, their count, and that part."""
-    alike = ([*each] for _, each in groupby(places, key=lambda place: place[1:]))
-    return [(each[0][0], len(each), *each[0][1:]) for each in alike]
 
 
 def _batch(box_bytes: int, units: int, ranks: int) -> int:

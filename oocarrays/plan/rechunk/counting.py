@@ -23,7 +23,8 @@ from itertools import product
 from operator import mul
 from typing import NamedTuple
 
-from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, chunk_runs
+from oocarrays.mapping.along import range_cuts
+from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div
 from oocarrays.mapping.layouts.distribution import GenBlock
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import (
@@ -70,11 +71,10 @@ class MessageBlock:
 
 
 def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
-    axes = [list(chunk_runs(l, u, c)) for l, u, c in zip(section.lower, section.upper, chunks, strict=True)]
-    for runs in product(*axes):
-        lower, upper = (tuple(ends) for ends in zip(*runs, strict=True)) if runs else ((), ())
-        counts = tuple(max((u - l) // c, 1) for l, u, c in zip(lower, upper, chunks, strict=True))
-        lengths = tuple((u - l) // n for l, u, n in zip(lower, upper, counts, strict=True))
+    for each in product(*map(range_cuts, section.axes, chunks)):
+        counts, lengths = tuple(len(cut.chunks) for cut in each), tuple(len(cut.inside) for cut in each)
+        lower = tuple(l + cut.first for l, cut in zip(section.lower, each, strict=True))
+        upper = tuple(l + n * length for l, n, length in zip(lower, counts, lengths, strict=True))
         yield MessageBlock(Section(lower, upper), counts, lengths)
 
 
@@ -129,7 +129,7 @@ def _lie(source: ChunkGrid, sizes: tuple[int, ...], tile: tuple[int, ...]) -> _L
     return _Lie(
         visits=chunk_visits(axes),
         requests=range_requests(axes),
-        span=span_elements(axes, source.chunks),
+        span=span_elements(source.shape, [axis.pieces for axis in axes], source.chunks),
         touched=touched_by_region(axes),
     )
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
+from oocarrays.mapping.along import Cut, range_cuts
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored, boxes, ceil_div, unravel
 from oocarrays.mapping.layouts.distribution import GenBlock
 from oocarrays.mapping.overlap import axis_overlap
@@ -288,18 +289,19 @@ class Pass(Holding):
 
         A section includes the padding beyond the array's edge.
         """
+        along = [[(index, cut.inside) for cut in axis for index in cut.chunks] for axis in self.places_along(unit)]
         return [
-            (tuple(a[0] for a in each), Section(tuple(a[1] for a in each), tuple(a[2] for a in each)))
-            for each in product(*self.places_along(unit))
+            (tuple(i for i, _ in each), Section(tuple(a.start for _, a in each), tuple(a.stop for _, a in each)))
+            for each in product(*along)
         ]
 
-    def places_along(self, unit: int) -> list[list[tuple[int, int, int]]]:
-        """Return the places along each axis: a chunk's index, its first element, and one past its last."""
+    def places_along(self, unit: int) -> list[list[Cut[range]]]:
+        """Return the places along each axis, those with equal parts of a chunk together."""
         here, grid = self.section(self.chunk_box(unit)), self.target.grid
-        return [
-            [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
-            for l, u, n, c in zip(here.lower, here.upper, grid.shape, grid.chunks, strict=True)
-        ]
+        ends = (
+            ceil_div(n, c) * c if u == n else u for u, n, c in zip(here.upper, grid.shape, grid.chunks, strict=True)
+        )
+        return [list(range_cuts(range(l, u), c)) for l, u, c in zip(here.lower, ends, grid.chunks, strict=True)]
 
     @property
     def writers(self) -> tuple[tuple[int, ...], ...]:

@@ -15,12 +15,12 @@ change them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
-from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.grid import Stored, ceil_div, unravel
 from oocarrays.mapping.section import Section
 
 BOX_BYTES = 2**24
@@ -81,19 +81,19 @@ class ReduceCut:
         return tuple(min(length, max(n, 1)) for length, n in zip(chunks, self.shape, strict=True))
 
     @cached_property
-    def part_lengths(self) -> Spans:
-        """Elements of a part and of a box along each kept axis."""
+    def part_lengths(self) -> dict[int, int]:
+        """Elements of a part along each kept axis."""
         lengths = {axis: self.lengths[axis] for axis in self.kept}
         room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(map(self.shape.__getitem__, self.kept)) // PARTS)
         for axis in reversed(self.kept):
             most = ceil_div(max(self.shape[axis], 1), lengths[axis])
             lengths[axis] *= max(min(most, room // math.prod(lengths.values())), 1)
-        return {axis: (min(n, max(self.shape[axis], 1)), self.lengths[axis]) for axis, n in lengths.items()}
+        return {axis: min(n, max(self.shape[axis], 1)) for axis, n in lengths.items()}
 
     @property
     def part_elements(self) -> int:
         """Elements of a part, in one group."""
-        return math.prod(most for most, _ in self.part_lengths.values())
+        return math.prod(self.part_lengths.values())
 
     @cached_property
     def group_chunk(self) -> int:
@@ -105,18 +105,23 @@ class ReduceCut:
         """Chunks of the result in a part, along groups; 1 without groups."""
         return ceil_div(self.groups, self.group_chunk) if self.groups else 1
 
-    @property
-    def _part_counts(self) -> dict[int, int]:
-        return {axis: ceil_div(max(self.shape[axis], 1), most) for axis, (most, _) in self.part_lengths.items()}
-
     @cached_property
     def parts(self) -> int:
-        return math.prod(self._part_counts.values())
+        return math.prod(self._counts(self.part_lengths))
 
     @cached_property
     def deep(self) -> int:
         """Number of boxes along the reduced axes."""
-        return math.prod(ceil_div(max(self.shape[axis], 1), self.lengths[axis]) for axis in self.axes)
+        return math.prod(self._counts(self._box_shape))
+
+    @property
+    def _box_shape(self) -> dict[int, int]:
+        """Elements of a box along each reduced axis."""
+        return {axis: self.lengths[axis] for axis in self.axes}
+
+    def _counts(self, lengths: Mapping[int, int]) -> tuple[int, ...]:
+        """Return the number of boxes of these lengths along each of their axes."""
+        return tuple(ceil_div(max(self.shape[axis], 1), length) for axis, length in lengths.items())
 
     @cached_property
     def segments(self) -> int:
@@ -135,17 +140,12 @@ class ReduceCut:
 
     def part(self, number: int) -> Spans:
         """Return the elements of a part along the kept axes."""
-        return {
-            axis: (first, min(first + self.part_lengths[axis][0], self.shape[axis]))
-            for axis, first in zip(self.kept, self._first_of(number), strict=True)
-        }
+        return self._spans(self.part_lengths, number)
 
-    def _first_of(self, part: int) -> list[int]:
-        found = []
-        for axis in reversed(self.kept):
-            part, index = divmod(part, self._part_counts[axis])
-            found.append(index * self.part_lengths[axis][0])
-        return found[::-1]
+    def _spans(self, lengths: Mapping[int, int], number: int) -> Spans:
+        """Return the elements of the box at a position among all of these lengths, the last axis being the fastest."""
+        index = zip(lengths.items(), unravel(number, self._counts(lengths)), strict=True)
+        return {axis: (i * length, min((i + 1) * length, self.shape[axis])) for (axis, length), i in index}
 
     def columns(self, part: int) -> Iterator[Spans]:
         """Yield the spans of a part's boxes along the kept axes."""
@@ -157,15 +157,9 @@ class ReduceCut:
             yield dict(zip(self.kept, each, strict=True))
 
     def layers(self, segment: int) -> Iterator[Spans]:
-        """Yield the spans of a segment's boxes along the reduced axes, in order."""
-        along = [range(0, max(self.shape[axis], 1), self.lengths[axis]) for axis in self.axes]
-        counts = [len(each) for each in along]
-        for number in spread_over(self.deep, self.segments, segment):
-            found, left = {}, number
-            for axis, count, firsts in zip(self.axes[::-1], counts[::-1], along[::-1], strict=True):
-                left, index = divmod(left, count)
-                found[axis] = (firsts[index], min(firsts[index] + self.lengths[axis], self.shape[axis]))
-            yield found
+        """Return the spans of a segment's boxes along the reduced axes, in order."""
+        numbers = spread_over(self.deep, self.segments, segment)
+        return (self._spans(self._box_shape, number) for number in numbers)
 
     def group_span(self, group_chunk: int) -> range:
         first = group_chunk * self.group_chunk
@@ -186,7 +180,7 @@ class ReduceCut:
     @property
     def result_chunks(self) -> tuple[int, ...]:
         """Chunks of the result: a part each, with some of its groups."""
-        return self._with_groups([self.part_lengths[axis][0] for axis in self.kept], self.group_chunk)
+        return self._with_groups([*self.part_lengths.values()], self.group_chunk)
 
     def _with_groups(self, lengths: Sequence[int], groups: int) -> tuple[int, ...]:
         found = list(lengths)

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, product
 
-import numpy as np
-
-from oocarrays.mapping.grid import Stored, boxes, ceil_div
+from oocarrays.mapping.along import Cut, cuts
+from oocarrays.mapping.grid import Index, Stored, boxes, ceil_div
 from oocarrays.mapping.orientation import turned
-from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.cost import Work, seconds
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import table
@@ -33,7 +32,7 @@ from oocarrays.plan.sections.batches import (
     gap_bytes,
     held_by_parts,
 )
-from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, AxisCut, Sieve, cuts
+from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, Sieve
 
 REQUESTS = 16
 """Number of concurrent requests of a rank, in stores other than local files."""
@@ -81,8 +80,7 @@ class SectionPlan:
         if not all(map(len, self.axes)):
             return []
         stored, axes = self.lying
-        along = [cuts(taken, n, c) for taken, n, c in zip(axes, stored.grid.shape, stored.grid.chunks, strict=True)]
-        return [Kind(self, each) for each in product(*along)]
+        return [Kind(self, each) for each in product(*map(cuts, axes, stored.grid.chunks))]
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches in the order of reading."""
@@ -186,7 +184,7 @@ class SectionPlan:
 class Kind:
     """Chunks that are cut alike along every axis, with their byte ranges."""
 
-    def __init__(self, plan: SectionPlan, cuts: tuple[AxisCut, ...]) -> None:
+    def __init__(self, plan: SectionPlan, cuts: tuple[Cut[Taken], ...]) -> None:
         self.plan = plan
         self.stored, self.taken = plan.lying
         self.cuts = cuts
@@ -203,39 +201,27 @@ class Kind:
             return (self._placed(whole, self.inside, (0,) * len(self.inside)),)
         if len(self.alike) == 1 and self.alike[0][1] == 1:
             return (self.alike[0][0],)
-        return tuple(self._parts(self.inside, (0,) * len(self.inside)))
+        return tuple(part for part, _ in self._divided(self.inside, (0,) * len(self.inside)))
 
     @cached_property
     def alike(self) -> tuple[tuple[Part, int], ...]:
         """One representative of equal parts, and their number."""
         if self.stored.coded:
             return tuple((part, 1) for part in self.parts)
-        return tuple(self._alike(self.inside, 1))
+        return tuple(self._divided(self.inside, (0,) * len(self.inside), alike=True))
 
-    def _parts(self, inside: Axes, at: tuple[int, ...]) -> Iterator[Part]:
+    def _divided(self, inside: Axes, at: Index, times: int = 1, *, alike: bool = False) -> Iterator[tuple[Part, int]]:
+        """Yield the parts of a chunk's share that fit a buffer, with how often each occurs: once, unless ``alike``."""
         part = self._undivided(inside)
         if part is not None:
-            yield part._replace(at=at)
-            return
-        long, most = self._cut(inside)
-        for low in range(0, len(inside[long]), most):
-            less = (*inside[:long], inside[long][low : low + most], *inside[long + 1 :])
-            yield from self._parts(less, (*at[:long], at[long] + low, *at[long + 1 :]))
-
-    def _alike(self, inside: Axes, times: int) -> Iterator[tuple[Part, int]]:
-        part = self._undivided(inside)
-        if part is not None:
-            yield part, times
+            yield part._replace(at=at), times
             return
         long, most = self._cut(inside)
         taken = inside[long]
-        whole = len(taken) // most
-        pieces = [(taken[:most], whole), (taken[whole * most :], 1)]
-        if isinstance(taken, np.ndarray):  # its pieces may all differ
-            pieces = [(taken[low : low + most], 1) for low in range(0, len(taken), most)]
-        for piece, many in pieces:
-            if len(piece):
-                yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
+        whole = len(taken) // most if alike and isinstance(taken, range) else 1  # parts of a list may all differ
+        for low, many in ((0, whole), *((low, 1) for low in range(whole * most, len(taken), most))):
+            less = (*inside[:long], taken[low : low + most], *inside[long + 1 :])
+            yield from self._divided(less, (*at[:long], at[long] + low, *at[long + 1 :]), times * many, alike=alike)
 
     def _undivided(self, inside: Axes) -> Part | None:
         """Return a chunk's share as one part if a buffer holds it or if it cannot be divided, otherwise None."""

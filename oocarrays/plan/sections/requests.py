@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.errors import ChunksError
+from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.given import is_sequence, whole, wholes
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
@@ -82,9 +82,9 @@ def requests_of(
         if chunk < 1:
             raise ChunksError(f"chunk={chunk!r}: a stripe has at least one element")
     uncut = _parts(layout, order, tuple(max(n, 1) for n in layout.shape))
-    runs = np.array([_product(lines).runs for lines in uncut])
+    runs = np.array([product_line(lines).runs for lines in uncut])
     if isinstance(chunk, tuple):
-        cut = np.array([_product(lines).runs for lines in _parts(layout, order, chunk)])
+        cut = np.array([product_line(lines).runs for lines in _parts(layout, order, chunk)])
     else:
         cut = runs if chunk is None else runs + _crossed(layout, order, uncut, chunk)
     return RequestCounts(
@@ -121,53 +121,20 @@ class Blocks(NamedTuple):
         return ends - floor_sum(self.times, self.period, self.first + chunk - 1, chunk)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A rank's part along one axis, or of a product of axes, summed over the chunks that it touches."""
-
-    elements: int = 1
-    """Number of elements."""
-    runs: int = 1
-    """Number of contiguous pieces, separated at chunk edges."""
-    wholes: int = 1
-    """Number of chunks that it contains completely."""
-    longest: int = 1
-    """Elements of the longest piece of an uncut line."""
-
-    @classmethod
-    def of(cls, blocks: Sequence[Blocks], chunk: int) -> Line:
-        """Return the line of blocks that do not touch each other, cut every ``chunk`` elements."""
-        lengths = [each.length for each in blocks if each.times]
-        return cls(
-            elements=sum(each.times * each.length for each in blocks),
-            runs=sum(each.runs(chunk) for each in blocks),
-            wholes=sum(each.wholes(chunk) for each in blocks),
-            longest=max(lengths, default=0),
-        )
-
-    def times(self, inner: Line) -> Line:
-        """Return the line of the product with a faster axis.
-
-        A piece begins with each element of this line, unless it continues the previous one: if the elements are
-        adjacent here, and the inner line is whole.
-        """
-        followed = self.elements - self.runs
-        return Line(
-            elements=self.elements * inner.elements,
-            runs=self.elements * inner.runs - followed * inner.wholes,
-            wholes=self.wholes * inner.wholes,
-        )
-
-
-def _product(lines: Sequence[Line]) -> Line:
-    """Return the product of all axes, from the slowest to the fastest."""
-    return reduce(Line.times, lines, Line())
+def _line(blocks: Sequence[Blocks], chunk: int) -> Line:
+    """Return the line of blocks that do not touch each other, cut every ``chunk`` elements."""
+    return Line(
+        elements=sum(each.times * each.length for each in blocks),
+        runs=sum(each.runs(chunk) for each in blocks),
+        wholes=sum(each.wholes(chunk) for each in blocks),
+        longest=max([each.length for each in blocks if each.times], default=0),
+    )
 
 
 def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> list[list[Line]]:
     """Return each rank's part of a file in chunks, axis by axis from the slowest to the fastest."""
     along = [
-        [Line.of(_held(axis, coordinate), chunk) for coordinate in range(axis.ranks)]
+        [_line(_held(axis, coordinate), chunk) for coordinate in range(axis.ranks)]
         for axis, chunk in zip(layout.axes, chunks, strict=True)
     ]
     coordinates = map(layout.coordinates, range(layout.ranks))

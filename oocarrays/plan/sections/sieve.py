@@ -19,8 +19,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import ranges
-from oocarrays.mapping.selection import Axes, Taken, lengths, within
+from oocarrays.mapping.selection import Axes, Taken, lengths
 
 Method = Literal["auto", "direct", "sieve"]
 """Treatment of holes: read those shorter than the gap, none, or all."""
@@ -29,78 +28,6 @@ MOST_RANGES = 2048
 """Maximum number of ranges requested in one round."""
 RANGE_BYTES = 128
 """Bytes of the description of a range under way."""
-
-
-@dataclass(frozen=True, slots=True)
-class AxisCut:
-    """Chunks along one axis with the same requested indices."""
-
-    chunks: range
-    """Chunk indices."""
-    inside: Taken
-    """Requested indices relative to each chunk's start."""
-    first: int
-    """Position of the first element among all requested ones."""
-
-
-def cuts(taken: Taken, extent: int, chunk: int) -> list[AxisCut]:
-    """Return the chunks with requested elements along one axis, merging those that are cut alike."""
-    found: list[AxisCut] = []
-    for cut in _few(taken, extent, chunk):
-        joined = _joined(found[-1], cut) if found else None
-        if joined is None:
-            found.append(cut)
-        else:
-            found[-1] = joined
-    return found
-
-
-def _few(taken: Taken, extent: int, chunk: int) -> Iterator[AxisCut]:
-    """Yield cuts chunk by chunk; chunks in the middle of a range are merged if its stride fits the chunk."""
-    number = 0
-    while number < len(taken):
-        index = int(taken[number]) // chunk
-        there, inside = within(taken, index * chunk, min((index + 1) * chunk, extent))
-        cut = AxisCut(range(index, index + 1), _counted(inside), number)
-        more = _repeated(taken, cut, chunk)
-        yield more
-        number += len(more.chunks) * len(cut.inside) if len(more.chunks) > 1 else there.stop - there.start
-
-
-def _counted(inside: slice | np.ndarray) -> Taken:
-    if isinstance(inside, np.ndarray):
-        return inside
-    return ranges.ascending(range(inside.start, inside.stop, inside.step or 1))
-
-
-def _repeated(taken: Taken, cut: AxisCut, chunk: int) -> AxisCut:
-    """Return a cut merged with equal cuts that follow, as far as strides determine them."""
-    if isinstance(taken, np.ndarray) or len(taken) < 2:
-        return cut
-    each, step = len(cut.inside), taken.step
-    if (chunk % step and step % chunk) or each * step != max(step, chunk):
-        return cut
-    times = (len(taken) - cut.first) // each
-    apart = max(step // chunk, 1)
-    start = cut.chunks.start
-    return AxisCut(ranges.ascending(range(start, start + times * apart, apart)), cut.inside, cut.first)
-
-
-def _joined(cut: AxisCut, more: AxisCut) -> AxisCut | None:
-    """Return two cuts as one if they are alike and their chunks equidistant."""
-    if not _alike(cut.inside, more.inside):
-        return None
-    here, there = cut.chunks, more.chunks
-    apart = there[0] - here[-1]
-    if any(len(each) > 1 and each.step != apart for each in (here, there)):
-        return None
-    return AxisCut(ranges.ascending(range(here[0], there[-1] + 1, apart)), cut.inside, cut.first)
-
-
-def _alike(a: Taken, b: Taken) -> bool:
-    if isinstance(a, range) and isinstance(b, range):
-        return a == b
-    return len(a) == len(b) and bool(np.array_equal(a, b))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

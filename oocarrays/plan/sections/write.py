@@ -11,20 +11,19 @@ of a buffer of n columns. Thakur 1995, section 5.5.1 (writing array sections).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Literal
 
 import numpy as np
 
 from oocarrays.errors import BudgetError, UnsupportedError
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.along import OverGrid, Piece, product_line
+from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.overlap import tile_shape
-from oocarrays.mapping.selection import Axes, Taken, within
+from oocarrays.mapping.selection import Axes
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import table
 
@@ -35,92 +34,6 @@ write; ``"sieve"`` reads, changes and replaces the chunk at once. ``"auto"`` is 
 WRITE_METHODS: tuple[WriteMethod, ...] = ("auto", "direct", "sieve")
 BUFFER_BYTES = 2**28
 """Default maximum bytes of a write, unless one chunk needs more."""
-
-
-@dataclass(frozen=True, slots=True)
-class AxisPart:
-    """Elements written of the chunks at one index of an axis."""
-
-    chunk: int
-    """Chunk index along the axis."""
-    count: int
-    """Number of elements."""
-    runs: int
-    """Number of contiguous runs."""
-    whole: bool
-    """Whether they cover all elements of the array in the chunk."""
-    full: bool
-    """Whether they cover the stored chunk, including padding at the array's edge."""
-
-
-@dataclass(frozen=True, eq=False)
-class WrittenAxis:
-    """Elements written along an axis, by chunk; they are counted without enumeration."""
-
-    taken: Taken
-    """Indices written along the axis."""
-    extent: int
-    """Elements of the axis."""
-    chunk: int
-    """Elements of a chunk along it."""
-
-    def __iter__(self) -> Iterator[AxisPart]:
-        return iter(axis_parts(self.taken, self.extent, self.chunk))
-
-    @cached_property
-    def alike(self) -> list[tuple[AxisPart, int]]:
-        """One part of each kind with the number of equal ones; the last chunk of the axis is a kind of its own."""
-        if len(self.taken) and self.taken[0] // self.chunk == self.taken[-1] // self.chunk:
-            return [(part, 1) for part in self]
-        many: Counter[tuple[int, int, bool, bool, bool]] = Counter()
-        example: dict[tuple[int, int, bool, bool, bool], AxisPart] = {}
-        for taken, times in self._periods():
-            for part in axis_parts(taken, self.extent, self.chunk):
-                kind = (part.count, part.runs, part.whole, part.full, (part.chunk + 1) * self.chunk >= self.extent)
-                many[kind] += times
-                example.setdefault(kind, part)
-        return [(part, many[kind]) for kind, part in example.items()]
-
-    def _periods(self) -> Iterator[tuple[Taken, int]]:
-        """Yield the indices up to a chunk's edge, then a period with how often it repeats from there, then the rest."""
-        taken, chunk = self.taken, self.chunk
-        if not isinstance(taken, range) or not taken or taken.step < 1:
-            yield taken, 1
-            return
-        period = math.lcm(taken.step, chunk)
-        if taken[-1] - taken[0] < period:
-            yield taken, 1
-            return
-        head = len(range(taken[0], ceil_div(taken[0], chunk) * chunk, taken.step))
-        each = period // taken.step
-        times = max(len(taken) - head - 1, 0) // each
-        yield taken[:head], 1
-        if times:
-            yield taken[head : head + each], times
-        yield taken[head + times * each :], 1
-
-
-AxisParts = tuple[WrittenAxis, ...]
-"""Indices written along each axis, by chunk."""
-
-
-def axis_parts(taken: Taken, extent: int, chunk: int) -> tuple[AxisPart, ...]:
-    """Split the indices written along an axis by chunk, without untouched chunks."""
-    parts, number = [], 0
-    while number < len(taken):
-        index = int(taken[number]) // chunk
-        upper = min((index + 1) * chunk, extent)
-        there, inside = within(taken, index * chunk, upper)
-        count = there.stop - there.start
-        parts.append(AxisPart(index, count, _runs(inside, count), count == upper - index * chunk, count == chunk))
-        number = there.stop
-    return tuple(parts)
-
-
-def _runs(inside: slice | np.ndarray, count: int) -> int:
-    if isinstance(inside, slice):
-        return 1 if inside.step in (None, 1) else count
-    return 1 + int((np.diff(inside) > 1).sum())
 
 
 def runs_of(inside: Sequence[np.ndarray], chunks: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +55,7 @@ class SectionWritePlan:
 
     stored: Stored
     """Array as written, with axes in storage order; its chunks are shards, if any."""
-    axes: AxisParts
+    axes: OverGrid
     """Indices written along each axis, by chunk."""
     method: WriteMethod
     """``"sieve"`` or ``"direct"``."""
@@ -175,7 +88,7 @@ class SectionWritePlan:
         """Number of chunks that are replaced without reading."""
         return _count(self.axes, whole=True)
 
-    def units(self) -> Iterator[tuple[AxisPart, ...]]:
+    def units(self) -> Iterator[tuple[Piece, ...]]:
         """Yield the chunks in file order, each as its written part along each axis."""
         return product(*self.axes)
 
@@ -212,7 +125,7 @@ def plan_section_write(
     """Plan to write these indices along each axis of a stored array."""
     _check_method(stored, method)
     stored, axes = stored.lying, turned(axes, stored.order)
-    parts = _parts(axes, stored.grid)
+    parts = stored.grid.over(axes)
     window, held = _held(stored, parts, method, buffer_bytes)
     at_once = max(min(requests, _count(parts), (buffer_bytes or BUFFER_BYTES) // held), 1)
     return SectionWritePlan(
@@ -227,14 +140,14 @@ def plan_section_write(
 
 
 def _moved(
-    stored: Stored, axes: Axes, parts: AxisParts, method: WriteMethod, window: tuple[int, ...], ratio: float
+    stored: Stored, axes: Axes, parts: OverGrid, method: WriteMethod, window: tuple[int, ...], ratio: float
 ) -> dict[str, int]:
     """Return requests and bytes of replaced chunks, and of changed ones."""
     direct, whole = method == "direct", _count(parts, whole=True)
     changed = _count(parts) - whole
     rewritten = whole if direct else whole + changed
     runs, run_elements = _runs_of_changed(parts) if direct else (0, 0)
-    inner = _parts(axes, ChunkGrid.of(stored.grid.shape, stored.shard_chunks)) if stored.shard_chunks else parts
+    inner = stored.inner.over(axes) if stored.shard_chunks else parts
     inner_bytes = math.prod(stored.shard_chunks or stored.grid.chunks) * stored.itemsize
     in_whole = _chunks_within(stored, parts, whole=True)
     in_rewritten = in_whole if direct else _chunks_within(stored, parts)
@@ -269,34 +182,29 @@ def can_change(stored: Stored) -> bool:
     return stored.local and not stored.made
 
 
-def _parts(axes: Axes, grid: ChunkGrid) -> AxisParts:
-    return tuple(map(WrittenAxis, axes, grid.shape, grid.chunks))
-
-
-def _count(axes: AxisParts, *, whole: bool = False) -> int:
+def _count(axes: OverGrid, *, whole: bool = False) -> int:
     """Return the number of chunks that are written, at least partly or as a whole."""
     return math.prod(sum(n for part, n in along.alike if part.whole or not whole) for along in axes)
 
 
-def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> int:
+def _chunks_within(stored: Stored, axes: OverGrid, *, whole: bool = False) -> int:
     """Return the number of inner chunks in the units that are written, at least partly or as a whole."""
-    inner, grid = stored.shard_chunks or stored.grid.chunks, stored.grid
     return math.prod(
         sum(
-            times * ceil_div(min(unit, n - part.chunk * unit), c)
+            times * ceil_div(min(along.chunk, along.extent - part.chunk * along.chunk), c)
             for part, times in along.alike
             if part.whole or not whole
         )
-        for along, n, unit, c in zip(axes, grid.shape, grid.chunks, inner, strict=True)
+        for along, c in zip(axes, stored.inner.chunks, strict=True)
     )
 
 
-def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None) -> tuple[tuple[int, ...], int]:
+def _held(stored: Stored, axes: OverGrid, method: str, buffer_bytes: int | None) -> tuple[tuple[int, ...], int]:
     """Return the window that is written at a time, in elements along each axis, and its bytes."""
     chunks, itemsize = stored.grid.chunks, stored.itemsize
     least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
     if can_change(stored):
-        piece = math.prod(max((part.count for part, _ in along.alike), default=0) for along in axes) * itemsize
+        piece = math.prod(max((part.size for part, _ in along.alike), default=0) for along in axes) * itemsize
         least = max(piece if method == "direct" else itemsize, itemsize)
     if buffer_bytes is not None and buffer_bytes < least:
         raise BudgetError(buffer_bytes, least, "writing this section")
@@ -306,19 +214,7 @@ def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None
     return window, max(math.prod(window) * itemsize, least)
 
 
-def _runs_of_changed(axes: AxisParts) -> tuple[int, int]:
+def _runs_of_changed(axes: OverGrid) -> tuple[int, int]:
     """Return the runs, and elements, of the partly written chunks."""
-    total, elements = 0, 0
-    for each in product(*(along.alike for along in axes)):
-        parts, times = [part for part, _ in each], math.prod(many for _, many in each)
-        if not all(part.whole for part in parts):
-            total += times * _runs_of_one(parts)
-            elements += times * math.prod(part.count for part in parts)
-    return total, elements
-
-
-def _runs_of_one(parts: Sequence[AxisPart]) -> int:
-    runs, full = 1, True
-    for part in reversed(parts):
-        runs, full = part.runs if full else part.count * runs, full and part.full
-    return runs
+    every, whole = (product_line([along.line(whole=only) for along in axes]) for only in (False, True))
+    return every.runs - whole.runs, every.elements - whole.elements

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+from oocarrays.mapping.along import range_cuts
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.slabs.bands import Way
@@ -101,7 +102,8 @@ def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
     whole, rows = math.prod(touched[:-1]), math.prod(max(b - a, 0) for a, b in ends[:-1])
     each = costs.range_seconds if source.local else costs.store_request_seconds
     nbytes = taken = 0.0
-    for width, times in _pieces(*ends[-1], chunks[-1]):
+    for cut in range_cuts(range(*ends[-1]), chunks[-1]):
+        width, times = len(cut.inside), len(cut.chunks)
         apart = (chunks[-1] - width) * source.itemsize >= costs.range_seconds * costs.copy_bandwidth
         nbytes += times * rows * (width if apart else chunks[-1]) * source.itemsize
         taken += times * (rows * max(each, costs.row_seconds) if apart else whole * each)
@@ -113,13 +115,3 @@ def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:
     along = plan.along(axis)
     region = max(range(plan.grid[axis]), key=along.bands)
     return along.read(region, along.bands(region) // 2)
-
-
-def _pieces(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """Yield the lengths of an interval's pieces in chunks, each with its number."""
-    first, last = -(-lower // chunk) * chunk, upper // chunk * chunk
-    if first > last:  # within one chunk
-        first = last = upper
-    for length, times in ((first - lower, 1), (chunk, (last - first) // chunk), (upper - last, 1)):
-        if length and times:
-            yield length, times

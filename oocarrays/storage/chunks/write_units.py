@@ -8,15 +8,14 @@ box              [░░d░]
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
 
+from oocarrays.mapping.along import Piece
 from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, common, within
-from oocarrays.plan.sections.write import AxisPart, axis_parts
+from oocarrays.mapping.selection import Axes, common, index_of_parts, within
 from oocarrays.storage.pool import copy
 
 
@@ -44,7 +43,7 @@ class Written(Protocol):
 class Unit:
     """A chunk or shard with a section that is written."""
 
-    def __init__(self, grid: ChunkGrid, parts: tuple[AxisPart, ...], axes: Axes, values: np.ndarray) -> None:
+    def __init__(self, grid: ChunkGrid, parts: tuple[Piece, ...], axes: Axes, values: np.ndarray) -> None:
         self.index = tuple(part.chunk for part in parts)
         self.whole = all(part.whole for part in parts)
         """Whether all its elements inside the array are written."""
@@ -75,7 +74,7 @@ class Unit:
         there, inside = self.places(box)
         part = self._values[(*there, ...)]
         if part.size:
-            place = _place(inside)
+            place = index_of_parts(inside)
             if all(isinstance(each, slice) for each in inside):
                 copy(data[place], part)
             else:
@@ -86,12 +85,5 @@ class Unit:
         upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
         axes = common(self._axes, Section(self.lower, tuple(upper)))
         values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)
-        for parts in product(*map(axis_parts, axes, self.extents, chunks)):
+        for parts in grid.pieces(axes):
             yield Unit(grid, parts, axes, values)
-
-
-def _place(inside: list[slice | np.ndarray]) -> Any:
-    """Return an index for a product of slices and sorted indices."""
-    if all(isinstance(part, slice) for part in inside):
-        return (*inside, ...)
-    return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

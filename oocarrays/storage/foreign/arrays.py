@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
@@ -97,13 +98,9 @@ class ForeignArray:
             yield 0, section, section
             return
         axis, lower, upper = self.axis, section.lower[self.axis], section.upper[self.axis]
-        for part in range(max(bisect_right(self.bounds, lower) - 1, 0), len(self.bounds) - 1):
-            start, stop = max(lower, self.bounds[part]), min(upper, self.bounds[part + 1])
-            if self.bounds[part] >= upper:
-                return
-            if start < stop:
-                here = _cut(section, axis, start, stop)
-                yield part, _moved(here, axis, self.bounds[part]), here.relative_to(section.lower)
+        for part, _, out, _ in over_edges(self.bounds, lower, upper):
+            here = _cut(section, axis, lower + out.start, lower + out.stop)
+            yield part, _moved(here, axis, self.bounds[part]), here.relative_to(section.lower)
 
 
 def _cut(section: Section, axis: int, start: int, stop: int) -> Section:

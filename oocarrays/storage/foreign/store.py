@@ -222,11 +222,8 @@ class ForeignStore(OnlyRead):
             return self._contents.reader.read(self.source_files.readable(part), array.name, there.slices)
         table, grid = self.table(array, part), ChunkGrid.of(facts.shape, facts.chunks)
         out = np.empty(there.shape, facts.dtype)
-        for index in product(*grid.touched(there)):
-            chunk, here = self._chunk(table, part, index, facts), grid.section(index)
-            common = here.intersection(there)
-            if common is not None:
-                out[common.relative_to(there.lower).slices] = chunk[common.relative_to(here.lower).slices]
+        for index, place, inside in grid.placed(there.axes):
+            out[place] = self._chunk(table, part, index, facts)[inside]
         return out
 
     def _chunk(self, table: ChunkTable, part: int, index: tuple[int, ...], facts: Facts) -> np.ndarray:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -22,7 +21,6 @@ from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective.write import CollectiveWritePlan
-from oocarrays.plan.sections.write import axis_parts
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.write_units import Unit
 from oocarrays.storage.files.array_file import ArrayFile
@@ -102,5 +100,5 @@ def _turned_needs(coverage: Covering, order: tuple[int, ...] | None) -> Needs:
 def _units(file: ArrayFile, pieces: Sequence[Piece]) -> Iterator[Unit]:
     grid = file.stored.grid
     for axes, values in pieces:
-        for parts in product(*map(axis_parts, axes, grid.shape, grid.chunks)):
+        for parts in grid.pieces(axes):
             yield Unit(grid, parts, axes, values)

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.orientation import inverse, turned
-from oocarrays.mapping.selection import Axes, Taken, lengths, within
+from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
@@ -216,7 +216,7 @@ def _room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:
     """Read coded chunks of a store, or through Zarr, each whole, and copy the wanted elements."""
     reader, grid = ChunkReader(file, meter, requests=requests), file.stored.grid
-    places = {index: (there, inside) for index, there, inside in pieces(grid, axes)}
+    places = {index: (there, inside) for index, there, inside in grid.placed(axes)}
     buffer = np.empty(grid.chunks, file.dtype)
 
     def rooms() -> Iterator[np.ndarray]:
@@ -232,28 +232,3 @@ def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requ
             out[there] = file.fill_value
         elif not np.shares_memory(chunk, out):
             out[there] = chunk[inside]
-
-
-def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
-    """Yield the index of each touched chunk, and the touched part's place in the result and in the chunk."""
-    along = [list(_along(taken, n, c)) for taken, n, c in zip(axes, grid.shape, grid.chunks, strict=True)]
-    for each in product(*along):
-        index, there, inside = zip(*each, strict=True) if each else ((), (), ())
-        yield index, (*there, ...), _place(inside)
-
-
-def _along(taken: Taken, extent: int, chunk: int) -> Iterator[tuple[int, slice, slice | np.ndarray]]:
-    """Yield the touched chunks along one axis."""
-    number = 0
-    while number < len(taken):
-        index = int(taken[number]) // chunk
-        there, inside = within(taken, index * chunk, min((index + 1) * chunk, extent))
-        yield index, there, inside
-        number = there.stop
-
-
-def _place(inside: tuple[slice | np.ndarray, ...]) -> Any:
-    """Return an index of a product of slices and sorted indices; a view if all are slices."""
-    if all(isinstance(part, slice) for part in inside):
-        return (*inside, ...)
-    return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

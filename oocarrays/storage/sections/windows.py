@@ -34,7 +34,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.rank_files import RankFiles, placed
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
-from oocarrays.storage.sections.read import pieces, read_section, section_plan
+from oocarrays.storage.sections.read import read_section, section_plan
 
 
 def read_pieces(
@@ -64,7 +64,7 @@ def read_pieces(
 
 def _decoded(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Read sections of coded chunks; a chunk that is a whole section is decoded in place."""
-    each = [list(pieces(reader.grid, axes)) for axes in sections]
+    each = [list(reader.grid.placed(axes)) for axes in sections]
     shape, out = reader.grid.chunks, np.empty(0, reader.dtype)
     buffer, alone = out, False
 
