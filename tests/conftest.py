@@ -180,6 +180,13 @@ def three() -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def spare() -> Iterator[Client]:
+    """Three workers of one thread each for ranks, and one that takes over at once where one of them dies."""
+    with cluster(4) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Runs in processes of their own, which die where they are told to."""

@@ -164,6 +164,9 @@ CONSTANTS = {
     "worker_arrival_seconds": "oocarrays.graphs.cluster.placement:ARRIVAL_SECONDS",
     "worker_dial_seconds": "oocarrays.graphs.cluster.placement:DIAL_SECONDS",
     "worker_idle_bytes": "oocarrays.graphs.cluster.placement:IDLE_BYTES",
+    "worker_look_seconds": "oocarrays.graphs.run.job:LOOK_SECONDS",
+    "told_runs": "oocarrays.graphs.cluster.pins:TOLD_RUNS",
+    "seen_runs": "oocarrays.graphs.dashboard.page:MOST_RUNS",
 }
 """Thresholds that a test may set so that a small array behaves like a large one, or a wait is short."""
 
@@ -201,6 +204,8 @@ STEPS = {
     "lower layers": "oocarrays.graphs.tracing.layers:_written_out",
     "count cores": "oocarrays.graphs.settings:local_cores",
     "abort": "oocarrays.graphs.run.work:Work.abort",
+    "pin ranks": "oocarrays.graphs.run.job:pin",
+    "remove rank's scratch": "oocarrays.graphs.files.sweeps:RankScratch.remove",
     "get object": "oocarrays.storage.stores.remote:RemoteStore.get",
     "read chunk": "oocarrays.storage.chunks.reader:ChunkReader.whole",
     "read window": "oocarrays.storage.sections.windows:Windows.read",
@@ -230,10 +235,15 @@ STEPS = {
     "remove documents": "oocarrays.storage.files.making_room:remove_documents",
     "remove old files": "oocarrays.storage.files.making_room:make_room",
     "remove old folder": "oocarrays.storage.files.making_room:remove_tree",
+    "name start of system": "oocarrays.storage.local.syncing:boot",
+    "remove scratch": "oocarrays.graphs.rechunk.run:remove_scratch",
     "sync device": "oocarrays.storage.local.syncing:sync_file_system",
     "can sync device": "oocarrays.storage.local.syncing:is_synced_whole",
     "draw schedule": "oocarrays.show.pictures.schedules:draw",
     "make figure": "oocarrays.show.pictures.plans:Drawing",
+    "measure machine": "oocarrays.cli.machine:calibrate",
+    "measure exchange": "oocarrays.graphs.calibrate.workers:calibrate_exchange",
+    "pin calibration": "oocarrays.graphs.calibrate.workers:_pins",
     "call rechunk": "oocarrays.cli.runs:rechunk",
     "call resume": "oocarrays.cli.runs:resume",
     "call clean": "oocarrays.cli.stores:clean",
@@ -269,6 +279,26 @@ def step(name: str) -> Any:
 def replace_step(patch: pytest.MonkeyPatch, name: str, function: Any) -> None:
     """Replace a step for as long as ``patch`` lasts."""
     patch.setattr(*owner_of(STEPS[name]), function)
+
+
+TASKS = {
+    "begin": "_create",
+    "make files": "_make",
+    "give part": "_given",
+    "write": "_write",
+    "close": "_close",
+    "end pass": "_over",
+    "mark done": "_done",
+    "end": "_finish",
+}
+"""Tasks of a run; those of one kind have the same name whatever the job."""
+
+
+def task_of(job: Any, name: str) -> tuple[str, str]:
+    """Return a task of a job's run as ``"module:class"`` and the method's name, for a worker to replace."""
+    kind = type(job._run)
+    assert hasattr(kind, TASKS[name])
+    return f"{kind.__module__}:{kind.__qualname__}", TASKS[name]
 
 
 def owner_of(path: str) -> tuple[Any, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,16 +12,9 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, KernelError, LayoutError
-from tests.graphs.clusters import cluster
 from tests.profiles import examples
 
 LAYOUTS = ["(block, *)", "(cyclic(2), *)", "(block, cyclic)", "(cyclic, cyclic(3))"]
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @examples(40)
@@ -49,12 +41,12 @@ def test_dtypes_are_numpys() -> None:
     assert x.map_local(lambda part: part > 2, dtype=bool).compute().tolist() == [False] * 3 + [True] * 3
 
 
-def test_on_workers_each_part_is_made_where_it_is(client: Client) -> None:
+def test_on_workers_each_part_is_made_where_it_is(two: Client) -> None:
     data = np.arange(48.0).reshape(8, 6)
-    x = ooc.distribute(data, "(cyclic, *)", ranks=4, scheduler=client)
+    x = ooc.distribute(data, "(cyclic, *)", ranks=4, scheduler=two)
     made = (x + x.map_local(np.negative) * 0.5).persist()
     wait(futures_of(made))
-    where = client.who_has()
+    where = two.who_has()
     assert [tuple(where[key]) for key in made.tasks.keys] == [(home,) for home in made.placement.values()]
     np.testing.assert_array_equal(made.compute(), data / 2)
     np.testing.assert_array_equal(made.redistribute("(*, block)").compute(), data / 2)
@@ -81,12 +73,12 @@ def test_parts_cannot_be_changed_and_faults_are_told() -> None:
         x + np.arange(6)
 
 
-def test_slices_on_workers_stay_where_they_are(client: Client) -> None:
+def test_slices_on_workers_stay_where_they_are(two: Client) -> None:
     data = np.arange(48.0).reshape(8, 6)
-    x = ooc.distribute(data, "(block, *)", ranks=4, scheduler=client)
+    x = ooc.distribute(data, "(block, *)", ranks=4, scheduler=two)
     made = x[1::2, ::-1].persist()
     wait(futures_of(made))
-    where = client.who_has()
+    where = two.who_has()
     assert [tuple(where[key]) for key in made.tasks.keys] == [(home,) for home in made.placement.values()]
     np.testing.assert_array_equal(made.compute(), data[1::2, ::-1])
     np.testing.assert_array_equal(x.redistribute("(cyclic, *)")[2:, 1:].compute(), data[2:, 1:])

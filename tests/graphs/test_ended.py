@@ -5,7 +5,7 @@ Every kind of job, with a worker killed as a task that begins, closes or ends it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,13 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
-from tests.graphs.clusters import cluster, events, until, within
+from tests.graphs.clusters import events, until, within
 from tests.graphs.test_killed_tasks import dies
-from tests.seams import JOURNAL_FOLDER, Journal, known_workers
+from tests.seams import JOURNAL_FOLDER, Journal, known_workers, task_of
 
 pytestmark = pytest.mark.long
 RANKS = 3
 FIELD = np.random.default_rng(5).integers(1, 99, (96, 60), dtype="i4")
-GRAPHS = "oocarrays.graphs."
-
-
-@pytest.fixture(scope="module")
-def spare() -> Iterator[Client]:
-    """Workers of which one has no ranks: it takes over at once."""
-    with cluster(RANKS + 1) as client:
-        yield client
 
 
 @pytest.fixture
@@ -75,55 +67,48 @@ def dataset(source: Path, target: Path, **where: Any) -> Any:
     return ooc.rechunk(xr.Dataset(variables), target, chunks={"air": (8, 60)}, **where)
 
 
-JOBS: dict[str, tuple[str, Callable[..., Any], Callable[[Any], Any], int]] = {
+JOBS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], int]] = {
     "rechunk": (
-        "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.rechunk(s, t, chunks=(96, 10), ranks=RANKS, **where),
         lambda made: made[...],
         1,
     ),
-    "group": ("rechunk.group_tasks:GroupRun", grouped, lambda made: made["air"][...], 1),
+    "group": (grouped, lambda made: made["air"][...], 1),
     "scatter": (
-        "files.scatter:FilesRun",
         lambda s, t, **where: ooc.scatter_files(s, "(block, *)", t, ranks=RANKS, **where),
         lambda made: made[...],
         1,
     ),
     "gather": (
-        "files.scatter:FilesRun",
         lambda s, t, **where: ooc.gather_files(scattered(s), t, chunks=(8, 60), **where),
         lambda made: made[...],
         1,
     ),
     "slabs": (
-        "slabs.tasks:SlabRun",
         lambda s, t, **where: ooc.map_slabs(double, s, t, ranks=RANKS, **where),
         lambda made: made[...],
         2,
     ),
-    "local slabs": ("slabs.tasks:SlabRun", local_slabs, lambda made: made[...], 2),
+    "local slabs": (local_slabs, lambda made: made[...], 2),
     "iterate": (
-        "slabs.iterate:SweepRun",
         lambda s, t, **where: ooc.iterate(double, s, t, sweeps=1, depth=0, ranks=RANKS, **where),
         lambda made: made[...],
         2,
     ),
-    "local iterate": ("files.sweeps:LocalSweepRun", local_sweeps, lambda made: made[...], 2),
+    "local iterate": (local_sweeps, lambda made: made[...], 2),
     "aligned blocks": (
-        "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, **where),
         lambda made: made[...],
         1,
     ),
     "joined blocks": (
-        "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, chunks=(96, 7), **where),
         lambda made: made[...],
         1,
     ),
-    "dataset": ("lazy.dataset:DatasetRun", dataset, lambda made: made["air"].values, 1),
+    "dataset": (dataset, lambda made: made["air"].values, 1),
 }
-"""Of each kind: the class of its run, how it is made of a source and a target, what its result holds, times what."""
+"""Of each kind: how it is made of a source and a target, what its result holds, times what."""
 
 
 def there(client: Client) -> list[str]:
@@ -134,12 +119,12 @@ def there(client: Client) -> list[str]:
 
 def job_of(client: Client, kind: str, source: Path, **options: Any) -> Any:
     target = source.parent / "target"
-    return JOBS[kind][1](source, target, scheduler=client, workers=there(client), **options)
+    return JOBS[kind][0](source, target, scheduler=client, workers=there(client), **options)
 
 
 def check(kind: str, made: Any, target: Path) -> None:
     """The result is right, and nothing else is left."""
-    _, _, values, times = JOBS[kind]
+    _, values, times = JOBS[kind]
     np.testing.assert_array_equal(values(made), times * FIELD)
     until(lambda: not list(target.rglob(JOURNAL_FOLDER)))
     assert not [path for path in target.parent.iterdir() if path.name.startswith(".oocarrays")]
@@ -150,7 +135,7 @@ def check(kind: str, made: Any, target: Path) -> None:
 def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, kind: str) -> None:
     job = job_of(spare, kind, source)
     victim = job.placement[0]
-    dies(spare, victim, GRAPHS + JOBS[kind][0], "_finish", 1, "after")
+    dies(spare, victim, *task_of(job, "end"), 1, "after")
     made = within(job.run)
     assert victim not in known_workers(spare), "it was there that it died"
     check(kind, made, source.parent / "target")
@@ -158,28 +143,27 @@ def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("kind", "verb", "rank"),
+    ("kind", "task", "rank"),
     [
-        ("scatter", "_create", 0),
-        ("scatter", "_make", 1),
-        ("scatter", "_close", 1),
-        ("gather", "_create", 0),
-        ("group", "_create", 0),
-        ("local slabs", "_close", 1),
-        ("local iterate", "_create", 0),
-        ("local iterate", "_make", 1),
-        ("local iterate", "_over", 0),
-        ("local iterate", "_close", 1),
-        ("local iterate", "_close", 2),
-        ("dataset", "_create", 0),
+        ("scatter", "begin", 0),
+        ("scatter", "make files", 1),
+        ("scatter", "close", 1),
+        ("gather", "begin", 0),
+        ("group", "begin", 0),
+        ("local slabs", "close", 1),
+        ("local iterate", "begin", 0),
+        ("local iterate", "make files", 1),
+        ("local iterate", "end pass", 0),
+        ("local iterate", "close", 1),
+        ("local iterate", "close", 2),
+        ("dataset", "begin", 0),
     ],
 )
 def test_what_begins_or_closes_returns_and_its_worker_dies(
-    spare: Client, source: Path, kind: str, verb: str, rank: int
+    spare: Client, source: Path, kind: str, task: str, rank: int
 ) -> None:
     job = job_of(spare, kind, source)
-    place = {"local slabs": "slabs.local:LocalSlabRun"}.get(kind, JOBS[kind][0])
-    dies(spare, job.placement[rank], GRAPHS + place, verb, 1, "after")
+    dies(spare, job.placement[rank], *task_of(job, task), 1, "after")
     check(kind, within(job.run), source.parent / "target")
 
 
@@ -187,7 +171,7 @@ def test_what_begins_or_closes_returns_and_its_worker_dies(
 def test_what_has_been_finished_is_not_made_again(spare: Client, source: Path, kind: str) -> None:
     within(job_of(spare, kind, source).run)
     job = job_of(spare, kind, source, overwrite=True)
-    dies(spare, job.placement[0], GRAPHS + JOBS[kind][0], "_finish", 1, "after")
+    dies(spare, job.placement[0], *task_of(job, "end"), 1, "after")
     check(kind, within(job.run), source.parent / "target")
     assert job.meter.read_bytes <= job.plan.traffic.read_bytes
     assert job.meter.written_bytes <= job.plan.traffic.written_bytes
@@ -196,7 +180,7 @@ def test_what_has_been_finished_is_not_made_again(spare: Client, source: Path, k
 @pytest.mark.parametrize("kind", ["rechunk", "scatter"])
 def test_whoever_computes_it_hears_that_it_has_ended(spare: Client, source: Path, kind: str) -> None:
     job = job_of(spare, kind, source)
-    dies(spare, job.placement[0], GRAPHS + JOBS[kind][0], "_finish", 1, "after")
+    dies(spare, job.placement[0], *task_of(job, "end"), 1, "after")
     (made,) = within(lambda: dask.compute(job))
     check(kind, made, source.parent / "target")
 
@@ -249,14 +233,14 @@ def tight(plan: Callable[..., Any]) -> Any:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["scatter", "gather"])
-@pytest.mark.parametrize(("verb", "number", "rank"), [("_write", 3, 2), ("_close", 1, 1)])
+@pytest.mark.parametrize(("task", "number", "rank"), [("write", 3, 2), ("close", 1, 1)])
 def test_no_more_is_read_again_than_the_worker_held(
-    spare: Client, source: Path, kind: str, verb: str, number: int, rank: int
+    spare: Client, source: Path, kind: str, task: str, number: int, rank: int
 ) -> None:
     chunks = {"chunks": (8, 60)} if kind == "scatter" else {}
     job = tight(lambda memory: job_of(spare, kind, source, memory=memory, **chunks))
     assert len(job.plan.rounds) > 3
-    dies(spare, job.placement[rank], GRAPHS + "files.scatter:FilesRun", verb, number, "after")
+    dies(spare, job.placement[rank], *task_of(job, task), number, "after")
     check(kind, within(job.run), source.parent / "target")
     assert job.meter.read_bytes - job.plan.traffic.read_bytes <= job.plan.peak_bytes // 2
     assert job.meter.written_bytes <= job.plan.traffic.written_bytes

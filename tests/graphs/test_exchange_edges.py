@@ -20,7 +20,7 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.storage.local.pages import allocate
-from tests.graphs.edges import Edges, run_of
+from tests.graphs.edges import Deed, Edges, run_of
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS
 from tests.small import DATA, make, plan
@@ -74,7 +74,7 @@ def test_a_rank_holds_no_more_outboxes_than_planned(job: RechunkJob, data: st.Da
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
     for rank in range(step.ranks):
-        reads, frees = (of_rank(edges.named(verb, 0), rank) for verb in ("read", "free"))
+        reads, frees = (of_rank(edges.named(verb), rank) for verb in ("read", "free"))
         assert len(reads) == len(frees) == step.units
         for unit, read in enumerate(reads):
             in_this_place = frees[unit % step.slabs : unit : step.slabs]
@@ -88,14 +88,15 @@ def test_an_outbox_is_kept_until_all_have_written(job: RechunkJob, data: st.Data
     """So that what a lost worker was sent can be sent again."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
-    for free in edges.named("free", 0):
-        _, _, unit, rank = free
-        assert ("read", 0, unit, rank) in edges.direct[free]
-        takers = {key for key, formers in edges.direct.items() if ("read", 0, unit, rank) in formers}
-        stages = [stage for stage, _, riding in stages_of(step) if rank in dict(riding.get(rank, ()))]
-        assert takers - {free} == {("receive", 0, unit, 0, rank)} | {("send", 0, unit, s, rank) for s in stages}
-        assert takers - {free} <= edges.before[free]
-        assert {("write", 0, unit, other) for other in range(step.ranks)} <= edges.direct[free]
+    for free in edges.named("free"):
+        read = free._replace(verb="read")
+        assert read in edges.direct[free]
+        takers = {each for each, formers in edges.direct.items() if read in formers} - {free}
+        stages = [stage for stage, _, riding in stages_of(step) if free.rank in dict(riding.get(free.rank, ()))]
+        sends = {free._replace(verb="send", stage=stage) for stage in stages}
+        assert takers == {free._replace(verb="receive", stage=0)} | sends
+        assert takers <= edges.before[free]
+        assert {free._replace(verb="write", rank=other) for other in range(step.ranks)} <= edges.direct[free]
 
 
 @given(data=st.data())
@@ -105,19 +106,19 @@ def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
     for rank in range(step.ranks):
-        writes = of_rank(edges.named("write", 0), rank)
-        assert [key[2] for key in writes] == list(range(step.units))
+        writes = of_rank(edges.named("write"), rank)
+        assert [write.unit for write in writes] == list(range(step.units))
         for unit, write in enumerate(writes):
             received = [stage for stage, pairs, _ in stages_of(step) if rank in dict(map(reversed, pairs))]
-            chain = [("receive", 0, unit, stage, rank) for stage in [0, *received]]
+            chain = [write._replace(verb="receive", stage=stage) for stage in [0, *received]]
             in_this_place = writes[unit % step.depth : unit : step.depth]
             assert set(in_this_place) <= edges.before[chain[0]]
             assert set(in_this_place[-1:]) <= edges.direct[chain[0]]
             assert all(former in edges.direct[key] for former, key in zip(chain, [*chain[1:], write], strict=True))
 
 
-def of_rank(keys: list[tuple], rank: int) -> list[tuple]:
-    return [key for key in keys if key[-1] == rank]
+def of_rank(deeds: list[Deed], rank: int) -> list[Deed]:
+    return [each for each in deeds if each.rank == rank]
 
 
 # ---------------------------------------------------------------------- one partner a step
@@ -130,20 +131,18 @@ def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> 
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
     takers = defaultdict(set)
-    for former, key in edges.pairs():
-        if former[0] == "send":
-            takers[former].add(key)
+    for former, later in edges.pairs():
+        if former.verb == "send":
+            takers[former].add(later)
     for unit, (stage, pairs, _) in product(range(step.units), stages_of(step)):
         sources = [source for source, _ in pairs]
         destinations = [destination for _, destination in pairs]
         assert len(set(sources)) == len(pairs)
         assert len(set(destinations)) == (1 if step.schedule.name == "LEX" else len(pairs))
         for source, destination in pairs:
-            took = takers.pop(("send", 0, unit, stage, source))
-            assert {(verb, rank) for verb, _, _, _, rank in took} <= {
-                (verb, destination) for verb in ("receive", "carry", "taken")
-            }
-            assert {key[3] for key in took} == {stage}
+            took = takers.pop(Deed("send", source, 0, unit, stage))
+            assert {each.verb for each in took} <= {"receive", "carry", "taken"}
+            assert {(each.rank, each.stage) for each in took} == {(destination, stage)}
     assert not takers, "no other message is sent"
 
 
@@ -154,23 +153,23 @@ def test_every_part_gets_to_its_rank_along_the_edges(job: RechunkJob, data: st.D
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
     rides = {(stage, source): ride for stage, _, riding in stages_of(step) for source, ride in riding.items()}
-    held: dict[tuple, set] = {}
-    for key in edges.in_order():
-        verb, rank = key[0], key[-1]
-        sources = [held.get(former, set()) for former in edges.direct[key] if former[0] in HOLDS[verb]]
+    held: dict[Deed, set] = {}
+    for deed in edges.in_order():
+        verb, rank = deed.verb, deed.rank
+        sources = [held.get(former, set()) for former in edges.direct[deed] if former.verb in HOLDS[verb]]
         if verb == "read":
-            held[key] = {(rank, final) for final in range(step.ranks)}
+            held[deed] = {(rank, final) for final in range(step.ranks)}
         elif verb == "send":
-            held[key] = rides[key[3], rank]
-            assert held[key] <= set().union(*sources), "what it sends is in what it takes over"
+            held[deed] = rides[deed.stage, rank]
+            assert held[deed] <= set().union(*sources), "what it sends is in what it takes over"
         elif verb == "carry":
-            held[key] = {(origin, final) for origin, final in set().union(*sources) if final != rank}
+            held[deed] = {(origin, final) for origin, final in set().union(*sources) if final != rank}
         elif verb in ("receive", "write"):
             mine = [part for parts in sources for part in parts if part[1] == rank]
             assert len(mine) == len(set(mine)), "nothing comes twice"
-            held[key] = set(mine)
-    for write in edges.named("write", 0):
-        assert held[write] == {(origin, write[-1]) for origin in range(step.ranks)}
+            held[deed] = set(mine)
+    for write in edges.named("write"):
+        assert held[write] == {(origin, write.rank) for origin in range(step.ranks)}
 
 
 HOLDS: dict[str, set[str]] = defaultdict(
@@ -200,19 +199,19 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
     """So a rank never has two partners at once (DESIGN, promise 4)."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
-    received: dict[int, tuple[int, int]] = {}
-    sent: dict[int, tuple[int, int, int]] = {}
+    received: dict[int, Deed] = {}
+    sent: dict[int, Deed] = {}
     for unit, (stage, pairs, _) in product(range(step.units), stages_of(step)):
         for rank, _ in pairs:
-            before = edges.direct["send", 0, unit, stage, rank]
-            if rank in received and (received[rank][0] == unit) == within:
-                assert ("taken", 0, *received[rank], rank) in before, "I have received"
-            if rank in sent and (sent[rank][0] == unit) == within:
-                assert ("taken", 0, *sent[rank]) in before, "mine was taken"
+            before = edges.direct[Deed("send", rank, 0, unit, stage)]
+            if rank in received and (received[rank].unit == unit) == within:
+                assert received[rank] in before, "I have received"
+            if rank in sent and (sent[rank].unit == unit) == within:
+                assert sent[rank] in before, "mine was taken"
         for source, destination in pairs:
-            received[destination], sent[source] = (unit, stage), (unit, stage, destination)
-    for taken in edges.named("taken", 0):
-        took = {key for key in edges.direct if key[0] in ("receive", "carry") and key[1:] == taken[1:]}
+            received[destination] = sent[source] = Deed("taken", destination, 0, unit, stage)
+    for taken in edges.named("taken"):
+        took = {taken._replace(verb=verb) for verb in ("receive", "carry")} & edges.direct.keys()
         assert took
         assert took <= edges.direct[taken]
 
@@ -222,11 +221,11 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
 def test_messages_that_come_as_they_come_wait_for_what_they_send_alone(job: RechunkJob, data: st.DataObject) -> None:
     step = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=False)
     edges = graph_of(job, step)
-    assert not edges.named("taken", 0)
-    for send in edges.named("send", 0):
-        waits = edges.direct[send] - {("create", 0), ("read", 0, send[2], send[-1])}
+    assert not edges.named("taken")
+    for send in edges.named("send"):
+        waits = edges.direct[send] - {Deed("create", 0), send._replace(verb="read", stage=None)}
         assert len(waits) <= 1
-        assert all((key[0], key[2], key[-1]) == ("carry", send[2], send[-1]) for key in waits)
+        assert all(each._replace(stage=send.stage) == send._replace(verb="carry") for each in waits)
         assert not waits or step.schedule.forwards
 
 
@@ -242,7 +241,7 @@ def test_between_ranks_go_messages_and_tokens_only(job: RechunkJob, synchronous:
     alone = dataclasses.replace(exchange, method="independent", packed=False, batch=2)
     passes = data.draw(st.sampled_from([(exchange,), (alone,), (exchange, alone), (alone, exchange)]))
     edges = graph_of(job, *passes)
-    crossing = {(former[0], key[0]) for former, key in edges.pairs() if former[-1] != key[-1]}
+    crossing = {(former.verb, later.verb) for former, later in edges.pairs() if former.rank != later.rank}
     after_run = {("run", "probe"), ("probe", "create")}
     after_create = {("create", verb) for verb in ("read", "send", "receive", "carry", "taken", "write", "free", "copy")}
     after_start = {("start", verb) for verb in ("read", "receive", "copy")}
@@ -264,12 +263,12 @@ def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> N
     exchange = data.draw(packed(job.plan.passes[0]))
     alone = dataclasses.replace(exchange, method="independent", packed=False, batch=1)
     edges = graph_of(job, exchange, alone)
-    assert {key[-1] for key in edges.direct} <= set(range(exchange.ranks))
-    probed = {key[1]: key[2] for key in edges.direct if key[0] == "probe"}
+    assert {each.rank for each in edges.direct} <= set(range(exchange.ranks))
+    probed = {each.number: each.rank for each in edges.direct if each.verb == "probe"}
     assert probed == {f"w{rank}": rank for rank in range(exchange.ranks)}
-    for former, key in edges.pairs():
-        if {former[0], key[0]} <= {"read", "receive", "write", "copy"}:
-            assert former[-1] == key[-1]
+    for former, later in edges.pairs():
+        if {former.verb, later.verb} <= {"read", "receive", "write", "copy"}:
+            assert former.rank == later.rank
 
 
 # ---------------------------------------------------------------------- how many tasks

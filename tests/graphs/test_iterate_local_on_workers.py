@@ -13,9 +13,9 @@ from distributed import Client, wait
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, InputError, KernelError, LayoutError
-from oocarrays.graphs.files.sweeps import RankScratch
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 from tests.graphs.test_killed_tasks import dies
+from tests.seams import replace_step, task_of
 from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
 
 pytestmark = pytest.mark.long
@@ -153,7 +153,7 @@ def test_what_cannot_be_gone_on_with_is_removed_where_it_is(
 ) -> None:
     """By the workers: this process sees no disk of theirs."""
 
-    def remove(self: RankScratch) -> None:
+    def remove(self: Any) -> None:  # of the same name, by which workers find their own
         pass
 
     def kernel(block: np.ndarray) -> np.ndarray:
@@ -166,7 +166,7 @@ def test_what_cannot_be_gone_on_with_is_removed_where_it_is(
 
     seen, a = tmp_path / "seen", made(tmp_path, "a", FIELD)
     job = ooc.iterate(kernel, a, tmp_path / "b", folders=disks(tmp_path, "b"), **SWEPT)
-    monkeypatch.setattr(RankScratch, "remove", remove)
+    replace_step(monkeypatch, "remove rank's scratch", remove)
     with pytest.raises(DiskFullError, match="no space"):
         within(job.run)
     assert scratch(tmp_path) == []
@@ -185,11 +185,11 @@ def test_a_plan_for_too_little_memory_is_refused_where_nobody_sees_what_is_left(
 @pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("verb", "number", "rank"),
-    [("_create", 2, 0), ("_make", 2, 1), ("_over", 1, 0), ("_close", 1, 1), ("_close", 2, 2), ("_finish", 1, 0)],
+    ("task", "number", "rank"),
+    [("begin", 2, 0), ("make files", 2, 1), ("end pass", 1, 0), ("close", 1, 1), ("close", 2, 2), ("end", 1, 0)],
 )
 def test_what_begins_or_ends_a_pass_returns_and_its_worker_dies(
-    spare: Client, tmp_path: Path, verb: str, number: int, rank: int
+    spare: Client, tmp_path: Path, task: str, number: int, rank: int
 ) -> None:
     """Where all see all files: another worker takes over."""
     a = ooc.create_array(
@@ -198,7 +198,7 @@ def test_what_begins_or_ends_a_pass_returns_and_its_worker_dies(
     )  # fmt: skip
     a[...] = FIELD
     job = ooc.iterate(jacobi, a, tmp_path / "b", scheduler=spare, **SWEPT)
-    dies(spare, job.placement[rank], "oocarrays.graphs.files.sweeps:LocalSweepRun", verb, number, "after")
+    dies(spare, job.placement[rank], *task_of(job, task), number, "after")
     np.testing.assert_array_equal(within(job.run)[...], plain(6))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
     assert not list((tmp_path / "b").glob(".oocarrays*/journal*"))

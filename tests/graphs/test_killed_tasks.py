@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.graphs.run import telling
-from tests.graphs.clusters import FIELD, cluster, tight, until, within
+from tests.graphs.clusters import FIELD, tight, until, within
 from tests.profiles import is_nightly, some
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers
 from tests.small import CODECS, make
@@ -27,13 +27,6 @@ from tests.small import CODECS, make
 pytestmark = pytest.mark.long
 
 RANKS = 3
-
-
-@pytest.fixture(scope="module")
-def spare() -> Iterator[Client]:
-    """Workers of which one has no ranks: it takes over at once."""
-    with cluster(RANKS + 1) as client:
-        yield client
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests.graphs.clusters import until, within
 from tests.graphs.test_killed_tasks import dies
-from tests.seams import known_workers
+from tests.seams import known_workers, task_of
 
 pytestmark = pytest.mark.long
 
@@ -77,16 +77,17 @@ def test_what_is_computed_again_is_written_again(two: Client, a: ooc.OutOfCoreAr
         np.testing.assert_array_equal(a[...], DATA + turn)
 
 
-@pytest.mark.parametrize("call", ["_given", "_write", "_done"])
+@pytest.mark.parametrize("task", ["give part", "write", "mark done"])
 def test_parts_that_are_computed_of_what_is_written_are_the_same_or_an_error(
-    two: Client, a: ooc.OutOfCoreArray, call: str
+    two: Client, a: ooc.OutOfCoreArray, task: str
 ) -> None:
     rows = [np.s_[first : first + 16] for first in range(0, 64, 16)]
     parts = [(a.to_dask() + 1)[each] for each in reversed(rows)]
     wanted = np.concatenate([DATA[each] + 1 for each in reversed(rows)])
-    there = some_die(two, "oocarrays.graphs.collective.write:WritingRun", call, 2 if call == "_write" else 1, "after")
+    job = ooc.write_sections(a, rows, parts)
+    there = some_die(two, *task_of(job, task), 2 if task == "write" else 1, "after")
     try:
-        within(lambda: ooc.write_sections(a, rows, parts).run())
+        within(job.run)
     except RunError as error:
         assert "a.zarr holds old and new elements: the part of rank" in str(error)  # noqa: PT017
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import RunError, TargetError, UnfinishedError
-from tests.graphs.clusters import cluster, events, home_of, until, within
+from tests.graphs.clusters import events, home_of, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.seams import Journal, known_workers
 from tests.small import CODECS, make
@@ -24,13 +24,6 @@ FIELD = np.random.default_rng(2).random((240, 64))
 RANKS = 3
 SLABS = 20
 RUN, JOURNAL = "oocarrays.graphs.slabs.tasks:SlabRun", "oocarrays.storage.journal.journal:Journal"
-
-
-@pytest.fixture(scope="module")
-def spare() -> Iterator[Client]:
-    """Workers of which one has no ranks."""
-    with cluster(RANKS + 1) as client:
-        yield client
 
 
 @pytest.fixture
