@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import yaml
 from distributed import Client, LocalCluster
 
-from oocarrays.errors import InputError, RunError
+from oocarrays.cli.main import main
 from oocarrays.graphs.calibrate import workers as module
 from oocarrays.graphs.calibrate.exchange import message_sizes
-from oocarrays.graphs.calibrate.keeping import keep
-from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
+from oocarrays.graphs.calibrate.workers import fit
 from oocarrays.graphs.cluster.placement import Worker
-from oocarrays.plan.machine import Costs
-from tests.seams import set_constants
+from tests.seams import replace_step, set_constants
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("settings_of_old", "machine")]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is measured of the machine itself: nothing, unless a test puts it here."""
+    found: dict[str, Any] = {}
+    replace_step(monkeypatch, "measure machine", lambda folder: dict(found))
+    return found
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Calibrate as it is typed, and read all that the file of settings then has."""
+
+    def read(*words: str) -> dict[str, Any]:
+        assert main(["calibrate", *words]) == 0
+        said: dict[str, Any] = yaml.safe_load((tmp_path / "oocarrays.yaml").read_text())
+        return said
+
+    return read
+
+
+def at(client: Client) -> tuple[str, str]:
+    return "--scheduler", client.scheduler.address  # type: ignore[union-attr]
 
 
 @contextmanager
@@ -56,10 +80,11 @@ def count(client: Client) -> int:
 # ---------------------------------------------------------------------- what is measured
 
 
-def test_two_workers_give_every_constant(two_workers: Client) -> None:
-    measured = calibrate_workers(two_workers)
+def test_two_workers_give_every_constant(two_workers: Client, kept: Callable[..., dict[str, Any]]) -> None:
+    names = set(dask.config.get("oocarrays.cost")["exchange"])
+    measured = kept(*at(two_workers))["oocarrays"]["cost"]
     exchange = measured.pop("exchange")
-    assert set(exchange) == set(Costs().exchange)
+    assert set(exchange) == names
     assert all(0 <= value < 2 for value in exchange.values())
     assert set(measured) == {
         "worker_task_seconds", "scheduler_seconds", "message_seconds", "message_bandwidth", "step_seconds",
@@ -87,29 +112,30 @@ def slow_down(seconds: float, bandwidth: float, dask_worker: Any) -> None:
     dask_worker.handlers["get_data"] = late
 
 
-def test_messages_that_take_longer_are_measured_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_take_longer_are_measured_to_take_longer(
+    monkeypatch: pytest.MonkeyPatch, kept: Callable[..., dict[str, Any]]
+) -> None:
     """Sleep is never shorter than asked for, however busy the machine is."""
-    monkeypatch.setattr(module, "calibrate_exchange", lambda *_: {})
+    replace_step(monkeypatch, "measure exchange", lambda *_: {})
     with cluster_of(2) as client:
         client.run(slow_down, 0.02, 100e6)
-        measured = calibrate_workers(client)
+        measured = kept(*at(client))["oocarrays"]["cost"]
     assert measured["message_seconds"] > 0.018
     assert measured["message_bandwidth"] < 110e6
 
 
-def test_one_worker_sends_no_messages() -> None:
+def test_one_worker_sends_no_messages(kept: Callable[..., dict[str, Any]]) -> None:
     with cluster_of(1) as client:
-        measured = calibrate_workers(client)
+        measured = kept(*at(client))["oocarrays"]["cost"]
     assert set(measured) == {"worker_task_seconds", "scheduler_seconds"}
     assert 1e-5 < measured["worker_task_seconds"] < 0.5
 
 
-def test_a_cluster_without_workers_is_one_clear_line() -> None:
-    with (
-        cluster_of(0) as client,
-        pytest.raises(InputError, match=f"^the scheduler at {client.scheduler.address} has no workers$"),
-    ):
-        calibrate_workers(client)
+def test_a_cluster_without_workers_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with cluster_of(0) as client:
+        assert main(["calibrate", *at(client)]) == 2
+        said = f"oocarrays: the scheduler at {client.scheduler.address} has no workers\n"  # type: ignore[union-attr]
+    assert capsys.readouterr().err == said
 
 
 def test_the_fit_gives_back_the_line() -> None:
@@ -147,18 +173,22 @@ def test_a_step_of_the_exchange_waits_for_received_and_for_taken(ranks: int) -> 
         assert task.args[0] == workers[rank]
 
 
-def test_a_task_that_runs_elsewhere_is_an_error(two_workers: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_pins", lambda workers, key: [workers[1 - key[1]]])
-    with pytest.raises(RunError, match=r"pinned to the worker tcp://.* ran on tcp://"):
-        calibrate_workers(two_workers)
+def test_a_task_that_runs_elsewhere_is_an_error(
+    two_workers: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace_step(monkeypatch, "pin calibration", lambda workers, key: [workers[1 - key[1]]])
+    assert main(["calibrate", *at(two_workers)]) == 1
+    assert re.fullmatch(r"oocarrays: a task pinned to the worker tcp://\S+ ran on tcp://\S+\n", capsys.readouterr().err)
     assert tasks_left(two_workers) == 0
 
 
-def test_workers_that_do_not_finish_are_an_error(two_workers: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_do_not_finish_are_an_error(
+    two_workers: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     set_constants(monkeypatch, calibration_timeout=0.1)
     busy = two_workers.map(lambda _: time.sleep(1), range(2), pure=False)
-    with pytest.raises(RunError, match=r"did not finish small tasks in 0\.1 s"):
-        calibrate_workers(two_workers)
+    assert main(["calibrate", *at(two_workers)]) == 1
+    assert "did not finish small tasks in 0.1 s" in capsys.readouterr().err
     two_workers.gather(busy)
     busy.clear()
     assert tasks_left(two_workers) == 0
@@ -167,23 +197,29 @@ def test_workers_that_do_not_finish_are_an_error(two_workers: Client, monkeypatc
 # ---------------------------------------------------------------------- what is kept
 
 
-@pytest.mark.usefixtures("settings_of_old")
-def test_what_was_measured_earlier_and_not_now_is_kept() -> None:
-    keep({"message_seconds": 0.01, "message_bandwidth": 5e8, "task_seconds": 1e-3, "decode_bandwidth": {"mine": 2.0}})
-    path = keep({"task_seconds": 2e-7, "decode_bandwidth": {"zstd": 7e8}})
-    assert yaml.safe_load(path.read_text())["oocarrays"]["cost"] == {
+def test_what_was_measured_earlier_and_not_now_is_kept(
+    machine: dict[str, Any], kept: Callable[..., dict[str, Any]]
+) -> None:
+    machine |= {"message_seconds": 0.01, "message_bandwidth": 5e8}
+    machine |= {"task_seconds": 1e-3, "decode_bandwidth": {"zstd": 2.0, "zlib": 3.0}}
+    kept()
+    machine.clear()
+    machine |= {"task_seconds": 2e-7, "decode_bandwidth": {"zstd": 7e8}}
+    assert kept()["oocarrays"]["cost"] == {
         "message_seconds": 0.01,
         "message_bandwidth": 5e8,
         "task_seconds": 2e-7,
-        "decode_bandwidth": {"mine": 2.0, "zstd": 7e8},
+        "decode_bandwidth": {"zstd": 7e8, "zlib": 3.0},
     }
 
 
-@pytest.mark.usefixtures("settings_of_old")
 @pytest.mark.parametrize("old", ["", "oocarrays:\n", "oocarrays:\n  cost:\n", "oocarrays: {cost: 3}\n"])
-def test_a_file_with_nothing_in_it_is_no_hindrance(tmp_path: Path, old: str) -> None:
+def test_a_file_with_nothing_in_it_is_no_hindrance(
+    tmp_path: Path, machine: dict[str, Any], kept: Callable[..., dict[str, Any]], old: str
+) -> None:
     (tmp_path / "oocarrays.yaml").write_text(old)
-    assert yaml.safe_load(keep({"task_seconds": 1e-7}).read_text()) == {"oocarrays": {"cost": {"task_seconds": 1e-7}}}
+    machine["task_seconds"] = 1e-7
+    assert kept() == {"oocarrays": {"cost": {"task_seconds": 1e-7}}}
 
 
 OTHERS = """
@@ -197,12 +233,14 @@ distributed:
 """
 
 
-@pytest.mark.usefixtures("settings_of_old")
-def test_other_settings_in_the_file_are_kept(tmp_path: Path) -> None:
+def test_other_settings_in_the_file_are_kept(
+    tmp_path: Path, machine: dict[str, Any], kept: Callable[..., dict[str, Any]]
+) -> None:
     (tmp_path / "oocarrays.yaml").write_text(OTHERS)
+    machine["task_seconds"] = 1e-4
     expected = yaml.safe_load(OTHERS)
     expected["oocarrays"]["cost"]["task_seconds"] = 1e-4
-    assert yaml.safe_load(keep({"task_seconds": 1e-4}).read_text()) == expected
+    assert kept() == expected
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 64, 1000])

@@ -15,6 +15,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.plan.queueing.kept import KeptDisks, Measured, chunks_a_second, kept_times
 from oocarrays.plan.queueing.striping import BlockTimes
+from tests.seams import set_constants
 
 pytestmark = pytest.mark.long
 
@@ -71,7 +72,7 @@ def test_calibrate_keeps_disks_beside_what_is_there(
     disks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
-    monkeypatch.setattr("oocarrays.graphs.calibrate.striping.SECONDS", 0.01)
+    set_constants(monkeypatch, calibration_disk_seconds=0.01)
     with dask.config.set({"oocarrays.disks": None}):
         with pytest.raises(ooc.OocError, match=r"nothing is kept of .*calibrate --disks"):
             ooc.plan_striping(disks, kept=True)
@@ -83,9 +84,9 @@ def test_calibrate_keeps_disks_beside_what_is_there(
         assert [(len(each["disks"]), each["mode"]) for each in read] == [
             (2, "read"), (2, "write"), (3, "read"), (3, "write"),
         ]  # fmt: skip
-        again = [KeptDisks.from_json(each) for each in read]
         plan = ooc.plan_striping(disks, kept=True, trial=False)
-        assert plan.measured == again[2].measured
+        measured = [[row.block, row.cpu, list(row.alone), list(row.spread), row.together] for row in plan.measured]
+        assert measured == read[2]["measured"]
         assert main(["stripe", "--explain", "--kept", *disks]) == 0
         assert "a run of" not in capsys.readouterr().out
     assert all(os.listdir(disk) == [] for disk in disks)
@@ -107,7 +108,7 @@ def test_aggregators_are_as_many_as_keep_disks_busy(disks: list[str]) -> None:
     jobs = {}
     for seconds in (0.02, 1e-9):
         said = [kept(disks, mode, seconds).to_json() for mode in ("read", "write")]
-        with dask.config.set({"oocarrays.disks": said, "oocarrays.cost.cores": 8}):
+        with dask.config.set({"oocarrays.disks": said}, oocarrays__cost__cores=8):
             jobs[seconds] = ooc.write_sections(target, columns, parts, scheduler="threads")
     held_back, free = (job.plan for job in jobs.values())
     assert len(held_back.aggregators) >= 3

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import dask
 import pytest
 
 import oocarrays as ooc
-from oocarrays.plan.queueing.advice import advised
-from oocarrays.plan.queueing.kept import Measured
-from oocarrays.plan.queueing.striping import striped_rate
 from oocarrays.testing import SlowDisk, Station
 
 pytestmark = pytest.mark.long
@@ -66,21 +65,23 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, wrong: dict, what: s
         ooc.plan_striping(**({"disks": folders(tmp_path, 2)} | wrong))
 
 
-def test_advice_needs_a_measurement() -> None:
-    with pytest.raises(ooc.OocError, match="nothing was measured"):
-        advised("ab", "read", [])
+def advised(disks: list[str], together: float) -> Any:
+    """Advice on four disks that take 10 ms each for a block of 1000 bytes, alone, by what they do together."""
+    measured = [[1000, 1e-4, [0.01] * 4, [0.0] * 4, together]]
+    with dask.config.set({"oocarrays.disks": [{"disks": disks, "mode": "read", "measured": measured}]}):
+        return ooc.plan_striping(disks, kept=True, trial=False)
 
 
-def test_what_is_shared_makes_the_model_s_rate_the_measured_one() -> None:
-    seen = Measured(block=1000, cpu=1e-4, alone=(0.01,) * 4, spread=(0.0,) * 4, together=150e3)
-    plan = advised("abcd", "read", [seen])
-    assert seen.times.shared > 0
-    assert striped_rate(seen.times, 1).rate == pytest.approx(150e3, rel=1e-6)
+def test_what_is_shared_makes_the_model_s_rate_the_measured_one(tmp_path: Path) -> None:
+    plan = advised(folders(tmp_path, 4), 150e3)
+    (seen,) = plan.measured
+    assert seen.times.shared == pytest.approx(1000 / 150e3, rel=0.1), "nothing is faster than what all go through"
+    assert plan.bytes_per_second == pytest.approx(150e3, rel=1e-6)
     assert plan.unsure == 0
 
 
-def test_disks_that_are_faster_together_were_kept_waiting_while_they_were_alone() -> None:
-    seen = Measured(block=1000, cpu=1e-4, alone=(0.01,) * 4, spread=(0.0,) * 4, together=600e3)
+def test_disks_that_are_faster_together_were_kept_waiting_while_they_were_alone(tmp_path: Path) -> None:
+    plan = advised(folders(tmp_path, 4), 600e3)
+    (seen,) = plan.measured
     assert seen.times.shared == 0
-    assert max(seen.times.disks) < 0.01
-    assert striped_rate(seen.times, 1).rate == pytest.approx(600e3, rel=1e-6)
+    assert max(seen.times.disks) == pytest.approx(4 * 1000 / 600e3, rel=0.05), "four blocks in the time of one"
