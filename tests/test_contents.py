@@ -6,7 +6,7 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -49,10 +49,21 @@ def shown(store: Path | str, capsys: pytest.CaptureFixture, *options: str) -> st
     return out
 
 
-@pytest.mark.parametrize("consolidated", [False, True], ids=["plain", "consolidated"])
-@pytest.mark.parametrize("zarr_format", [2, 3])
-def test_a_group_is_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture, zarr_format: int, consolidated: bool) -> None:
-    store = tmp_path / "weather.zarr"
+class Shown(NamedTuple):
+    """A group as it is shown."""
+
+    store: Path
+    zarr_format: int
+    consolidated: bool
+    lines: list[str]
+
+    def line(self, part: str) -> str:
+        return next(line for line in self.lines if part in line)
+
+
+@pytest.fixture(params=[(2, False), (2, True), (3, False), (3, True)], ids=str)
+def tree(tmp_path: Path, capsys: pytest.CaptureFixture, request: pytest.FixtureRequest) -> Shown:
+    store, (zarr_format, consolidated) = tmp_path / "weather.zarr", request.param
     make_group(store, zarr_format)
     Journal(store / "sea" / "salt").begin(RUN, {})
     if consolidated:
@@ -60,46 +71,66 @@ def test_a_group_is_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture, zarr_f
             warnings.simplefilter("ignore")
             zarr.consolidate_metadata(store)
     (store / ".oocarrays-0123456789ab").mkdir()
-    lines = shown(store, capsys).splitlines()
-    word = ", consolidated" if consolidated else ""
-    assert lines[0].startswith(f"{store}  group of 3 arrays, format {zarr_format}{word}, 23.68 kiB, ")
-    branches = [line for line in lines if "── " in line]
+    return Shown(store, zarr_format, consolidated, shown(store, capsys).splitlines())
+
+
+def test_a_group_is_a_tree(tree: Shown) -> None:
+    word = ", consolidated" if tree.consolidated else ""
+    assert tree.lines[0].startswith(f"{tree.store}  group of 3 arrays, format {tree.zarr_format}{word}, 23.68 kiB, ")
+    branches = [line for line in tree.lines if "── " in line]
     assert [line.split("  ")[0] for line in branches] == ["├── air", "├── sea", "│", "└── time"]
-    assert branches[1].split("  ", 1)[1].lstrip().startswith(f"group of 1 array, format {zarr_format}")
-    air = next(line for line in lines if "── air" in line)
+    assert branches[1].split("  ", 1)[1].lstrip().startswith(f"group of 1 array, format {tree.zarr_format}")
+    assert "│   │ depth: 3" in tree.lines
+    assert "│ title: 'air <& sea>'" in tree.lines
+
+
+def test_an_array_is_a_row_of_a_tree(tree: Shown) -> None:
+    air, columns = tree.line("── air"), tree.line("dtype")
     for cell in ("30 × 20 × 10", "time, lat, lon", "float32", "10 × 20 × 10", "23.44 kiB"):
         assert f"  {cell}  " in air, cell
-    assert air.endswith("  blosc" if zarr_format == 2 else "  bytes, zstd")
-    assert ("  8 × 8   128 B" in next(line for line in lines if "── salt" in line)) == (zarr_format == 3)
-    assert "│   │ depth: 3" in lines
-    assert "│ title: 'air <& sea>'" in lines
-    assert f"│         oocarrays resume {store}/sea/salt" in lines
-    assert any(f"unfinished: run {RUN} did not write all of it" in line for line in lines)
-    columns = next(line for line in lines if "dtype" in line)
-    assert all(line[columns.index("dtype") :].startswith(("float32", "int16")) for line in lines if " × " in line)
+    assert air.endswith("  blosc" if tree.zarr_format == 2 else "  bytes, zstd")
+    assert ("  8 × 8   128 B" in tree.line("── salt")) == (tree.zarr_format == 3)
+    rows = [line for line in tree.lines if " × " in line]
+    assert all(line[columns.index("dtype") :].startswith(("float32", "int16")) for line in rows)
 
 
-def test_json_is_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_tree_says_what_a_run_has_left_and_how_to_go_on(tree: Shown) -> None:
+    assert f"│         oocarrays resume {tree.store}/sea/salt" in tree.lines
+    assert any(f"unfinished: run {RUN} did not write all of it" in line for line in tree.lines)
+
+
+@pytest.fixture
+def found(tmp_path: Path, capsys: pytest.CaptureFixture) -> dict[str, Any]:
+    """A group as machines are told of it."""
     make_group(tmp_path / "g.zarr", 3).create_array(
         "odd", shape=(4,), dtype="f8", fill_value=float("nan"), attributes={"valid": [float("inf"), 1.5, None, True]}
     )
-    found = json.loads(shown(tmp_path / "g.zarr", capsys, "--json"), parse_constant=pytest.fail)
+    told: dict[str, Any] = json.loads(shown(tmp_path / "g.zarr", capsys, "--json"), parse_constant=pytest.fail)
+    return told
+
+
+def test_json_of_a_group_has_its_members(found: dict[str, Any]) -> None:
     assert found["kind"] == "group"
     assert found["attributes"] == {"title": "air <& sea>", "deep": {"a": [1]}}
     assert list(found["members"]) == ["air", "odd", "sea", "time"]
-    air, salt, odd = found["members"]["air"], found["members"]["sea"]["members"]["salt"], found["members"]["odd"]
-    assert (air["kind"], air["shape"], air["chunks"], air["shards"]) == ("array", [30, 20, 10], [10, 20, 10], None)
-    assert air["fill_value"] == 0.0
-    assert isinstance(air["fill_value"], float)
-    assert air["dimension_names"] == ["time", "lat", "lon"]
-    assert air["codecs"] == ["bytes", "zstd"]
+
+
+def test_json_of_an_array(tmp_path: Path, found: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    air = found["members"]["air"]
+    assert json.loads(shown(tmp_path / "g.zarr" / "air", capsys, "--json")) == air
     files = [file for file in (tmp_path / "g.zarr" / "air").rglob("*") if file.is_file()]
-    assert (air["nbytes"], air["stored_bytes"]) == (24000, sum(file.stat().st_size for file in files))
+    sizes = {"nbytes": 24000, "stored_bytes": sum(file.stat().st_size for file in files)}
+    cut = {"kind": "array", "shape": [30, 20, 10], "chunks": [10, 20, 10], "shards": None, "fill_value": 0.0}
+    named = {"dimension_names": ["time", "lat", "lon"], "codecs": ["bytes", "zstd"]}
+    assert {name: air[name] for name in (*cut, *named, *sizes)} == cut | named | sizes
+    assert isinstance(air["fill_value"], float)
+
+
+def test_json_says_what_is_unfinished_and_numbers_that_json_has_not(found: dict[str, Any]) -> None:
+    salt, odd = found["members"]["sea"]["members"]["salt"], found["members"]["odd"]
     assert (salt["unfinished"], salt["shards"], salt["attributes"]) == (RUN, [8, 8], {})
     assert odd["attributes"] == {"valid": ["inf", 1.5, None, True]}
     assert odd["fill_value"] == "nan"
-    array = json.loads(shown(tmp_path / "g.zarr" / "air", capsys, "--json"))
-    assert array == air
 
 
 def test_a_group_that_a_run_has_left_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

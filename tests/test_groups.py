@@ -139,25 +139,38 @@ def test_a_group_in_a_store_with_others(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- a job as others
 
 
-def test_looking_is_free_and_the_plan_tells_the_truth(tmp_path: Path) -> None:
+@pytest.fixture
+def of_three(tmp_path: Path) -> ooc.GroupJob:
+    """A job of three arrays, of which two are rewritten."""
     source, rng = zarr.create_group(tmp_path / "a"), np.random.default_rng(0)
     for name in ("one", "two/three", "four"):
         source.create_array(name, data=rng.random((64, 64)), chunks=(4, 64), compressors=None)
+    return rechunk(tmp_path / "a", tmp_path / "b", {"one": (64, 4), "two/three": -1})
+
+
+def test_looking_is_free(tmp_path: Path, of_three: ooc.GroupJob) -> None:
     before = objects(tmp_path)
-    job = rechunk(tmp_path / "a", tmp_path / "b", {"one": (64, 4), "two/three": -1})
-    assert "two/three" in repr(job)
-    assert "considered" in job.explain()
-    assert "<table>" in job._repr_html_()
+    assert "two/three" in repr(of_three)
+    assert "considered" in of_three.explain()
+    assert "<table>" in of_three._repr_html_()
+    assert of_three.plan.tasks == len(of_three.__dask_graph__())
     assert objects(tmp_path) == before
-    assert job.plan.tasks == len(job.__dask_graph__())
-    assert job.plan.peak_bytes == max(plan.peak_bytes for _, plan in job.plan.members) <= job.plan.budget
-    target = job.run(progress=True)
-    meter, traffic = job.meter, job.plan.traffic
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_the_plan_tells_the_truth(tmp_path: Path, of_three: ooc.GroupJob) -> None:
+    assert of_three.plan.peak_bytes == max(plan.peak_bytes for _, plan in of_three.plan.members) <= of_three.plan.budget
+    of_three.run(progress=True)
+    meter, traffic = of_three.meter, of_three.plan.traffic
     assert (meter.read_requests, meter.read_bytes) == (traffic.read_requests, traffic.read_bytes)
     assert (meter.write_requests, meter.written_bytes) == (traffic.write_requests, traffic.written_bytes)
     copied = objects(tmp_path / "a" / "four")
     assert (meter.copied_objects, meter.copied_bytes) == (len(copied), sum(map(len, copied.values())))
-    assert "copied as stored" in job.explain()
+    assert "copied as stored" in of_three.explain()
+
+
+def test_the_result_is_a_group(tmp_path: Path, of_three: ooc.GroupJob) -> None:
+    target = of_three.run()
     assert list(target) == ["four", "one", "two/three"]
     assert target["/two/three"].chunks == (64, 64)
     assert target.nbytes == 3 * 64 * 64 * 8

@@ -45,24 +45,39 @@ def days(tmp_path: Path) -> Path:
     return tmp_path / "days"
 
 
-def test_it_is_a_job_as_others_are(days: Path, tmp_path: Path) -> None:
-    xr = pytest.importorskip("xarray")
-    job = ooc.reduce(days, "mean", 0, by=MONTHS, target=tmp_path / "mean", **HERE)
-    assert not (tmp_path / "mean").exists()
-    assert "partial results" in job.explain()
-    assert job.plan.peak_bytes <= job.plan.budget
-    a = job.run()
+def mean_of(days: Path) -> Any:
+    """A job that has the mean of each month."""
+    return ooc.reduce(days, "mean", 0, by=MONTHS, target=days.parent / "mean", **HERE)
+
+
+def test_a_target_has_what_is_returned_without_one(days: Path) -> None:
+    a = mean_of(days).run()
     assert a[...].tobytes() == ooc.reduce(days, "mean", 0, by=MONTHS, **HERE).tobytes()
     np.testing.assert_allclose(a[...], [DAYS[m == MONTHS].mean(axis=0, dtype="f8") for m in range(5)], rtol=1e-14)
+    assert a.zarr.metadata.dimension_names == ("group", "lat", "lon")
+    assert a.attrs["groups"] == [0, 1, 2, 3, 4]
+    assert a.dtype == "f8"
+
+
+def test_it_is_planned_and_metered_as_other_jobs_are(days: Path) -> None:
+    job = mean_of(days)
+    assert not (days.parent / "mean").exists()
+    assert "partial results" in job.explain()
+    assert job.plan.peak_bytes <= job.plan.budget
+    job.run()
     traffic, meter = job.plan.traffic, job.meter
     assert (meter.read_requests, meter.read_bytes) == (traffic.read_requests, traffic.read_bytes)
     assert (meter.write_requests, meter.written_bytes) == (traffic.write_requests, traffic.written_bytes)
     assert "last run" in job.explain()
-    assert a.zarr.metadata.dimension_names == ("group", "lat", "lon")
-    assert a.attrs["groups"] == [0, 1, 2, 3, 4]
-    assert a.dtype == "f8"
-    (lazy,) = dask.compute(ooc.reduce(days, "max", (1, 2), target=tmp_path / "max", **HERE))
-    np.testing.assert_array_equal(lazy[...], DAYS.max(axis=(1, 2)))
+
+
+def test_dask_computes_it(days: Path, tmp_path: Path) -> None:
+    (made,) = dask.compute(ooc.reduce(days, "max", (1, 2), target=tmp_path / "max", **HERE))
+    np.testing.assert_array_equal(made[...], DAYS.max(axis=(1, 2)))
+
+
+def test_a_target_in_a_group_is_one_of_its_arrays(days: Path, tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
     group = zarr.create_group(tmp_path / "group")
     ooc.reduce(days, "sum", 0, target=f"{tmp_path}/group/sum", **HERE).run()
     assert group["sum"].shape == (3, 4)

@@ -158,29 +158,52 @@ def test_disks_that_are_not_there_are_named_before_a_run(disks: list[str], tmp_p
         ooc.rechunk(tmp_path / "x.zarr", url(gone, "y.zarr"), chunks=(96, 5))
 
 
-def test_the_command_line_lays_out_adds_empties_and_verifies(
-    disks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def laid_out(disks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """An array that a command has laid out on two of three disks."""
     zarr.create_array(tmp_path / "x.zarr", data=DATA, chunks=(8, 80), compressors=None)
-    first, last = disks[:2], disks[1:]
-    assert main(["stripe", str(tmp_path / "x.zarr"), *first]) == 0
-    assert main(["stripe", str(tmp_path / "x.zarr"), *first]) == 2
-    assert main(["stripe", url(first), "--add", disks[2]]) == 0
-    assert names(disks) == [4, 4, 4]
-    assert main(["stripe", url(disks), "--empty", disks[0]]) == 0
-    assert main(["stripe", url(last), "--verify"]) == 0
-    assert (ooc.open_array(url(last))[...] == DATA).all()
-    assert main(["rechunk", url(last), url(last, "y.zarr"), "--chunks", "96,5", "--quiet"]) == 0
-    assert main(["info", url(last, "y.zarr")]) == 0
-    told = capsys.readouterr()
-    assert "laid out 13 objects" in told.out
-    assert "moved 4 objects" in told.out
-    assert "no faults" in told.out
-    assert "chunks missing   none of 16" in told.out
-    assert "exists" in told.err
-    assert main(["stripe", url(last), "--add", disks[1]]) == 2
-    assert main(["stripe", str(tmp_path / "x.zarr"), "--verify"]) == 2
-    assert main(["stripe", str(tmp_path / "x.zarr")]) == 2
+    assert main(["stripe", str(tmp_path / "x.zarr"), *disks[:2]]) == 0
+    assert "laid out 13 objects" in capsys.readouterr().out
+    return url(disks[:2])
+
+
+def test_the_command_line_lays_out_adds_empties_and_verifies(
+    laid_out: str, disks: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = url(disks[1:])
+    for words, says in (
+        (["stripe", laid_out, "--add", disks[2]], "moved 4 objects"),
+        (["stripe", url(disks), "--empty", disks[0]], "moved"),
+        (["stripe", last, "--verify"], "no faults"),
+    ):
+        assert main(words) == 0
+        assert says in capsys.readouterr().out, words
+        assert words[2] != "--add" or names(disks) == [4, 4, 4]
+    assert (ooc.open_array(last)[...] == DATA).all()
+
+
+def test_other_commands_take_what_is_laid_out(laid_out: str, disks: list[str], capsys: pytest.CaptureFixture) -> None:
+    made = url(disks[:2], "y.zarr")
+    assert main(["rechunk", laid_out, made, "--chunks", "96,5", "--quiet"]) == 0
+    assert main(["info", made]) == 0
+    assert "chunks missing   none of 16" in capsys.readouterr().out
+    assert (ooc.open_array(made)[...] == DATA).all()
+
+
+def test_what_cannot_be_laid_out_is_refused(
+    laid_out: str, disks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = str(tmp_path / "x.zarr")
+    for words, says in (
+        (["stripe", plain, *disks[:2]], "exists"),
+        (["stripe", laid_out, "--add", disks[1]], ""),
+        (["stripe", plain, "--verify"], ""),
+        (["stripe", plain], ""),
+    ):
+        assert main(words) == 2
+        err = capsys.readouterr().err
+        assert says in err
+        assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("fails_after", [6, 9, 14])
