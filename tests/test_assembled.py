@@ -90,6 +90,9 @@ def test_any_array_from_the_least_budget_upward(request: dict) -> None:
         assert [name for name in here if name.endswith(".partial") or "oocarrays" in name] == []
 
 
+TWO_CORES = {"oocarrays.cost.cores": 2}
+
+
 def test_a_pass_for_which_there_is_no_room_on_all_cores_is_done_by_fewer(tmp_path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 2**30, (2048, 1024), dtype="i4")
     zarr.create_array(tmp_path / "source", data=data, chunks=(64, 1024), compressors=zarr.codecs.ZstdCodec())
@@ -97,9 +100,9 @@ def test_a_pass_for_which_there_is_no_room_on_all_cores_is_done_by_fewer(tmp_pat
     def plan(memory: int) -> Any:
         return ooc.rechunk(tmp_path / "source", tmp_path / "target", chunks=(2048, 512), memory=memory, **THREADS)
 
-    with dask.config.set({"oocarrays.cost.cores": 2}), pytest.raises(BudgetError) as caught:
+    with dask.config.set(TWO_CORES), pytest.raises(BudgetError) as caught:
         plan(1)
-    with dask.config.set({"oocarrays.cost.cores": 2}):
+    with dask.config.set(TWO_CORES):
         jobs = (plan(caught.value.least + more * 2**18) for more in range(60))
         job = next(job for job in jobs if len({step.ranks for step in job.plan.passes}) > 1)
         assert [step.ranks for step in job.plan.passes] == sorted((s.ranks for s in job.plan.passes), reverse=True)

@@ -22,7 +22,7 @@ ZSTD = zarr.codecs.ZstdCodec()
 DATA = np.random.default_rng(0).integers(0, 1000, (96, 120)).astype("f4")
 SLABS: dict[str, Any] = {"data": DATA, "chunks": (8, 120), "compressors": ZSTD}
 COLUMNS = (96, 15)
-SLOW = {"zstd": 1e5, "other": 1e5}
+SLOW = {"oocarrays.cost.decode_bandwidth": {"zstd": 1e5, "other": 1e5}, "oocarrays.cost.cores": 1}
 """Bytes a second that a codec makes: so few, that small arrays are read as large ones are."""
 GROUPED, CROWDED, MOST = 2**20, 120_000, 2**30
 """Bytes in which some blocks fit together, in which few do, and in which all."""
@@ -30,8 +30,7 @@ GROUPED, CROWDED, MOST = 2**20, 120_000, 2**30
 
 @pytest.fixture(autouse=True)
 def threads() -> Any:
-    slow = {"oocarrays.cost.decode_bandwidth": SLOW, "oocarrays.cost.cores": 1}
-    with dask.config.set({"scheduler": "threads", "num_workers": 2, **slow}):
+    with dask.config.set({"scheduler": "threads", "num_workers": 2, **SLOW}):
         yield
 
 
@@ -174,8 +173,7 @@ def test_wrong_inputs_are_one_line(tmp_path: Path, options: Any, error: type[Exc
 
 
 def test_a_copy_of_a_dead_process_is_found_by_clean(tmp_path: Path, runs: Server) -> None:
-    slow = {"oocarrays.cost.decode_bandwidth": SLOW, "oocarrays.cost.cores": 1}
-    done = runs.start("tests.apart:dies_of_a_lazy_array", slabs(tmp_path).store, config=slow)
+    done = runs.start("tests.apart:dies_of_a_lazy_array", slabs(tmp_path).store, config=SLOW)
     assert done.wait() == -signal.SIGKILL, done.err
     (found,) = ooc.clean(tmp_path)
     assert (found.kind, found.nbytes >= DATA.nbytes) == ("scratch", True)

@@ -14,8 +14,8 @@ pytest.importorskip("h5netcdf")
 pytest.importorskip("cftime")
 
 import oocarrays as ooc  # noqa: E402
-import oocarrays.xarray  # noqa: E402
 from oocarrays.errors import UnsupportedError  # noqa: E402
+from oocarrays.xarray import open_dataset  # noqa: E402
 from tests.odd_datasets import DATASETS  # noqa: E402
 
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
@@ -64,7 +64,7 @@ def engine(ds: Any, folder: Path) -> tuple[Any, Any]:
 
 def blocks(ds: Any, folder: Path) -> tuple[Any, Any]:
     source = stored(ds, folder)
-    return oocarrays.xarray.open_dataset(source, asked(ds)).load(), zarr_of(source)
+    return open_dataset(source, asked(ds)).load(), zarr_of(source)
 
 
 def lazy(ds: Any, folder: Path) -> tuple[Any, Any]:
@@ -131,7 +131,7 @@ def test_it_is_identical(tmp_path: Path, name: str, way: str) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_stored_and_computed_variables_are_loaded_together(tmp_path: Path, packed: bool) -> None:
     source = stored(DATASETS["scaled"]().assign(raw=DATASETS["plain"]().air), tmp_path)
-    found = oocarrays.xarray.open_dataset(source, CHUNKS, memory="64MiB", mask_and_scale=packed)
+    found = open_dataset(source, CHUNKS, memory="64MiB", mask_and_scale=packed)
     found = found.assign(more=found.raw + 1)
     expected = xr.open_zarr(source, consolidated=False, mask_and_scale=packed)
     xr.testing.assert_identical(found.load(), expected.assign(more=expected.raw + 1).load())

@@ -93,6 +93,9 @@ def test_the_plan_is_what_the_meter_counts(array: tuple[ooc.OutOfCoreArray, np.n
     assert f"{planned.requests} requests" in planned.explain()
 
 
+REQUEST = "oocarrays.cost.range_seconds"
+
+
 def test_what_is_kept_of_an_array_is_never_old(tmp_path: Path) -> None:
     """Its description and plans are kept from one read to the next; a resized array and a replaced chunk are seen."""
     zarr.create_array(tmp_path / "a", data=np.arange(24), chunks=(6,), compressors=None)
@@ -103,7 +106,6 @@ def test_what_is_kept_of_an_array_is_never_old(tmp_path: Path) -> None:
     a.zarr.resize((30,))
     a[24:] = 7
     np.testing.assert_array_equal(a[::5], [0, -1, 10, 15, 20, 7])
-    with dask.config.set({"oocarrays.cost.range_seconds": 1.0}):
-        assert read_plan(a, np.s_[:6:5]).requests == 1
-    with dask.config.set({"oocarrays.cost.range_seconds": 0.0}):
-        assert read_plan(a, np.s_[:6:5]).requests == 2
+    for seconds, requests in ((1.0, 1), (0.0, 2)):
+        with dask.config.set({REQUEST: seconds}):
+            assert read_plan(a, np.s_[:6:5]).requests == requests

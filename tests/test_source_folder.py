@@ -85,7 +85,7 @@ def started(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_in_the_source_folder_it_is_found() -> None:
-    ran = started(ROOT, "import oocarrays, oocarrays.graphs.run.job; print(oocarrays.__file__)")
+    ran = started(ROOT, "import oocarrays; oocarrays.RechunkJob; print(oocarrays.__file__)")
     assert Path(ran.stdout.strip()).parent == ROOT / "oocarrays", ran.stderr
 
 

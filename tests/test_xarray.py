@@ -17,7 +17,7 @@ import oocarrays as ooc
 from oocarrays.errors import InputError, KernelError, NotFoundError, UnsupportedError
 
 xr = pytest.importorskip("xarray")
-import oocarrays.xarray  # noqa: E402
+from oocarrays.xarray import open_dataset, stored_in  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 THREADS = {"scheduler": "threads"}
@@ -81,10 +81,10 @@ def test_only_what_is_chosen_is_read(stored: Path) -> None:
 
 
 def test_blocks_of_any_shape_are_read_as_planned(stored: Path) -> None:
-    found = oocarrays.xarray.open_dataset(stored, {"time": -1, "lat": 3}, memory="64MiB")
+    found = open_dataset(stored, {"time": -1, "lat": 3}, memory="64MiB")
     assert found.air.chunks == ((20,), (3, 3, 3, 3), (16,))
     expected = xr.open_zarr(stored, consolidated=False, chunks=None)
-    raw = oocarrays.xarray.open_dataset(stored, {"time": -1, "lat": 3}, memory="64MiB", mask_and_scale=False)
+    raw = open_dataset(stored, {"time": -1, "lat": 3}, memory="64MiB", mask_and_scale=False)
     with dask.config.set(scheduler="threads"):
         np.testing.assert_array_equal(found.air.values, expected.air.values)
         raw.air.compute()
@@ -228,7 +228,7 @@ def test_sections_of_a_data_set_are_those_of_its_variables(stored: Path) -> None
 
 
 def test_what_was_read_in_blocks_is_written_without_drop_encoding(stored: Path, tmp_path: Path) -> None:
-    found = oocarrays.xarray.open_dataset(stored, {"time": 7, "lat": 5}, memory="64MiB")
+    found = open_dataset(stored, {"time": 7, "lat": 5}, memory="64MiB")
     with dask.config.set(scheduler="threads"):
         kind = zarr.open_group(stored).metadata.zarr_format
         found.to_zarr(tmp_path / "again.zarr", consolidated=False, zarr_format=kind)
@@ -240,14 +240,14 @@ def test_what_is_no_place_says_who_takes_it(tmp_path: Path) -> None:
     ds = xr.Dataset({"a": ("x", np.arange(4))})
     for each in (ds, ds.a):
         with pytest.raises(InputError, match=r"is no place where an array is stored: rechunk and \.ooc\.rechunk"):
-            oocarrays.open_array(each)
+            ooc.open_array(each)
     with pytest.raises(InputError, match="from_dask and rechunk take it as it is"):
-        oocarrays.open_array(ds.chunk().a.data)
+        ooc.open_array(ds.chunk().a.data)
     (tmp_path / "a.grib").write_bytes(b"GRIB0000")
     with pytest.raises(
         NotFoundError, match=r"a\.grib has a format that is not read: GRIB; .*what xarray opens by rechunk"
     ):
-        oocarrays.open_array(tmp_path / "a.grib")
+        ooc.open_array(tmp_path / "a.grib")
 
 
 def test_a_kernel_has_arguments_of_its_own_and_boundaries_by_dimension(tmp_path: Path) -> None:
@@ -269,4 +269,4 @@ def test_planning_a_rechunk_loads_nothing(stored: Path, tmp_path: Path) -> None:
     found = xr.open_dataset(stored, engine="oocarrays", drop_variables="station")
     found.ooc.rechunk({"time": -1, "lat": 4, "lon": 4}, tmp_path / "series.zarr", memory="64MiB", **THREADS)
     assert not found.air.variable._in_memory
-    assert oocarrays.xarray.stored_in(found.air.variable) is not None
+    assert stored_in(found.air.variable) is not None

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError
 
 xr = pytest.importorskip("xarray")
 h5py = pytest.importorskip("h5py")
 pytest.importorskip("h5netcdf")
-import oocarrays.xarray  # noqa: E402
+from oocarrays.xarray import open_dataset  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Consolidated metadata"),
@@ -103,7 +104,7 @@ def test_a_variable_called_as_an_axis_that_is_not_its_coordinate(tmp_path: Path)
         file.create_variable("z", ("x",), "f4", data=np.arange(3))
     with xr.open_dataset(tmp_path / "a.nc", engine="oocarrays", decode_coords=False, drop_variables="x") as found:
         assert list(found) == ["z"]
-    group = oocarrays.open_group(tmp_path / "a.nc")
+    group = ooc.open_group(tmp_path / "a.nc")
     assert sorted(group) == ["x", "z"]
     np.testing.assert_array_equal(group["x"][:], np.arange(6).reshape(2, 3))
 
@@ -149,7 +150,7 @@ def test_a_group_is_the_one_that_is_named(tree: Path, group: str | None) -> None
     named = group and group.strip("/")
     expected = xr.open_dataset(tree, engine=own(tree), group=named or None, **how)
     xr.testing.assert_identical(xr.open_dataset(tree, engine="oocarrays", group=group).load(), expected.load())
-    lazy = oocarrays.xarray.open_dataset(tree, {"x": 2}, group=group)
+    lazy = open_dataset(tree, {"x": 2}, group=group)
     xr.testing.assert_equal(lazy.load(), expected.load())
 
 
@@ -158,7 +159,7 @@ def test_a_group_that_is_not_there_is_an_error_that_lists_those_that_are(tree: P
     with pytest.raises(NotFoundError, match=rf"no group '{group}' in .*; its groups: .*'fine', 'fine/deep'"):
         xr.open_dataset(tree, engine="oocarrays", group=group)
     with pytest.raises(NotFoundError, match="no group"):
-        oocarrays.xarray.open_dataset(tree, {}, group=group)
+        open_dataset(tree, {}, group=group)
 
 
 @pytest.mark.parametrize(("group", "names"), [(None, {"/", "/fine", "/fine/deep", "/none"}), ("fine", {".", "deep"})])
@@ -180,4 +181,4 @@ def test_options_that_are_not_used_are_refused(tree: Path, option: str) -> None:
     with pytest.raises(InputError, match=f"{option}= is not an option of engine='oocarrays'"):
         xr.open_dataset(tree, engine="oocarrays", **{option: True})
     with pytest.raises(InputError, match=f"{option}= is not an option"):
-        oocarrays.xarray.open_dataset(tree, {}, **{option: True})
+        open_dataset(tree, {}, **{option: True})
