@@ -18,6 +18,11 @@ def _storage_option(text: str) -> tuple[str, str | bool]:
     return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
+def taken(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return some options as keywords of a function."""
+    return {name: getattr(options, name) for name in names}
+
+
 def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
     """Return locations as sources, with files that match wildcards joined along ``--concat-dim``."""
     if options.concat_dim is None:

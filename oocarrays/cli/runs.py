@@ -26,6 +26,7 @@ from oocarrays.cli.options import (
     orientation,
     shared_options,
     sources_of,
+    taken,
 )
 from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
@@ -72,8 +73,7 @@ def pyramid_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _pyramid(options: argparse.Namespace) -> None:
-    names = ("levels", "method", "memory", "ranks", "missing", "overwrite", "resume")
-    how = {name: getattr(options, name) for name in names}
+    how = taken(options, "levels", "method", "memory", "ranks", "missing", "overwrite", "resume")
     chunks = None if options.chunks is None else _lengths("chunks", options.chunks)
     where = options.scheduler or "threads"
     (source,) = sources_of(options, options.source)
@@ -251,7 +251,7 @@ def update_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _update(options: argparse.Namespace) -> None:
-    how = {name: getattr(options, name) for name in ("memory", "missing", "resume")}
+    how = taken(options, "memory", "missing", "resume")
     how["source"] = sources_of(options, options.source)[0] if options.source else None
     where = options.scheduler or "threads"
     job = update(options.target, **how, storage_options=dict(options.storage_option), scheduler=where)
@@ -288,26 +288,19 @@ def _rechunk(options: argparse.Namespace) -> None:
     if options.chunks is options.orientation is options.zarr_format is None and not options.update:
         raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
     (source,) = sources_of(options, options.source)
+    how = taken(
+        options, "update", "shards", "orientation", "memory", "ranks", "method", "schedule", "zarr_format", "overwrite",
+        "resume", "scratch", "missing",
+    )  # fmt: skip
     job: Job[Any, Any] = rechunk(
         source,
         options.target,
-        update=options.update,
         chunks=None if options.chunks is None else _chunks(options, source),
-        shards=options.shards,
-        orientation=options.orientation,
-        memory=options.memory,
-        ranks=options.ranks,
-        method=options.method,
-        schedule=options.schedule,
         compressors=options.codec,
         filters=None if options.codec is None else (),
-        zarr_format=options.zarr_format,
-        overwrite=options.overwrite,
-        resume=options.resume,
-        scratch=options.scratch,
-        missing=options.missing,
         storage_options=dict(options.storage_option),
         scheduler=asked_cluster(options) or options.scheduler or "threads",
+        **how,
     )
     show_and_run(job, options)
 
@@ -343,14 +336,13 @@ def _resume(options: argparse.Namespace) -> None:
         more = format_bytes(done.nbytes - done.flushed_bytes)
         print(f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before")
         return
-    how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
-    trust = {name: getattr(options, name) for name in ("kernel", "again", "as_is", "verify")}
-    trust["source"] = sources_of(options, *options.source) if options.source else None
+    how = taken(options, "missing", "scheduler", "memory", "ranks", "kernel", "again", "as_is", "verify")
+    how["source"] = sources_of(options, *options.source) if options.source else None
     if options.kernel:
         sys.path.insert(0, os.getcwd())  # as python -m has it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below
-        job: Job[Any, Any] = resume(options.target, storage_options=dict(options.storage_option), **how, **trust)
+        job: Job[Any, Any] = resume(options.target, storage_options=dict(options.storage_option), **how)
         kind = kind_left(placer(dict(options.storage_option))(options.target))
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
     for notice in job.notices:
