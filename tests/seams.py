@@ -23,7 +23,7 @@ from oocarrays.mapping.grid import Stored as Stored
 from oocarrays.mapping.ranges import ascending as ascending
 from oocarrays.mapping.selection import Selection
 from oocarrays.options import keywords
-from oocarrays.plan.advice.uses import use_of as use_of
+from oocarrays.plan.advice.price import use_of as use_of
 from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.exchange.schedule import schedules as schedules

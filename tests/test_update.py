@@ -149,7 +149,7 @@ def test_parts_that_were_done_are_not_done_again_unless_they_have_gone(maps: Pat
     parts = len(list(job.plan.parts()))
     assert parts > 2
     assert job.left == pytest.approx(1 - 2 / parts)
-    index = next(iter(job.plan.units(0).elements))
+    index = next(iter(job.plan.units(0)))
     key = "c/" + "/".join(map(str, index))
     (series / key).unlink()
     with pytest.warns(RuntimeWarning, match="1 of .* chunks that had been written are not as they were"):

@@ -29,9 +29,8 @@ def printed(table: str) -> Iterator[tuple[str, int, int, int, float]]:
 def predictions(job: Job) -> dict:
     """Predicted ÷ printed, by table: the median, and the share of cells within a quarter."""
     from oocarrays.plan.exchange.network import Mesh
-    from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
+    from oocarrays.plan.exchange.prediction import DELTA, MEASURED_DELTA, schedule_seconds
     from oocarrays.plan.exchange.schedule import Schedule
-    from oocarrays.plan.exchange.topologies import MEASURED_DELTA
 
     costs, numbers = {"thesis": DELTA, "wormhole": MEASURED_DELTA}[job.model], {}
     for table in TABLES[-job.items :]:

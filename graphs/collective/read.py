@@ -88,10 +88,10 @@ def _at_one_time(builder: _ReadBuilder) -> list[Key]:
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = builder.first("begin")
     begun = tuple(parts)
-    some = np.asarray(plan.all_sizes.any(axis=1))
+    some = np.asarray(plan.read.all_sizes.any(axis=1))
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
-        sizes = plan.sizes(number)
+        sizes = plan.read.sizes(number)
         read = builder.reads(number, begun, taken.before)
         now: list[list[Key]] = [[] for _ in ranks]
         for rank in ranks:
@@ -120,7 +120,7 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
     pad = [None] * (plan.schedule.ranks - plan.ranks)
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
-        sizes = plan.sizes(number)
+        sizes = plan.read.sizes(number)
         read = builder.reads(number, begun, taken.before)
         kept = [builder.add("keep", number, r, buffers=(parts[r], read[r])) if sizes[r, r] else parts[r] for r in ranks]
         made = exchange.build(

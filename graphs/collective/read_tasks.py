@@ -19,9 +19,9 @@ import numpy as np
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.telling import warn_of_missing
-from oocarrays.mapping.section import Section
+from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, Selection, lengths
-from oocarrays.plan.collective.read import CollectivePlan, in_one_piece, part_shape
+from oocarrays.plan.collective.read import CollectivePlan, part_shape
 from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
@@ -136,7 +136,7 @@ class Reading(Messages):
 
     def wanting(self, number: int, source: int) -> list[int]:
         """Return the ranks that want any of an aggregator's share of a round."""
-        found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
+        found: list[int] = np.flatnonzero(self.plan.read.sizes(number)[source]).tolist()
         return found
 
     def _filled(self, rank: int, part: np.ndarray) -> np.ndarray:

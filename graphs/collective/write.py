@@ -35,8 +35,9 @@ from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
+from oocarrays.plan.collective.read import AHEAD
 from oocarrays.plan.collective.wanted import places
-from oocarrays.plan.collective.write import AHEAD, CollectiveWritePlan
+from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import contents
 from oocarrays.storage.sections.overlay import Piece, write_box

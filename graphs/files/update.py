@@ -314,7 +314,7 @@ class UpdateRun(JournaledRun):
                 self.target, data, self.plan.units(number), self.plan.inner(number), at_once=self.plan.at_once,
                 meter=self.meter,
             )  # fmt: skip
-        keys = [self.target.chunk_key(index) for index in self.plan.units(number).elements]
+        keys = [self.target.chunk_key(index) for index in self.plan.units(number)]
         self.record((number,), {"": Store(self.destination.store).receipts(keys)})
 
     def _read(self, piece: Section) -> np.ndarray:

@@ -29,7 +29,7 @@ from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.distribution import Collapsed
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.sections.packing import move
 
 if TYPE_CHECKING:

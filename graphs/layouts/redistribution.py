@@ -34,11 +34,12 @@ from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.slicing import Slices, local_slices
 from oocarrays.mapping.selection import lengths
+from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
-from oocarrays.plan.layouts.assembly import Messaging, squared
+from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.halos import Halos, lent, put
-from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.packing import move, pack, unpack_all
 
@@ -205,7 +206,7 @@ class Moving(Exchanging):
 
     def sizes(self) -> np.ndarray:
         """Return the number of elements from each origin to each final rank."""
-        return squared(self.transfer.sizes())
+        return square(self.transfer.sizes())
 
     def made(self, rank: int) -> np.ndarray:
         """Allocate the new part of a rank."""

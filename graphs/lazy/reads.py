@@ -34,7 +34,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths
 from oocarrays.plan.lazy.blocks import scratch_of
 from oocarrays.plan.lazy.reads import LazyReadsPlan
-from oocarrays.plan.sections.batches import BUFFER_BYTES, ONE_BY_ONE
+from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -77,7 +77,8 @@ class StoredPart:
         taken = Selection.of(key, self.shape)
         axes = tuple(map(_of_range, self.axes, taken.axes))
         how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
-        nbytes = ONE_BY_ONE if self.file.stored.coded and self.file.stored.local else BUFFER_BYTES
+        mapped = self.file.stored.coded and self.file.stored.local  # only the chunk that is decoded is in memory
+        nbytes = 1 if mapped else BUFFER_BYTES
         data = read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how)
         warn_of_missing(self.meter, self.file.presence.name, so_far=True)
         return taken.arranged(data)

@@ -25,10 +25,9 @@ from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ADVISING
 from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
+from oocarrays.plan.advice.price import seen_in
 from oocarrays.plan.advice.trace import Trace
-from oocarrays.plan.advice.uses import seen_in
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
-from oocarrays.plan.shown import lend
 from oocarrays.show.advice import html, text
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
@@ -254,6 +253,3 @@ def _is_group(path: str) -> bool:
     except (OSError, ValueError, ChunksError):
         return False
     return True
-
-
-lend("advise", advise)

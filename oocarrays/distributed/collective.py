@@ -29,7 +29,7 @@ from oocarrays.options.asked import cluster_of, ranks_on, resources_of
 from oocarrays.options.chunks import method_for
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
-from oocarrays.plan.collective.read_offers import plan_collective
+from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.files.partitions import partitions
 from oocarrays.plan.machine import Costs

@@ -26,9 +26,11 @@ from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.read import CollectivePlan
+from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import UNORDERED, Schedule
-from oocarrays.plan.layouts.assembly import Messaging, squared
-from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.plan.layouts.assembly import Messaging
+from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistribution
+from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show import report
 from oocarrays.show.notebook import picture, rows_html
 
@@ -364,7 +366,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
 
 def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
     """Return one transfer as a line."""
-    sizes = squared(transfer.sizes())
+    sizes = square(transfer.sizes())
     between = sizes.sum() - np.trace(sizes)
     np.fill_diagonal(sizes, 0)
     moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"

@@ -29,8 +29,7 @@ from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.options.asked import ResumeMeans, check_lazy, ranks_on, resources_of
 from oocarrays.plan.collective.domains import Dealing
-from oocarrays.plan.collective.write import CollectiveWritePlan
-from oocarrays.plan.collective.write_offers import plan_collective_write
+from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.requests.request import noted_parts

@@ -35,7 +35,6 @@ from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.shown import lend
 from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
@@ -96,11 +95,6 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             places=(self._run.source.name, str(self._run.destination.store)),
             measured=self._ran(),
         )
-
-
-lend("draw", lambda plan: load_picture().draw(plan))
-lend("draw exchanges", lambda plan, **how: load_picture("exchanges").draw_plan(plan, **how))
-lend("html", plan_html)
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):

@@ -207,3 +207,9 @@ def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
         if sorted(order) == list(forward):
             return order
     raise LayoutError(f"orientation={orientation!r} is not 'row', 'column' or an order of {axes} axes: {forward}")
+
+
+def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return True if a box of the given lengths is contiguous in a C-ordered array of the given shape."""
+    apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
+    return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside

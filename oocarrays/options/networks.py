@@ -36,9 +36,16 @@ from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.settings import costs
 from oocarrays.mapping.given import whole
-from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
-from oocarrays.plan.exchange.prediction import BETWEEN_WORKERS, CM5, DELTA, Carrier, Constants, flat_constants
-from oocarrays.plan.exchange.topologies import MEASURED_DELTA, Dragonfly, Hypercube, Torus
+from oocarrays.plan.exchange.network import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Network, Torus
+from oocarrays.plan.exchange.prediction import (
+    BETWEEN_WORKERS,
+    CM5,
+    DELTA,
+    MEASURED_DELTA,
+    Carrier,
+    Constants,
+    flat_constants,
+)
 from oocarrays.plan.machine import Costs
 
 NETWORKS = (

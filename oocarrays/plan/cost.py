@@ -22,19 +22,10 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.machine import BATCHED_RUNS, Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
-PIECE_CALLS, PLACE_CALLS, PUT_CALLS, TURN_CALLS = 16, 8, 16, 6
-"""Calls in addition to reads and writes: to open and inspect a file, locate its pieces and close it; to lay out and
-write a piece in place; to create a file; to transpose a block.
-"""
-TURNED_ELEMENTS = 2**15
-"""Elements of a transposed block."""
-LINE_BYTES = 64
-"""Mean run length below which copies are made block by block."""
+PIECE_CALLS = 16
+"""Calls to open and inspect a file, locate its pieces and close it, in addition to reads."""
 RANKS_A_CORE = 2
 """Ranks that a core can serve without delay between their tasks and messages."""
-CACHE_WRITERS = 2
-"""Number of cores that write to the system's cache at full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and
-four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +68,8 @@ class Traffic:
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Traffic)})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """Sequential network round trips; requests under way at the same time share one wait."""
-
-    reading: float = 0.0
-    """Of all ranks together."""
-    writing: float = 0.0
-    """Of all ranks together."""
+    def __mul__(self, times: int) -> Traffic:
+        return Traffic(**{f.name: getattr(self, f.name) * times for f in fields(Traffic)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,20 +111,20 @@ class Pipeline:
     """Whether written data goes to the device while more is produced."""
     past_cache: bool = True
     """Whether writes can bypass the system's cache."""
-    waits: Waits = Waits()
-    """Network round trips of all ranks together."""
+    waits: tuple[float, float] = (0.0, 0.0)
+    """Sequential network round trips to read and to write, of all ranks together; concurrent requests share one."""
 
 
 def pass_seconds(
     traffic: Traffic, costs: Costs, source: Stored, target: Stored, pipeline: Pipeline
 ) -> tuple[float, Phases]:
     """Return the predicted elapsed seconds of one pass, and the seconds of all its ranks together by phase."""
-    ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
+    ranks, workers, (read_waits, write_waits) = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
     writing += _puts(traffic, target, pipeline) * costs.put_seconds / ranks
-    reading += waits.reading * costs.remote_request_seconds / ranks
-    writing += waits.writing * costs.remote_request_seconds / ranks
+    reading += read_waits * costs.remote_request_seconds / ranks
+    writing += write_waits * costs.remote_request_seconds / ranks
     in_ranges = traffic.read_requests * costs.range_seconds if source.local else 0.0
     asked = (0 if source.local else traffic.read_requests) + traffic.index_requests
     asking = asked * (costs.request_seconds if source.local else costs.store_request_seconds)
@@ -165,12 +149,13 @@ def pass_seconds(
     requests += traffic.placed_pieces * costs.place_seconds + traffic.placed_runs * costs.request_seconds
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = (gather + move + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
-    cpu += kept * pipeline.idle / min(ranks, costs.cores, CACHE_WRITERS)
+    cpu += kept * pipeline.idle / min(ranks, costs.cores, costs.cache_writers)
     device = reading + writing
     hidden = _hidden(pipeline, costs.cores) * (1 - 1 / max(pipeline.turns, 1))
     at_once = 1 if pipeline.synchronous else max(ranks - 1, 1)
     startup = costs.step_seconds if pipeline.whole else costs.message_seconds
-    steps = _steps_seconds(traffic, costs, startup / at_once) if workers else 0.0
+    sent = traffic.messages * (startup / at_once) + traffic.exchanged_bytes / costs.message_bandwidth
+    steps = sent if workers else 0.0  # in a step each rank sends and receives one message
     of_steps = 0 if pipeline.whole else 2 * traffic.messages
     tasks = max(traffic.tasks - of_steps, 0) * costs.worker_task_seconds if workers else 0.0
     scheduler = traffic.tasks * costs.scheduler_seconds if workers else 0.0
@@ -202,6 +187,8 @@ class Work(NamedTuple):
     """Calls that read or write whole chunks."""
     ranges: Count = 0
     """Calls that read byte ranges."""
+    rows: Count = 0
+    """Calls that read part of one row each."""
     pieces: Count = 0
     """Opened chunks."""
     copied: Count = 0
@@ -231,9 +218,11 @@ class Seconds(NamedTuple):
 
 def seconds(work: Work, costs: Costs, stored: Stored) -> Seconds:
     """Return the predicted seconds of work on a stored array."""
+    asking = costs.range_seconds if stored.local else costs.store_request_seconds
     processor = (
         work.requests * (costs.request_seconds if stored.local else costs.store_request_seconds)
-        + work.ranges * (costs.range_seconds if stored.local else costs.store_request_seconds)
+        + work.ranges * asking
+        + work.rows * max(asking, costs.row_seconds)
         + work.pieces * costs.piece_seconds
         + work.copied / costs.copy_bandwidth
         + work.touched / costs.touch_bandwidth
@@ -247,20 +236,29 @@ def seconds(work: Work, costs: Costs, stored: Stored) -> Seconds:
     return Seconds(processor, work.read / costs.read_bandwidth + work.written / costs.write_bandwidth)
 
 
+def overlapped(device: float, processor: float, turns: int) -> float:
+    """Return the elapsed seconds of work in turns: while one waits for the device, another uses the processor."""
+    return max(device, processor) + min(device, processor) / max(turns, 1)
+
+
 def crowding(ranks: int, cores: int) -> float:
     """Return the factor by which messages are delayed when more than two ranks share a core."""
     return max(ranks / (RANKS_A_CORE * cores), 1.0)
 
 
 def _calls(traffic: Traffic, source: Stored, target: Stored) -> float:
-    """Return the number of calls that release the interpreter's lock; file access counts for local stores only."""
+    """Return the number of calls that release the interpreter's lock; file access counts for local stores only.
+
+    It takes 8 calls to lay out and write a piece in place, 16 to create a file, 6 to transpose a block of 2**15
+    elements. Copies are made block by block if runs are shorter than 64 bytes on average.
+    """
     batched = traffic.read_requests >= BATCHED_RUNS * traffic.pieces
     asked = traffic.pieces if batched else traffic.read_requests
     reads = asked + PIECE_CALLS * traffic.pieces if source.local else 0
-    writes = PUT_CALLS * traffic.write_requests + PLACE_CALLS * traffic.placed_runs if target.local else 0
-    torn = traffic.copied_runs * LINE_BYTES > traffic.copied_bytes
-    blocks = traffic.copied_bytes / (target.itemsize * TURNED_ELEMENTS) if torn else 0.0
-    return reads + writes + TURN_CALLS * blocks
+    writes = 16 * traffic.write_requests + 8 * traffic.placed_runs if target.local else 0
+    torn = traffic.copied_runs * 64 > traffic.copied_bytes
+    blocks = traffic.copied_bytes / (target.itemsize * 2**15) if torn else 0.0
+    return reads + writes + 6 * blocks
 
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:
@@ -295,11 +293,6 @@ def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
 def _puts(traffic: Traffic, target: Stored, pipeline: Pipeline) -> int:
     """Return the in-place writes that bypass the cache and wait for the device."""
     return traffic.placed_runs if pipeline.past_cache and not target.cached else 0
-
-
-def _steps_seconds(traffic: Traffic, costs: Costs, startup: float) -> float:
-    """Return the seconds of all ranks in exchange steps; in a step each rank sends and receives one message."""
-    return traffic.messages * startup + traffic.exchanged_bytes / costs.message_bandwidth
 
 
 def _hidden(pipeline: Pipeline, cores: int) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
+from oocarrays.mapping.grid import Stored
 from oocarrays.plan.alternative import TAKEN, Alternative, too_large
-from oocarrays.plan.cost import Phases, Traffic
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory
 
@@ -107,11 +109,11 @@ def estimate(*arrays: bool) -> str:
     return " (estimate)" if any(arrays) else ""
 
 
-def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
-    """Return rows with aligned columns."""
+def table(rows: Sequence[tuple[str, ...]], *, indent: str = "", words: int | None = None) -> str:
+    """Return rows with aligned columns: the first ``words`` to the left, or all, and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(indent + line.rstrip() for line in lines)
+    places = [f"<{width}" for width in widths[:words]] + [f">{width}" for width in widths[len(widths[:words]) :]]
+    return "\n".join(indent + "  ".join(map(format, row, places)).rstrip() for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +136,18 @@ class OnePass(Holding):
 
     @property
     @abstractmethod
+    def traffic(self) -> Traffic:
+        """Reads, writes and messages."""
+
+    @property
+    @abstractmethod
+    def _work(self) -> tuple[Stored, Stored, Pipeline]:
+        """Array read, array written, and concurrency."""
+
+    @cached_property
     def _predicted(self) -> tuple[float, Phases]:
         """Elapsed seconds, and the seconds of all ranks together by phase."""
+        return pass_seconds(self.traffic, self.costs, *self._work)
 
     @property
     def seconds(self) -> float:

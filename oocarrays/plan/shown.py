@@ -1,34 +1,15 @@
-"""Registry of the functions that draw plans: plans themselves contain no drawing code.
+"""Functions of the layers above by which plans are drawn and traces advised: plans themselves contain no such code.
 
-    floor 5   picture, notebook ── lend("draw", …) ──┐
-    floor 2   plan.draw() ── by("draw") ─────────────┘
-
-Modules below floor 5 know those above by name only: they are imported when a plan is first drawn.
+floor 5   show.pictures, show.notebook, advice.advising …  ◄──┐   imported when they are first called
+floor 2   plan.draw() ── above("show.pictures:load_picture") ─┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
-from oocarrays.errors import UnsupportedError
 
-LENDERS = ("jobs.stored", "tracing.tracing", "advice.advising", "plan.layouts.saved")
-"""Modules that register functions when imported."""
-_LENT: dict[str, Callable[..., Any]] = {}
-
-
-def lend(way: str, show: Callable[..., Any]) -> None:
-    _LENT[way] = show
-
-
-def by(way: str) -> Callable[..., Any]:
-    """Return the function registered under this name."""
-    if way not in _LENT:
-        for module in LENDERS:
-            import_module(f"oocarrays.{module}")
-    if way not in _LENT:
-        known = ", ".join(sorted(_LENT))
-        raise UnsupportedError(f"plans cannot be shown by {way!r}: one of these can be: {known}")
-    return _LENT[way]
+def above(place: str) -> Any:
+    """Return a function of a layer above, given as ``"module:function"`` in the package."""
+    return resolve_name(f"oocarrays.{place}")

@@ -27,7 +27,6 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.shown import lend
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
@@ -41,6 +40,11 @@ if TYPE_CHECKING:
 
 MOST = 40
 """Maximum number of blocks or arrays to draw."""
+
+
+def trace_html(trace: Trace) -> str:
+    """Return a trace as a table for notebooks."""
+    return rows_html(trace.rows()[: MOST + 1], title="oocarrays.Trace")
 
 
 def draw(trace: Trace) -> Figure:
@@ -310,13 +314,10 @@ def traced(store: Any) -> Traced:
     return Traced(opened if isinstance(opened, Store) else LocalStore(opened))
 
 
-def _dataset(given: Any) -> Any:
+def dataset_at(given: Any) -> Any:
     """Return the dataset of a stored array given by the user."""
     opened = getattr(given, "zarr", given)
     return dataset_of(array_file.open_array(opened))
 
 
-lend("dataset", _dataset)
-lend("draw trace", draw)
-lend("trace html", lambda trace: rows_html(trace.rows()[: MOST + 1], title="oocarrays.Trace"))
 __all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]

@@ -16,8 +16,8 @@ import oocarrays as ooc
 from oocarrays.errors import RunError
 from oocarrays.graphs.run.tasks import GIVEN_UP, settled
 from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import NAMES
-from oocarrays.plan.layouts.assembly import squared
 from oocarrays.storage.meter import Meter
 from tests.graphs.clusters import tight, until, within
 from tests.mapping.local_parts import expected
@@ -109,7 +109,7 @@ def test_a_redistribution(on: Client | str, schedule: str, assembly: str) -> Non
         assert_metered(y.meter, y.plan.price.messages, y.plan.price.moved_bytes)
         return
     made = zip(y.plan.transfers, y._messaging.schedules, strict=True)
-    sizes = [(order, squared(transfer.sizes()) * FIELD.itemsize) for transfer, order in made]
+    sizes = [(order, square(transfer.sizes()) * FIELD.itemsize) for transfer, order in made]
     each = [Exchange.of(order, size * ~np.eye(4, dtype=bool)) for order, size in sizes]
     assert_metered(y.meter, sum(one.messages for one in each), sum(one.sent_bytes for one in each))
 

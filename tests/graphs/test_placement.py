@@ -15,7 +15,7 @@ from oocarrays.graphs.layouts.exchanging import exchange_tasks
 from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
 from oocarrays.mapping.layouts.local import sides, spread
-from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.transfer import Transfer
 from tests.graphs.clusters import within
 from tests.owners import numbered
 from tests.pairs import pairs

@@ -9,10 +9,9 @@ import pytest
 
 from oocarrays import Layout
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.advice.price import Use, prices
+from oocarrays.plan.advice.price import Use, footprint, prices
 from oocarrays.plan.advice.trace import patterns_of
-from oocarrays.plan.advice.uses import footprint
-from oocarrays.plan.collective.read_offers import plan_collective
+from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources

@@ -7,10 +7,11 @@ import pytest
 
 from oocarrays import FlatCluster, Layout, Schedule
 from oocarrays.plan.exchange.ordering import CREDIT
-from oocarrays.plan.exchange.prediction import flat_constants, predicted
+from oocarrays.plan.exchange.prediction import flat_constants
 from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
+from tests.contention import predicted
 from tests.pairs import pairs
 
 pytestmark = pytest.mark.once

@@ -15,11 +15,11 @@ from oocarrays import FatTree, Layout, Mesh
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
 from oocarrays.options.networks import carrier_of, network_text, parsed_network
-from oocarrays.plan.exchange.prediction import CM5, DELTA, Carrier, Constants, predicted, schedule_seconds
-from oocarrays.plan.exchange.topologies import MEASURED_DELTA
-from oocarrays.plan.layouts.assembly import own_seconds, squared
+from oocarrays.plan.exchange.prediction import CM5, DELTA, MEASURED_DELTA, Carrier, Constants, schedule_seconds, square
+from oocarrays.plan.layouts.assembly import own_seconds
 from oocarrays.plan.layouts.redistribution import METHODS, LayoutError, plan_redistribution
 from oocarrays.plan.machine import Costs
+from tests.contention import predicted
 
 pytestmark = pytest.mark.long
 
@@ -173,7 +173,7 @@ def test_auto_is_the_best_of_all_methods_and_schedules(which: int) -> None:
 
 
 def square_of(sizes: np.ndarray, ranks: int) -> np.ndarray:
-    return squared(np.pad(sizes, [(0, ranks - length) for length in sizes.shape]))
+    return square(np.pad(sizes, [(0, ranks - length) for length in sizes.shape]))
 
 
 def test_7_to_8_on_a_mesh_goes_the_general_way() -> None:

@@ -16,11 +16,10 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import Dealing
-from oocarrays.plan.collective.read import two_phase
-from oocarrays.plan.collective.read_offers import plan_collective
+from oocarrays.plan.collective.read import AHEAD, two_phase
+from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import AccessTable, requests_of
-from oocarrays.plan.collective.write import AHEAD
-from oocarrays.plan.collective.write_offers import plan_collective_write
+from oocarrays.plan.collective.write import plan_collective_write
 from oocarrays.plan.memory import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.profiles import examples
@@ -69,7 +68,7 @@ def test_every_wanted_element_is_read_once_by_an_aggregator(
     assert all(len(ranks) == 1 for ranks in readers.values()), "one aggregator a chunk"
     for number, each in enumerate(plan.rounds):
         counted = [[sum(size(axes, box) for box in some) for axes in wants] for some in each]
-        assert plan.sizes(number).tolist() == counted
+        assert plan.read.sizes(number).tolist() == counted
         for some in each:
             read = sum(math.prod(lengths(plan.tight(box))) for box in some)
             alone = len(_touched(file.grid, marked(shape, plan.tight(some[0])))) if len(some) == 1 else 0

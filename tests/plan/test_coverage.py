@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.collective.coverage import Coverage
+from oocarrays.plan.collective.wanted import Coverage
 from tests.strategies import chunks_for, requests_of, shapes
 from tests.work import CALLS_A_SECOND, counted
 

@@ -14,7 +14,7 @@ from oocarrays import Layout, Redistribution
 from oocarrays.errors import LayoutError
 from oocarrays.plan.layouts import runs as communication
 from oocarrays.plan.layouts import transfer
-from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.transfer import Transfer
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once

@@ -10,9 +10,10 @@ import pytest
 from oocarrays import FlatCluster, Mesh, Schedule
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import colored
-from oocarrays.plan.exchange.prediction import DELTA, predicted, schedule_seconds
+from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, schedules
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order
+from tests.contention import predicted
 
 pytestmark = pytest.mark.once
 

@@ -14,7 +14,7 @@ import oocarrays as ooc
 from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError, UnsupportedError
 from oocarrays.mapping.layouts.distribution import Distribution
-from oocarrays.plan.layouts.redistribution import Transfer
+from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all
 from tests.profiles import examples

@@ -24,16 +24,8 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.price import METHODS, Prices, Use, prices, rewriting_seconds
 from oocarrays.plan.memory import Resources
 
-WORTH = 0.9
-"""Fraction of today's seconds; a layout above it is not advised, because predictions are no more accurate."""
-ALIKE = 256
-"""Maximum number of cached prices, a few KiB each."""
-WORTH_A_COPY = 0.9
-"""Fraction of one layout's seconds; a second copy predicted to take more is not advised."""
 LEAST_COPY = 2**26
 """Minimum bytes of an array for which a second copy may be advised."""
-EQUAL = 1.05
-"""Factor of the least seconds; among layouts within it, Dask programs get the one with the fewest chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +127,13 @@ def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
     return Priced(unit, reading, writing, rewriting, details, written)
 
 
-@lru_cache(maxsize=ALIKE)
+@lru_cache(maxsize=256)
 def _alike(use: Use, stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> Prices:
     """Price a use; equal uses of equal arrays are priced once."""
     return prices(use, stored, np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks)), resources)
 
 
-@lru_cache(maxsize=ALIKE)
+@lru_cache(maxsize=256)
 def _rewriting(stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> np.ndarray:
     every = np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks))
     return rewriting_seconds(stored, every, every, resources)
@@ -202,10 +194,11 @@ class Choice:
         return 1 - self.seconds / self.today if 0 < self.today < math.inf else 0.0
 
 
-def choose(
-    priced: Priced, worth: float = WORTH, worth_a_copy: float = WORTH_A_COPY, least_copy: float = LEAST_COPY
-) -> Choice:
+def choose(priced: Priced, worth: float = 0.9, worth_a_copy: float = 0.9, least_copy: float = LEAST_COPY) -> Choice:
     """Choose the cheapest layouts and methods; prefer today's or a single layout if nearly as fast.
+
+    A layout that takes more than the fraction ``worth`` of today's seconds is not advised, because predictions are no
+    more accurate; neither is a second copy that takes more than ``worth_a_copy`` of one layout's seconds.
 
     Where Dask cuts its tasks by chunks, layouts of nearly equal seconds count as equal, and the one with the fewest
     chunks is chosen: the tasks' computation is not priced, and fewer tasks compute the same.
@@ -220,9 +213,9 @@ def choose(
 
 
 def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
-    """Return the layouts with the least seconds; for Dask tasks, the fewest chunks among nearly equal ones."""
+    """Return the layouts with the least seconds; for Dask tasks, the fewest chunks among those within a twentieth."""
     unit = priced.unit
-    places = np.argwhere(seconds <= EQUAL * seconds.min())
+    places = np.argwhere(seconds <= 1.05 * seconds.min())
     if not (any(use.cut_by_chunks for use in _uses(unit)) and np.isfinite(seconds.min())):
         places = np.array([np.unravel_index(int(np.argmin(seconds)), seconds.shape)])
     chunks = np.prod(-(-np.array(unit.stored.grid.shape) // unit.shapes), axis=1, dtype=float)

@@ -23,9 +23,6 @@ import numpy as np
 from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.selection import Axes, regular
 
-MOST_LISTED = 2**20
-"""Maximum number of elements visited one by one to find the chunks that strided sections share."""
-
 
 class Counts(NamedTuple):
     """Access counts along an axis or of a whole array, one entry per chunk length or shape."""
@@ -96,7 +93,7 @@ class Intervals:
             at_edge = (stop == self.extent) & (self.extent % c == 1)
             inside = np.where(self.step == 1, inside, np.where(c == 1, self.length, at_edge))
             pieces = np.where(self.step == 1, visited, self.length)
-        listed = not plain and max(int(self.length.sum()), self.extent) <= MOST_LISTED
+        listed = not plain and max(int(self.length.sum()), self.extent) <= 2**20  # visited one by one
         return Counts(
             visits=visited @ self.times,
             distinct=self._listed(chunks) if listed else _covered(first, last, bool((np.diff(stop) < 0).any())),

@@ -5,32 +5,33 @@
     rewritten      every chunk of both layouts once     decoding + copy + encoding
 
 Seconds follow `oocarrays.plan.machine.Costs` in closed form, so that thousands of layouts can be compared.
+
+An access of a trace becomes a use: its patterns become footprints.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.advice.access import Repeat
-from oocarrays.plan.advice.counting import Counts, Footprint
-from oocarrays.plan.collective.read import BUFFER_BYTES
+from oocarrays.plan.advice.access import Access, Dataset, Repeat
+from oocarrays.plan.advice.counting import Footprint
+from oocarrays.plan.advice.graph import Reference
+from oocarrays.plan.advice.patterns import Pattern
+from oocarrays.plan.advice.trace import Trace
+from oocarrays.plan.collective.read import BUFFER_BYTES, Method
 from oocarrays.plan.cost import Work, is_cached, seconds
 from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Resources
 
-METHODS = ("independent", "two-phase")
+METHODS = get_args(Method)
 """Read methods: the rows of each array in `Prices`."""
-FRESH_BYTES = 2**25
-"""Minimum bytes of a chunk for which each decode uses memory newly mapped by the system: the C library of Linux
-caches
-smaller blocks. Chunks of 1 to 16 MiB cause no page faults, those of 32 MiB more than 8,000 each.
-"""
-ZARR_AT_ONCE = 10
-"""Maximum number of chunks that Zarr reads at once for one section: its ``async.concurrency``."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,45 +87,33 @@ class Prices:
         return replace(self, seconds=np.where(self.held > budget, math.inf, self.seconds))
 
 
-@dataclass(frozen=True, eq=False)
-class _Taken:
+class _Taken(NamedTuple):
     """Access counts of a use for each layout, over all its sections."""
 
-    counts: Counts
+    visits: np.ndarray
+    """Number of chunks that sections touch, with repetitions."""
+    distinct: np.ndarray
+    """Number of distinct chunks."""
+    partial: np.ndarray
+    """Number of visits that access only part of the chunk."""
+    runs: np.ndarray
+    """Number of contiguous runs."""
+    most: np.ndarray
+    """Maximum number of chunks that one section touches."""
     chunk_bytes: np.ndarray
     elements: int | np.ndarray
     """Number of elements accessed."""
 
-    @property
-    def visits(self) -> np.ndarray:
-        return self.counts.visits
-
-    @property
-    def distinct(self) -> np.ndarray:
-        return self.counts.distinct
-
-    @property
-    def partial(self) -> np.ndarray:
-        """Number of visits that access only part of the chunk."""
-        return np.asarray(self.counts.visits - self.counts.whole)
-
-
-def _nothing(layouts: int) -> Counts:
-    none = np.zeros(layouts, np.int64)
-    return Counts(none, none, none, none, none)
-
 
 def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
     there = np.multiply.reduce(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1)
-    found, *more = [footprint.counts(chunks) for footprint in use.footprints] or [_nothing(len(chunks))]
-    for each in more:
-        most = np.maximum(found.most, each.most)
-        visits, distinct, whole, runs = (a + b for a, b in zip(found[:4], each[:4], strict=True))
-        found = Counts(visits, distinct, whole, runs, most)
-    often = use.often(stored.grid.shape, chunks)
-    visits, whole, runs = (often * each for each in (found.visits, found.whole, found.runs))
-    found = Counts(visits, np.minimum(found.distinct, there), whole, runs, found.most)
-    return _Taken(found, np.multiply.reduce(chunks, axis=1) * stored.itemsize, often * use.elements)
+    each = np.array([footprint.counts(chunks) for footprint in use.footprints], np.int64).reshape(-1, 5, len(chunks))
+    (visits, distinct, whole, runs, _), most = each.sum(axis=0), each[:, 4].max(axis=0, initial=0)
+    often, nbytes = use.often(stored.grid.shape, chunks), np.multiply.reduce(chunks, axis=1) * stored.itemsize
+    return _Taken(
+        visits=often * visits, distinct=np.minimum(distinct, there), partial=often * (visits - whole),
+        runs=often * runs, most=most, chunk_bytes=nbytes, elements=often * use.elements,
+    )  # fmt: skip
 
 
 def _by_ranges(use: Use, stored: Stored) -> bool:
@@ -139,7 +128,7 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
     moved = [taken.visits * taken.chunk_bytes * ratio, taken.distinct * taken.chunk_bytes * ratio]
     requests = [taken.visits, taken.distinct]
     if _by_ranges(use, stored):
-        requests[0], moved[0] = taken.counts.runs, np.full(len(chunks), float(use.elements * stored.itemsize))
+        requests[0], moved[0] = taken.runs, np.full(len(chunks), float(use.elements * stored.itemsize))
     if use.writes:
         requests[0] = taken.visits + taken.partial
         moved[0] = moved[0] + taken.partial * taken.chunk_bytes * ratio
@@ -165,7 +154,7 @@ def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.
     """Return the processor seconds to read one whole chunk, or to encode and write one."""
     nbytes = taken.chunk_bytes
     coded = {"encoded" if use.writes else "decoded": nbytes}
-    fresh = np.where(nbytes >= FRESH_BYTES, nbytes, 0)
+    fresh = np.where(nbytes >= costs.fresh_bytes, nbytes, 0)
     took = seconds(Work(requests=1, pieces=1, copied=nbytes, touched=fresh, **coded), costs, stored)
     return np.asarray(took.processor + (costs.zarr_chunk_seconds if use.by_zarr else 0.0))
 
@@ -186,7 +175,7 @@ def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.
     work = taken.visits * visit + nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
     if _by_ranges(use, stored):
         sieved = taken.visits * (costs.range_seconds + taken.chunk_bytes / costs.copy_bandwidth)
-        direct = taken.counts.runs * costs.range_seconds + nbytes / costs.copy_bandwidth
+        direct = taken.runs * costs.range_seconds + nbytes / costs.copy_bandwidth
         work = taken.visits * costs.piece_seconds + np.minimum(sieved, direct) + nbytes / costs.touch_bandwidth
     if use.writes:  # chunks written in part are read first
         work = work + taken.partial * taken.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
@@ -243,12 +232,15 @@ def _exchange_seconds(
 
 
 def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
-    """Return the bytes that a process holds, by method: sections plus the chunks in progress."""
+    """Return the bytes that a process holds, by method: sections plus the chunks in progress.
+
+    Zarr reads up to 10 chunks at once for one section: its ``async.concurrency``.
+    """
     section = np.minimum(use.largest * stored.itemsize, taken.chunk_bytes if use.cut_by_chunks else math.inf)
     spare = stored.decode_workspace / max(stored.chunk_bytes, 1)
     each = taken.chunk_bytes * (2 + spare)
     lanes = np.minimum(_tasks(use, taken), resources.threads if resources.on_workers else resources.costs.cores)
-    under_way = np.minimum(taken.counts.most, ZARR_AT_ONCE) if use.by_zarr and not use.cut_by_chunks else 1
+    under_way = np.minimum(taken.most, 10) if use.by_zarr and not use.cut_by_chunks else 1
     alone = lanes * (section + each * under_way)
     if use.ranks is None:
         return np.array([alone, np.full(len(each), math.inf)])
@@ -275,3 +267,98 @@ def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, 
     processor = (took.processor + costs.place_seconds * written) / max(costs.cores, 1)
     same = (sources[:, None, :] == targets[None, :, :]).all(axis=2)
     return np.asarray(np.where(same, 0.0, np.maximum(processor, took.device)))
+
+
+# ---------------------------------------------------------------------- uses in a trace
+
+_Awaited = dict[int, list[tuple[int, int]]]
+"""Stride and index of each range that would continue at an element."""
+_Alone = dict[int, list[int]]
+"""Indices of one-element ranges, with undetermined stride, by that element."""
+
+
+def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[Reference]:
+    """Yield each traced access with its use of the array."""
+    datasets = {each.name: each for each in trace.datasets}
+    for access in trace.accesses:
+        use = use_of(access, datasets[access.dataset], ranks)
+        yield Reference(block=access.block, dataset=access.dataset, pattern=use, writes=use.writes, count=access.weight)
+
+
+def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
+    by_zarr = access.by == "zarr" and ranks is None
+    asked = None if by_zarr else access.ranks or ranks
+    if by_zarr and access.cut_by_chunks and all(_in_chunks(each, dataset.chunks) for each in access.patterns):
+        return _cut_use(access.patterns, access.repeats, dataset.shape, dataset.chunks)
+    return _use(access.patterns, dataset.shape, access.writes, asked, by_zarr)
+
+
+@lru_cache(maxsize=1024)
+def _in_chunks(pattern: Pattern, chunks: tuple[int, ...]) -> bool:
+    along = zip(pattern.ranges(), chunks, strict=True)
+    return all(each[0] // c == each[-1] // c for taken, c in along for each in taken)
+
+
+@lru_cache(maxsize=1024)
+def _cut_use(
+    patterns: tuple[Pattern, ...], repeats: tuple[Repeat, ...], shape: tuple[int, ...], chunks: tuple[int, ...]
+) -> Use:
+    """Return the use of tasks cut by chunks, with their sections joined so that it is independent of the chunks."""
+    often = sum(int(each.blocks(shape, np.array([chunks]))[0]) for each in repeats)
+    if [pattern.times for pattern in patterns] != [often]:
+        repeats, often = (), 1
+
+    def whole(pattern: Pattern) -> Footprint:
+        axes = [joined(taken, c) for taken, c in zip(pattern.ranges(), chunks, strict=True)]
+        return Footprint.of(axes, shape, pattern.times // often)
+
+    return Use(footprints=tuple(map(whole, patterns)), repeats=repeats, by_zarr=True, cut_by_chunks=True)
+
+
+def joined(taken: Iterable[range], chunk: int) -> list[range]:
+    """Join ranges of one chunk each that continue each other with one stride across chunk edges."""
+    made: list[range] = []
+    awaited: _Awaited = {}
+    alone: _Alone = {}
+    for each in sorted(taken, key=lambda r: (r.start, -r.stop)):
+        in_one = each.start // chunk == each[-1] // chunk
+        number = _continued(each, awaited, alone, chunk) if in_one else None
+        if number is None:
+            number = len(made)
+            made.append(each)
+        else:
+            made[number] = range(made[number].start, each.stop, each.start - made[number][-1])
+        step = made[number].step
+        if in_one and len(made[number]) == 1:
+            alone.setdefault(each.start, []).append(number)
+        elif in_one and (each[-1] + step) // chunk != each[-1] // chunk:
+            awaited.setdefault(each[-1] + step, []).append((step, number))
+    return made
+
+
+def _continued(each: range, awaited: _Awaited, alone: _Alone, chunk: int) -> int | None:
+    """Return the index of the range that `each` continues, and stop awaiting it; None for a new range."""
+    for entry in awaited.get(each.start, []):
+        if len(each) == 1 or entry[0] == each.step:
+            awaited[each.start].remove(entry)
+            return entry[1]
+    before = each.start - each.step if len(each) > 1 else next(iter(alone), each.start)
+    if before // chunk == each.start // chunk or before not in alone:
+        return None
+    number = alone[before].pop(0)
+    if not alone[before]:
+        del alone[before]
+    return number
+
+
+@lru_cache(maxsize=1024)
+def _use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], writes: bool, ranks: int | None, by_zarr: bool) -> Use:
+    """Return a use, cached: blocks with equal patterns and equal shapes share it."""
+    taken = tuple(footprint(pattern, shape) for pattern in patterns)
+    return Use(footprints=taken, writes=writes, ranks=ranks, by_zarr=by_zarr)
+
+
+@lru_cache(maxsize=1024)
+def footprint(pattern: Pattern, shape: tuple[int, ...]) -> Footprint:
+    """Return the footprint of a pattern."""
+    return Footprint.of(pattern.ranges(), shape, pattern.times)

@@ -24,11 +24,12 @@ from oocarrays.mapping.given import listed, whole
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
-from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded
 from oocarrays.plan.documents import Document, checked_path, save_text
+from oocarrays.plan.plan import table
 from oocarrays.plan.rechunk.as_json import read_as, written
+from oocarrays.plan.shown import above
 
 
 def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tuple[tuple[Pattern, ...], int | None]:
@@ -203,7 +204,7 @@ class Trace:
                 return _same(named, told) and named if told else named
             if told:
                 return told
-        found: Dataset = shown.by("dataset")(array)
+        found: Dataset = above("tracing.tracing:dataset_at")(array)
         return next((each for each in self.datasets if each.name == found.name), found)
 
     def advise(self, **how: Any) -> Any:
@@ -240,7 +241,7 @@ class Trace:
         BudgetError
             If an array exceeds the budget in all chunk shapes; the error states the minimum.
         """
-        return shown.by("advise")(self, **how)
+        return above("advice.advising:advise")(self, **how)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as JSON, for `load` and ``oocarrays advise``.
@@ -303,28 +304,17 @@ class Trace:
 
     def draw(self) -> Any:
         """Return a Matplotlib figure of the blocks, the arrays, and the reads and writes between them."""
-        return shown.by("draw trace")(self)
+        return above("tracing.tracing:draw")(self)
 
     def _repr_html_(self) -> str:
-        html: str = shown.by("trace html")(self)
+        html: str = above("tracing.tracing:trace_html")(self)
         return html
 
     def __str__(self) -> str:
-        rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(_line(row, widths) for row in rows)
+        return table(self.rows(), words=3)
 
     def __repr__(self) -> str:
         return f"<Trace of {len(self.blocks)} blocks and {len(self.datasets)} arrays>"
-
-
-WORDS = 3
-"""Number of leading table columns that hold words and are left-aligned."""
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [c.ljust(w) if i < WORDS else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-    return "  ".join(cells).rstrip()
 
 
 def _row(access: Access) -> tuple[str, ...]:

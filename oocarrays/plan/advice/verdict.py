@@ -33,18 +33,8 @@ from oocarrays.plan.memory import Resources
 
 SIZES = (2**21, 2**23, 2**19, 2**25)
 """Chunk sizes tried, in bytes, the likeliest first."""
-SMALL = (2**17, 2**18, 2**16)
-"""Smaller chunk sizes tried afterwards, in bytes, for small sections."""
-LEAST_BYTES = 2**16
-"""Minimum bytes of a chunk that justify a file."""
 MOST_BYTES = 2**28
 """Maximum bytes of a chunk: codecs are limited to 2 GiB, and a reader holds several chunks."""
-MOST_CHUNKS = 2**20
-"""Maximum number of chunks of an array: each is an object that a store lists, copies and deletes."""
-MOST_SHAPES = 96
-"""Maximum number of candidate shapes."""
-MOST_USES = 6
-"""Maximum number of distinct section shapes from which candidates are derived, those with the most elements first."""
 Shape = tuple[int, ...]
 
 
@@ -56,31 +46,35 @@ def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES
 
 @lru_cache(maxsize=1024)
 def _allowed(grid: ChunkGrid, itemsize: int, wanted: tuple[Shape, ...], most: int) -> tuple[Shape, ...]:
-    """Return today's chunks and the candidates beside them; cached, so that equal arrays are computed once."""
+    """Return today's chunks and up to 95 candidates beside them; cached, so that equal arrays are computed once.
+
+    Candidates have at least 64 KiB, which justify a file, and at most 2**20 chunks: a store lists, copies and deletes
+    each.
+    """
     found, nbytes = dict.fromkeys([grid.chunks]), math.prod(grid.shape) * itemsize
     if not nbytes:
         return tuple(found)
-    least, chunks = min(LEAST_BYTES, grid.chunk_size * itemsize, nbytes), max(MOST_CHUNKS, grid.count)
+    least, chunks = min(2**16, grid.chunk_size * itemsize, nbytes), max(2**20, grid.count)
     for shape in _shapes(grid, itemsize, wanted):
         if shape in found or not least <= math.prod(shape) * itemsize <= most:
             continue
         if math.prod(map(ceil_div, grid.shape, shape)) <= chunks:
             found[shape] = None
-        if len(found) >= MOST_SHAPES:
+        if len(found) >= 96:
             break
     return tuple(found)
 
 
 def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator[Shape]:
     """Yield every candidate shape, the likeliest first, possibly with repetitions."""
-    extents = grid.shape
+    extents, small = grid.shape, (2**17, 2**18, 2**16)  # for small sections
     starts = [*wanted, *_between(wanted)]
     starts += [_nearly_whole(each, extents) for each in wanted]
     yield from starts
-    for nbytes in (*SIZES, *SMALL):
+    for nbytes in (*SIZES, *small):
         for start in starts:
             yield from _sized(start, extents, nbytes // itemsize)
-    for nbytes in (*SMALL, *SIZES):
+    for nbytes in (*small, *SIZES):
         yield from _sized(grid.chunks, extents, nbytes // itemsize)
 
 
@@ -90,13 +84,13 @@ def _nearly_whole(shape: Shape, extents: Shape) -> Shape:
 
 
 def _sections(uses: Iterable[Use]) -> list[Shape]:
-    """Return the shapes of the accessed sections, those with the most accessed elements first."""
+    """Return six shapes of the accessed sections, those with the most accessed elements first."""
     seen: Counter[Shape] = Counter()
     for use in uses:
         for each in use.footprints:
             for shape in _shapes_of(each) if all(each.largest) else ():
                 seen[shape] += each.elements
-    return [shape for shape, _ in seen.most_common(MOST_USES)]
+    return [shape for shape, _ in seen.most_common(6)]
 
 
 def _shapes_of(each: Footprint) -> Iterator[Shape]:
@@ -164,14 +158,6 @@ def _even(shape: Shape, elements: int) -> Shape:
     scale = (elements / math.prod(shape)) ** (1 / max(sum(n > 1 for n in shape), 1))
     scaled = tuple(max(math.floor(n * scale), 1) for n in shape)
     return tuple(_divided(n, ceil_div(n, s)) for n, s in zip(shape, scaled, strict=True))
-
-
-MANY_OBJECTS = 100_000
-"""Number of chunks above which listing, copying and deleting them is slow."""
-LARGE_CHUNK = 2**27
-"""Bytes of a chunk above which a small read wastes most of the decoding."""
-SMALL_CHUNK = 2**17
-"""Bytes of a chunk below which a request takes longer than the transfer of its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,23 +256,9 @@ class Verdict:
         return self.rewriting / gained if gained > 0 else math.inf
 
 
-@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class SeenSummary:
-    """Summary of a block's traced reads or writes of an array."""
-
-    block: str
-    """Name of the block."""
-    array: str
-    """Name of the array."""
-    use: Use
-    """Sections accessed."""
-    count: float = 1.0
-    """Number of accesses."""
-
-
 def verdicts(
     arrays: Mapping[str, Stored],
-    seen: Iterable[SeenSummary],
+    seen: Iterable[Reference],
     resources: Resources,
     *,
     weights: Mapping[tuple[str | None, str], float] | None = None,
@@ -294,11 +266,7 @@ def verdicts(
     copies: bool = True,
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each array and producer."""
-    seen = tuple(seen)
-    references = [
-        Reference(block=s.block, dataset=s.array, pattern=s.use, writes=s.use.writes, count=s.count) for s in seen
-    ]
-    graph = CommunicationGraph.of(references, weights)
+    graph = CommunicationGraph.of(seen, weights)
     uses = graph.uses()
     units = []
     for each in graph.subgraphs:
@@ -402,11 +370,11 @@ def _against(unit: ChoiceUnit, chunks: tuple[int, ...]) -> Iterable[str]:
         yield f"its requests depend on the chunks of {', '.join(others)}: they are counted for those of today"
     count = math.prod(map(ceil_div, stored.grid.shape, chunks))
     nbytes = math.prod(chunks) * stored.itemsize
-    if count > MANY_OBJECTS and not stored.shards:
+    if count > 100_000 and not stored.shards:
         yield f"{count} objects, today {stored.grid.count}: put chunks in shards"
-    if nbytes > LARGE_CHUNK:
+    if nbytes > 2**27:
         yield f"chunks of {nbytes // 2**20} MiB: who reads one element decodes as much"
-    if nbytes < SMALL_CHUNK and stored.nbytes > SMALL_CHUNK:
+    if nbytes < 2**17 < stored.nbytes:
         yield f"chunks of {nbytes / 2**10:.0f} KiB: a request takes longer than what it brings"
     padded = math.prod(ceil_div(n, c) * c for n, c in zip(stored.grid.shape, chunks, strict=True)) * stored.itemsize
     if padded > 1.25 * stored.nbytes and not stored.coded:

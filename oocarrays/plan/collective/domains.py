@@ -33,6 +33,8 @@ Partition = Literal["dynamic", "static"]
 """Chunks assigned to aggregators: those wanted by some rank, or those of the whole array."""
 Deal = Literal["block", "cyclic"]
 """Assignment of chunks: contiguous in the file, or cyclic."""
+Aggregators = str | int | Sequence[int]
+"""Number of aggregators, their ranks, or "auto"."""
 DiskOf = Callable[[tuple[int, ...]], Hashable]
 """Function from a chunk's index to the chunk's disk."""
 
@@ -216,3 +218,23 @@ def spaced(ranks: int, count: int) -> tuple[int, ...]:
     """Return `count` evenly spaced ranks as aggregators, because neighbours often share a worker."""
     count = min(count, ranks)
     return tuple(number * ranks // count for number in range(count))
+
+
+def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[tuple[int, ...]]:
+    """Return the candidate sets of aggregators; with measured disks, one set has one rank per disk."""
+    if isinstance(asked, str) and asked == "auto":
+        counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
+        return [spaced(ranks, count) for count in sorted(counts, reverse=True)]
+    if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
+        return [spaced(ranks, asked)]
+    if _are_ranks(asked, ranks):
+        return [tuple(asked)]  # type: ignore[arg-type]
+    raise InputError(
+        f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}"
+    )
+
+
+def _are_ranks(asked: Aggregators, ranks: int) -> bool:
+    if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
+        return False
+    return len({*map(repr, asked)}) == len(asked) and all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)

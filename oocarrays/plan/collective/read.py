@@ -23,78 +23,24 @@ from typing import Literal
 import numpy as np
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.section import Section
+from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
-from oocarrays.plan.collective.rounds import Cutting
+from oocarrays.plan.collective.rounds import Cutting, Round, Rounds
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
 from oocarrays.plan.cost import Traffic
-from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.plan import Bytes, Facts, Value, estimate, plural, shared_facts
 
-__all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
+__all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "part_shape", "requests_of"]
 
 Method = Literal["independent", "two-phase"]
-Round = tuple[tuple[Section, ...], ...]
-"""Boxes of chunks that each rank reads at one time, by rank; only the tight section of each box is read."""
 BUFFER_BYTES = 2**26
-"""Maximum bytes that an aggregator reads in a round, unless one chunk is larger."""
-PIECE_BYTES = 2**20
-"""Maximum bytes that an aggregator decodes at one time before it packs them, unless one chunk is larger."""
-MOST_READERS = 256
-"""Maximum number of readers for which domains are matched to ranks; beyond it, matching takes longer than it saves."""
+"""Maximum bytes that an aggregator reads or writes in a round, unless one chunk is larger."""
 AHEAD = 2
-"""Maximum number of rounds that an aggregator has read and others have not yet received."""
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """Reads of each aggregator in each round, independent of the message schedule."""
-
-    table: AccessTable = field(compare=False)
-    """Table of the elements that each rank wants in any box."""
-    boxes: tuple[Round, ...] = ()
-    """Boxes read in each round."""
-
-    def __reduce__(self) -> tuple[type[Rounds], tuple[AccessTable, tuple[Round, ...]]]:
-        return Rounds, (self.table, self.boxes)  # derived tables are recomputed after unpickling
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks that want elements or read for others."""
-        return len(self.table.requests)
-
-    def sizes(self, number: int) -> np.ndarray:
-        """Return a matrix of the elements in a round, by reader and receiver."""
-        nothing = np.zeros(self.ranks, np.int64)
-        return np.stack([sum(map(self.table.counts, boxes), nothing) for boxes in self.boxes[number]])
-
-    @cached_property
-    def all_sizes(self) -> np.ndarray:
-        """Elements by round, reader and receiver."""
-        sizes = np.zeros((len(self.boxes), self.ranks, self.ranks), np.int64)
-        for number in range(len(self.boxes)):
-            sizes[number] = self.sizes(number)
-        return sizes
-
-    @cached_property
-    def between(self) -> np.ndarray:
-        """Elements by round, reader and receiver, without those that readers keep."""
-        return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
-
-    @cached_property
-    def read_sizes(self) -> np.ndarray:
-        """Elements that each rank reads in each round, with whole tight sections: by round and rank."""
-        read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.boxes]
-        return np.array(read, np.int64).reshape(len(self.boxes), self.ranks)
-
-    @cached_property
-    def chunks_read(self) -> tuple[int, ...]:
-        boxes = ([box for each in self.boxes for box in each[rank]] for rank in range(self.ranks))
-        return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
+"""Maximum number of rounds that have been read and not yet received, or received and not yet written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +136,7 @@ class CollectivePlan(Holding):
     @property
     def table(self) -> AccessTable:
         """Table of the elements that each rank wants in any box."""
-        return self.read.table
+        return self.read.access
 
     def tight(self, box: Section) -> Axes:
         """Return the section read of a box: the smallest that contains all ranks' elements there."""
@@ -211,33 +157,17 @@ class CollectivePlan(Holding):
                 if all(map(len, read)):  # a box may contain unwanted chunks
                     yield piece, read
 
-    def sizes(self, number: int) -> np.ndarray:
-        """Return a matrix of the elements in a round, by reader and receiver."""
-        return self.read.sizes(number)
-
     # ------------------------------------------------------------------ what it comes to
-
-    @property
-    def all_sizes(self) -> np.ndarray:
-        """Elements by round, reader and receiver."""
-        return self.read.all_sizes
 
     @cached_property
     def messages(self) -> int:
         """Number of messages between ranks on workers, forwarded messages included; 0 on threads."""
-        if self.schedule is None or self.processes is None:
-            return 0 if self.processes is None else int((self.between > 0).sum())
-        return sum(Exchange.of(self.schedule, sizes).messages for sizes in self.between)
+        return 0 if self.processes is None else self.read.messages(self.schedule)[0]
 
     @property
     def exchanged_bytes(self) -> int:
         """Bytes that ranks read for other ranks."""
-        return int(self.between.sum()) * self.stored.itemsize
-
-    @property
-    def between(self) -> np.ndarray:
-        """Elements by round, reader and receiver, without those that readers keep."""
-        return self.read.between
+        return int(self.read.between.sum()) * self.stored.itemsize
 
     @cached_property
     def chunks_read(self) -> tuple[int, ...]:
@@ -291,12 +221,6 @@ def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
     return lengths(plan.requests[rank])
 
 
-def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Return True if a box of the given lengths is contiguous in a C-ordered array of the given shape."""
-    apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
-    return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
-
-
 def independent(
     stored: Stored, requests: Sequence[Axes], *, workers: int | None = None, table: AccessTable | None = None
 ) -> CollectivePlan:
@@ -319,19 +243,17 @@ def two_phase(
     table, ranks = table or AccessTable(stored.grid, requests), len(requests)
     domains = file_domains(stored.grid, requests, aggregators or range(ranks), dealing)
     cutting = Cutting(stored, table, dealing.partition, buffer_bytes)
-    cut = [list(cutting.rounds(domain)) for domain in domains]
+    cut = [tuple(cutting.rounds(domain)) for domain in domains]
     if dealing.partition == "dynamic":  # static domains keep the order of ranks, as in Thakur
         domains = _to_who_wants_them(domains, cut, table)
     read = {domain.rank: each for domain, each in zip(domains, cut, strict=True)}
-    most = max(map(len, read.values()), default=0)
-    rounds = tuple(tuple(nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most))
     return CollectivePlan(
         stored=stored,
         requests=tuple(requests),
         method="two-phase",
         partition=dealing.partition,
         domains=domains,
-        read=Rounds(table, rounds),
+        read=Rounds.of(table, read),
         buffer_bytes=buffer_bytes,
         processes=workers,
     )
@@ -342,7 +264,7 @@ def _to_who_wants_them(
 ) -> tuple[Domain, ...]:
     """Assign each domain to the reader that wants most of it, one each, if that sends less than file order."""
     readers, nothing = [domain.rank for domain in domains], np.zeros(len(table.requests), np.int64)
-    if len(readers) > MOST_READERS:
+    if len(readers) > 256:  # matching takes longer than it saves
         return tuple(domains)
     wanted = np.stack([sum((table.counts(box) for boxes in rounds for box in boxes), nothing) for rounds in cut])
     given = list(readers)
@@ -366,13 +288,9 @@ def _sent(wanted: np.ndarray, readers: Sequence[int]) -> tuple[int, int]:
     return int(max(sent.max(initial=0), got.max(initial=0))), int(sent.sum())
 
 
-def nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
-    return rounds[number] if number < len(rounds) else ()
-
-
 def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
-    """Yield a box of whole chunks in tiles of at most `PIECE_BYTES`, or of one chunk."""
-    left, along = max(PIECE_BYTES // stored.chunk_bytes, 1), []
+    """Yield a box of whole chunks in tiles of at most a MiB, or of one chunk."""
+    left, along = max(2**20 // stored.chunk_bytes, 1), []
     for touched in reversed(stored.grid.touched(box)):
         length = min(left, len(touched))
         along.append([(at, min(at + length, touched.stop)) for at in touched[::length]])

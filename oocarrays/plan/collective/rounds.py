@@ -1,4 +1,4 @@
-"""Rounds of a collective read: the parts of its file domain that an aggregator reads one after the other.
+"""Rounds: the parts of its file domain that an aggregator reads or writes one after the other, and their messages.
 
     domain      █ █ █ · █ · █ · █ █        wanted chunks, in file order
     boxes       ───── ─   ─   ───
@@ -10,16 +10,97 @@ Thakur 1995, section 6.3.1 (the tight section of a domain, and requests in file 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.domains import Domain, Partition
-from oocarrays.plan.collective.wanted import AccessTable
+from oocarrays.plan.collective.wanted import AccessTable, Coverage
+from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.schedule import Schedule
 
-WORTH_BRIDGING = 4
-"""Minimum number of boxes, separated by unwanted chunks, that are merged into one read."""
+Boxes = tuple[Section, ...]
+"""Boxes of chunks that one rank reads or writes at one time; of a box to read, only the tight section is read."""
+Round = tuple[Boxes, ...]
+"""Boxes of each rank, by rank."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Boxes of each aggregator in each round, independent of the message schedule."""
+
+    table: AccessTable | Coverage = field(compare=False)
+    """Table of the elements that each rank wants, or writes, in any box."""
+    boxes: tuple[Round, ...] = ()
+    """Boxes of each round."""
+    gathers: bool = False
+    """Direction: aggregators receive elements to write, or send elements that they have read."""
+
+    @classmethod
+    def of(cls, table: AccessTable | Coverage, cut: Mapping[int, Sequence[Boxes]], *, gathers: bool = False) -> Rounds:
+        """Return the rounds of several aggregators, given by rank."""
+        each = (cut.get(rank, ()) for rank in range(len(table.requests)))
+        return cls(table, tuple(zip_longest(*each, fillvalue=())), gathers)
+
+    def __reduce__(self) -> tuple[type[Rounds], tuple[AccessTable | Coverage, tuple[Round, ...], bool]]:
+        return Rounds, (self.table, self.boxes, self.gathers)  # derived tables are recomputed after unpickling
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks that want or write elements, or read or write for others."""
+        return len(self.table.requests)
+
+    def sizes(self, number: int) -> np.ndarray:
+        """Return a matrix of the elements in a round, by sender and receiver."""
+        nothing = np.zeros(self.ranks, np.int64)
+        sizes = np.stack([sum(map(self.table.counts, boxes), nothing) for boxes in self.boxes[number]])
+        return sizes.T if self.gathers else sizes
+
+    @cached_property
+    def all_sizes(self) -> np.ndarray:
+        """Elements by round, sender and receiver."""
+        sizes = np.zeros((len(self.boxes), self.ranks, self.ranks), np.int64)
+        for number in range(len(self.boxes)):
+            sizes[number] = self.sizes(number)
+        return sizes
+
+    @cached_property
+    def between(self) -> np.ndarray:
+        """Elements by round, sender and receiver, without those that ranks keep."""
+        return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
+
+    def exchanges(self, schedule: Schedule) -> list[Exchange]:
+        """Return the exchange of each round, in elements."""
+        return [Exchange.of(schedule, sizes) for sizes in self.between]
+
+    def messages(self, schedule: Schedule | None) -> tuple[int, int]:
+        """Return the number of messages between ranks and their elements, forwarded messages included."""
+        if schedule is None:
+            return int((self.between > 0).sum()), int(self.between.sum())
+        each = self.exchanges(schedule)
+        return sum(exchange.messages for exchange in each), sum(exchange.sent_bytes for exchange in each)
+
+    @property
+    def access(self) -> AccessTable:
+        """Table of the elements that each rank wants, of a read."""
+        assert isinstance(self.table, AccessTable), "writes have no tight sections"
+        return self.table
+
+    @cached_property
+    def read_sizes(self) -> np.ndarray:
+        """Elements that each rank reads in each round, with whole tight sections: by round and rank."""
+        read = [[sum(self.access.of(box).size for box in boxes) for boxes in each] for each in self.boxes]
+        return np.array(read, np.int64).reshape(len(self.boxes), self.ranks)
+
+    @cached_property
+    def chunks_read(self) -> tuple[int, ...]:
+        boxes = ([box for each in self.boxes for box in each[rank]] for rank in range(self.ranks))
+        return tuple(sum(self.access.of(box).chunks for box in each) for each in boxes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +116,7 @@ class Cutting:
     buffer_bytes: int
     """Maximum bytes that an aggregator reads in a round, unless one chunk is larger."""
 
-    def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
+    def rounds(self, domain: Domain) -> Iterator[Boxes]:
         """Yield the boxes of each round: as many as fill a buffer."""
         wanted = list(domain.boxes)
         if self.partition == "static":  # may have unwanted chunks
@@ -55,8 +136,8 @@ class Cutting:
             yield tuple(together)
 
     def _bridged(self, row: Sequence[Section]) -> Iterator[Section]:
-        """Merge boxes of a row across unwanted chunks wherever that reads no more elements and chunks."""
-        if len(row) < WORTH_BRIDGING:
+        """Merge four or more boxes of a row across unwanted chunks if that reads no more elements and chunks."""
+        if len(row) < 4:
             yield from row
             return
         bridge = Section(row[0].lower, row[-1].upper)

@@ -5,40 +5,52 @@
                                             B's chunk     0 placed first, 1 over it, on the stored elements
     stored         0 0 0 1 1 1 1 ·
 
-    independent    0 0 0 0 · 1 1 1          if no two ranks write one chunk, each writes its own
+    independent    0 0 0 0 · 1 1 1          if no two ranks write one chunk, each writes its own: nothing is sent
+    fewer          A A A A A A A A          fewer messages, less parallelism
+
+Each alternative is reduced in parallelism until it fits the budget; the cheapest is chosen.
 
 Aggregators place the ranks' elements in a chunk, the lowest rank first, in any order of arrival. Where sections
 overlap, the highest rank wins. A chunk is read before it is written only if the ranks do not cover it. Thakur 1995,
-sections 6.3.2, 6.4 and 6.6.
+sections 6.3.2, 6.4 and 6.6; del Rosario, Bordawekar and Choudhary 1993, section 3.2.3.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import get_args
 
 import numpy as np
 
+from oocarrays.errors import InputError
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.mapping.selection import Axes
+from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.alternative import Alternative
-from oocarrays.plan.collective.coverage import Coverage, replacing
-from oocarrays.plan.collective.domains import Domain, Partition
-from oocarrays.plan.collective.read import nth
-from oocarrays.plan.cost import Traffic
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.collective.domains import (
+    BLOCKS,
+    Aggregators,
+    Dealing,
+    Domain,
+    Partition,
+    Share,
+    chosen_aggregators,
+    file_domains,
+)
+from oocarrays.plan.collective.read import AHEAD, BUFFER_BYTES, Method
+from oocarrays.plan.collective.rounds import Round, Rounds
+from oocarrays.plan.collective.wanted import Coverage, check_boxes, chunks_of, replacing
+from oocarrays.plan.cost import Traffic, Work, seconds
+from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.plan import Bytes, Facts, estimate, shared_facts
-
-Method = Literal["independent", "two-phase"]
-AHEAD = 2
-"""Maximum number of rounds of received messages that an aggregator has not yet written."""
-BUFFER_BYTES = 2**26
-"""Maximum bytes of the chunks that an aggregator writes in a round, unless one chunk is larger."""
+from oocarrays.plan.machine import Costs, check_rounds
+from oocarrays.plan.memory import Holding, Memory, Resources
+from oocarrays.plan.plan import Bytes, Facts, alternative, estimate, shared_facts
+from oocarrays.plan.search import cheapest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,69 +123,42 @@ class CollectiveWritePlan(Holding):
         return Coverage(grid=self.stored.inner, requests=self.requests) if self.stored.shard_chunks else self.coverage
 
     @cached_property
-    def rounds(self) -> tuple[tuple[tuple[Section, ...], ...], ...]:
-        """Boxes of chunks that each rank writes at one time, by round and rank, in file order."""
-        each = {domain.rank: list(domain.rounds(self.chunks)) for domain in self.domains}
-        most = max(map(len, each.values()), default=0)
-        return tuple(tuple(nth(each.get(rank, []), number) for rank in range(self.ranks)) for number in range(most))
+    def _writes(self) -> Rounds:
+        """Writes of each aggregator, by round, in file order."""
+        cut = {domain.rank: tuple(domain.rounds(self.chunks)) for domain in self.domains}
+        return Rounds.of(self.coverage, cut, gathers=True)
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Boxes of chunks that each rank writes at one time."""
+        return self._writes.boxes
 
     @property
     def aggregators(self) -> tuple[int, ...]:
         return tuple(domain.rank for domain in self.domains if domain.shares)
 
-    def sources(self, number: int, rank: int) -> list[int]:
-        """Return the ranks with surviving elements in another rank's round, lowest first."""
-        return sorted({source for box in self.rounds[number][rank] for source, _ in self.standing(box)})
-
     def standing(self, box: Section) -> list[tuple[int, Axes]]:
         """Return the ranks with surviving elements in a box, lowest first, and their elements."""
-        known: dict[Section, list[tuple[int, Axes]]] = self._standing
-        if box not in known:
-            known[box] = self.coverage.standing(box)
-        return known[box]
-
-    @cached_property
-    def _standing(self) -> dict[Section, list[tuple[int, Axes]]]:
-        return {}
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_standing"}
-
-    def sizes(self, number: int) -> np.ndarray:
-        """Return the bytes of a round from each rank to each other: ``sizes[source, aggregator]``."""
-        sizes = np.zeros((self.ranks, self.ranks), np.int64)
-        for rank, boxes in enumerate(self.rounds[number]):
-            for box in boxes:
-                for source, axes in self.standing(box):
-                    sizes[source, rank] += math.prod(lengths(axes)) * self.stored.itemsize
-        return sizes
+        return self.coverage.standing(box)
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
         """Bytes by round, source and aggregator."""
-        none = np.zeros((0, self.ranks, self.ranks), np.int64)
-        return np.concatenate([none, *(self.sizes(number)[None] for number in range(len(self.rounds)))])
+        return self._writes.all_sizes * self.stored.itemsize
 
     @property
     def sent(self) -> np.ndarray:
         """Bytes by round, source and aggregator, without those that ranks keep."""
-        return np.asarray(self.all_sizes * ~np.eye(self.ranks, dtype=bool))
+        return self._writes.between * self.stored.itemsize
 
     # ------------------------------------------------------------------ what it comes to
 
     @cached_property
     def traffic(self) -> Traffic:
         """Reads, writes and messages; exact for uncoded data if no chunk is missing or consists of fill values only."""
-        messages, exchanged = self._messages()
+        messages, elements = self._writes.messages(self.schedule)
         moved = replacing(self.stored, self.coverage, self.inner, self.coded_ratio)
-        return moved + Traffic(messages=messages, exchanged_bytes=exchanged)
-
-    def _messages(self) -> tuple[int, int]:
-        """Return the number of messages between ranks and their bytes, forwarded messages included."""
-        if self.schedule is None:
-            return int((self.sent > 0).sum()), int(self.sent.sum())
-        rounds = [Exchange.of(self.schedule, sizes) for sizes in self.sent]
-        return sum(each.messages for each in rounds), sum(each.sent_bytes for each in rounds)
+        return moved + Traffic(messages=messages, exchanged_bytes=elements * self.stored.itemsize)
 
     @property
     def memory(self) -> Memory:
@@ -189,7 +174,7 @@ class CollectiveWritePlan(Holding):
         if self.schedule is None or not len(self.sent):
             return making
         come, goes = self.sent.sum(axis=1).max(), self.sent.max()
-        forwarded = max(Exchange.of(self.schedule, sizes).buffer_bytes for sizes in self.sent)
+        forwarded = max(each.buffer_bytes for each in self._writes.exchanges(self.schedule)) * stored.itemsize
         return making + Memory.of(messages=min(AHEAD, len(self.sent)) * int(come) + int(goes), forwarded=forwarded)
 
     def __repr__(self) -> str:
@@ -199,3 +184,130 @@ class CollectiveWritePlan(Holding):
             f"written by {len(self.aggregators)} of {self.ranks} ranks in {len(self.rounds)} rounds, "
             f"{traffic.messages} messages>"
         )
+
+
+def plan_collective_write(
+    stored: Stored,
+    requests: Sequence[Axes],
+    resources: Resources,
+    *,
+    method: str = "auto",
+    aggregators: Aggregators = "auto",
+    dealing: Dealing = BLOCKS,
+    buffer_bytes: int = BUFFER_BYTES,
+) -> CollectiveWritePlan:
+    costs = resources.costs
+    coverage = Coverage(grid=stored.grid, requests=tuple(requests))
+    chosen = _method(method, shared=coverage.shared)
+    ways = [_own(coverage)]
+    if chosen == "two-phase":
+        check_boxes(requests, stored.grid)
+        chunks = sum(chunks_of(stored.grid, axes) for axes in requests)
+        check_rounds(chunks, max(buffer_bytes // max(stored.chunk_bytes, 1), 1))
+        ways = [
+            _shared_out(coverage, some, dealing)
+            for some in chosen_aggregators(aggregators, len(requests), dealing.disks)
+        ]
+    plan = CollectiveWritePlan(
+        stored=stored,
+        coverage=coverage,
+        method=chosen,
+        partition="static" if dealing.partition == "static" else "dynamic",
+        domains=(),
+        chunks=max(buffer_bytes // max(stored.chunk_bytes, 1), 1),
+        threads=max(min(len(requests), costs.cores), 1),
+        at_once=resources.requests if stored.remote else 1,
+        processes=resources.workers,
+        budget=resources.budget,
+        coded_ratio=costs.stored_ratio(stored),
+    )
+    plans = [_fitted(_ordered(replace(plan, domains=domains), resources)) for domains in ways]
+    best, alternatives = cheapest(plans, partial(_price, costs, dealing), plan.budget, "this collective write")
+    return replace(best, alternatives=alternatives)
+
+
+def _price(costs: Costs, dealing: Dealing, plan: CollectiveWritePlan) -> Alternative:
+    fits = plan.peak_bytes <= plan.budget
+    price = alternative(plan, plan.method, _seconds(plan, costs, dealing) if fits else None)
+    return replace(price, ranks=len(plan.aggregators))
+
+
+def _method(asked: str, *, shared: bool) -> Method:
+    known: tuple[Method, ...] = get_args(Method)
+    chosen(asked, "method", ("auto", *known))
+    if asked == "independent" and shared:
+        raise InputError(
+            "method='independent': two ranks write to one chunk, which has one writer; 'two-phase' does it"
+        )
+    return asked if asked in known else "two-phase" if shared else "independent"  # type: ignore[return-value]
+
+
+def _own(coverage: Coverage) -> tuple[Domain, ...]:
+    """Return one domain per rank: the chunks that it writes to."""
+    order = tuple(range(len(coverage.grid.shape)))
+    each = [Union.of([product_of(axes, coverage.grid.chunks)]) for axes in coverage.requests]
+    return tuple(
+        Domain(rank=rank, grid=coverage.grid, order=order, shares=Share.whole(chunks))
+        for rank, chunks in enumerate(each)
+    )
+
+
+def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: Dealing) -> tuple[Domain, ...]:
+    if not aggregators:
+        return ()
+    domains = file_domains(coverage.grid, coverage.requests, aggregators, dealing)
+    if dealing.partition != "static":
+        return tuple(domain if domain.count else replace(domain, shares=()) for domain in domains)
+    return tuple(domain.wanted_by(coverage.requests) for domain in domains)
+
+
+def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWritePlan:
+    """Return the plan with the schedule of its messages."""
+    if not plan.processes or not plan.ranks:
+        return plan
+    carrier = Carrier.between_workers(plan.ranks, resources.costs)
+    return replace(plan, schedule=carrier.cheapest(plan.sent.sum(axis=0), resources.schedule)[0])
+
+
+def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
+    """Return the plan with less parallelism, halved until it fits the budget or cannot be halved."""
+    while plan.peak_bytes > plan.budget:
+        less = ("chunks", "at_once") if plan.schedule else ("at_once", "threads")
+        name = next((each for each in less if getattr(plan, each) > 1), None)
+        if name is None:
+            break
+        plan = replace(plan, **{name: getattr(plan, name) // 2})
+    return plan
+
+
+def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float:
+    """Return the predicted seconds: reads, encoding and writes of all aggregators in parallel, and messages."""
+    stored, traffic = plan.stored, plan.traffic
+    chunks = traffic.read_requests + traffic.write_requests
+    work = Work(
+        requests=chunks, pieces=chunks, copied=chunks * stored.chunk_bytes, decoded=traffic.decoded_bytes,
+        encoded=traffic.encoded_bytes, read=traffic.read_bytes, written=traffic.written_bytes,
+        waits=ceil_div(chunks, max(len(plan.aggregators) * plan.at_once, 1)),
+    )  # fmt: skip
+    took = seconds(work, costs, stored)
+    counts = np.array([domain.count for domain in plan.domains])
+    side_by_side = max(counts.max(initial=0) / max(counts.sum(), 1), 1 / costs.cores)
+    device = _measured_seconds(plan, costs, dealing) or took.device
+    return float(max(took.processor * side_by_side, device)) + _exchange_seconds(plan, costs)
+
+
+def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float | None:
+    """Return the seconds of measured disks; None without measurements."""
+    lanes = sum(1 for domain in plan.domains if domain.count)
+    under_way = max(lanes if plan.processes else min(lanes, plan.threads), 1) * plan.at_once
+    ratio, traffic = costs.stored_ratio(plan.stored), plan.traffic
+    write = dealing.disk_seconds("write", plan.stored, traffic.written_bytes, ratio, under_way)
+    read = dealing.disk_seconds("read", plan.stored, traffic.read_bytes, ratio, under_way)
+    return None if write is None else write + (read or 0.0)
+
+
+def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
+    """Return the seconds of messages; on threads, those of tasks."""
+    if plan.schedule is None:
+        return sum(bool(boxes) for each in plan.rounds for boxes in each) * costs.task_seconds
+    return exchange_seconds(plan.schedule, plan.sent.sum(axis=0), costs, len(plan.rounds)) + costs.graph_seconds

@@ -8,6 +8,15 @@
     3     4     5                                                   ╷╷╷ ╷╷╷ ╷╷╷ ╷╷╷
                                                          ranks      four below each    2 up, 2 down, each
 
+    Hypercube(dimensions=3)     Torus(rows=2, columns=4)        Dragonfly(groups=3, routers=2, ranks_a_router=2)
+
+      6────7                    ┌─────────────┐                   group 0      group 1      group 2
+     /│   /│                    └─0──1──2──3──┘                   a ─── b      c ─── d      e ─── f
+    2─┼──3 │                      │  │  │  │                      │     │      │     │      │     │
+    │ 4──┼─5                    ┌─4──5──6──7──┐                   └─────┼──────┘     └──────┘     │
+    │/   │/                     └─────────────┘                         └─────────────────────────┘
+    0────1                      0 to 3 is one link to the left    routers of a group are all linked, and so are groups
+
 Contention is the number of messages (or bytes) on a link; parallel links of a node share their load evenly. A message
 uses an interval of links along each axis of a mesh, or the links of a few nodes. A few `bincount` calls therefore count
 a whole step. Thakur 1995, section 4.1.
@@ -195,3 +204,144 @@ class FlatCluster:
         if self.lanes == float("inf"):
             return np.concatenate(ways)
         return np.concatenate([*ways, np.bincount(self.hosts, ways[0] + ways[1]) / self.lanes])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypercube:
+    """Hypercube with links between ranks that differ in one bit; lowest bits change first (e-cube routing).
+
+    Wang and Leiss, section 3 (nCUBE 2).
+
+    >>> Hypercube(dimensions=2).loads(np.array([0, 0]), np.array([3, 2])).reshape(2, 4).tolist()
+    [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
+    """
+
+    dimensions: int
+    """Number of dimensions: bits of a rank."""
+
+    def __post_init__(self) -> None:
+        check_whole(dimensions=self.dimensions)
+        if not 0 <= self.dimensions <= 30:
+            raise ScheduleError(f"a hypercube of {self.dimensions} dimensions is none: there are 0 to 30")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return 1 << self.dimensions
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Return the messages or bytes on each link, by bit and then by the link's source rank."""
+        loads, here = np.zeros((self.dimensions, self.ranks)), np.array(sources)
+        for bit, load in enumerate(loads):
+            turns = (here ^ destinations) >> bit & 1 == 1
+            load += np.bincount(here[turns], None if sizes is None else sizes[turns], self.ranks)
+            here = np.where(turns, here ^ 1 << bit, here)
+        return loads.ravel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torus:
+    """Torus with rings as rows and columns; messages go along their row first, the shorter way round.
+
+    At half the ring, messages from even places go right and down, so that both directions are used equally.
+
+    >>> Torus(rows=1, columns=4).loads(np.array([0]), np.array([3]))[4:8].tolist()
+    [1.0, 0.0, 0.0, 0.0]
+    """
+
+    rows: int
+    """Number of rows: ranks in a column."""
+    columns: int
+    """Number of columns: ranks in a row."""
+
+    def __post_init__(self) -> None:
+        check_whole(rows=self.rows, columns=self.columns)
+        if self.rows < 1 or self.columns < 1:
+            raise ScheduleError(f"a torus of {self.rows} x {self.columns} has no ranks: both must be at least 1")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.rows * self.columns
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Return the messages or bytes on each link: right, left, down and up from each rank; rows, then columns."""
+        (y, x), (to_y, to_x) = divmod(sources, self.columns), divmod(destinations, self.columns)
+        across = _ring_loads(y, x, to_x, (self.rows, self.columns), sizes)
+        along = _ring_loads(to_x, y, to_y, (self.columns, self.rows), sizes)
+        return np.concatenate([across, along])
+
+
+def _ring_loads(
+    ring: np.ndarray, start: np.ndarray, stop: np.ndarray, shape: tuple[int, int], sizes: np.ndarray | None
+) -> np.ndarray:
+    """Return the load of the rings' links, clockwise first; a message uses an interval, possibly across the seam."""
+    rings, length = shape
+    ahead, back = (stop - start) % length, (start - stop) % length
+    clockwise = (ahead < back) | ((ahead == back) & (start % 2 == 0))
+    loads = []
+    for mine, first, reach in ((clockwise, start, ahead), (~clockwise, (start - back + 1) % length, back)):
+        begin = ring[mine] * 2 * length + first[mine]
+        weights = None if sizes is None else sizes[mine]
+        ends = begin + reach[mine]
+        many = 2 * rings * length + 1
+        line = np.cumsum(np.bincount(begin, weights, many) - np.bincount(ends, weights, many))[:-1]
+        loads.append(line.reshape(rings, 2, length).sum(axis=1, dtype=float).ravel())
+    return np.concatenate(loads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dragonfly:
+    """Dragonfly: groups of routers, with all routers of a group linked, and one link between each two groups.
+
+    A message goes to the router with the link to the other group, over it, and on to its target's router. The link from
+    group g to the k-th of the other groups is at router k mod the number of routers of g.
+
+    >>> Dragonfly(groups=3, routers=2, ranks_a_router=2).ranks
+    12
+    """
+
+    groups: int
+    """Number of groups."""
+    routers: int
+    """Number of routers in a group."""
+    ranks_a_router: int
+    """Number of ranks at a router, each with a link in and a link out."""
+
+    def __post_init__(self) -> None:
+        check_whole(groups=self.groups, routers=self.routers, ranks_a_router=self.ranks_a_router)
+        if min(self.groups, self.routers, self.ranks_a_router) < 1:
+            shape = f"{self.groups}x{self.routers}x{self.ranks_a_router}"
+            raise ScheduleError(f"a dragonfly of {shape} has no ranks: groups, routers and ranks must be at least 1")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.groups * self.routers * self.ranks_a_router
+
+    def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+        """Return the messages or bytes on each link: out of ranks, into ranks, within groups, between groups."""
+        moves = sources != destinations
+        sources, destinations = sources[moves], destinations[moves]
+        weights = None if sizes is None else sizes[moves]
+        (group, router), (to_group, to_router) = (
+            divmod(rank // self.ranks_a_router, self.routers) for rank in (sources, destinations)
+        )
+        away = group != to_group
+        out = np.where(away, self._gate(group, to_group), to_router)
+        into = np.where(away, self._gate(to_group, group), to_router)
+        within = np.zeros((self.groups, self.routers, self.routers))
+        for place, start, stop in ((group, router, out), (to_group, into, to_router)):
+            taken = start != stop
+            link = (place * self.routers + start) * self.routers + stop
+            many = None if weights is None else weights[taken]
+            within += np.bincount(link[taken], many, within.size).reshape(within.shape)
+        between = np.bincount(
+            (group * self.groups + to_group)[away], None if weights is None else weights[away], self.groups**2
+        )
+        ends = [np.bincount(ranks, weights, self.ranks) for ranks in (sources, destinations)]
+        return np.concatenate([*ends, within.ravel(), between]).astype(float)
+
+    def _gate(self, group: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return the router of a group that has the link to another group."""
+        return (other - (other > group)) % self.routers

@@ -37,13 +37,6 @@ from oocarrays.plan.exchange.schedule import (
     is_unordered,
 )
 
-FEW = 0.75
-"""Share of a complete exchange's steps up to which colouring is worth its time."""
-MOST_EDGES = 2**20
-"""Maximum number of messages of a coloured exchange: those of a thousand ranks take half a second."""
-MOST_ALIKE = 2**16
-"""Maximum number of messages if colouring saves no steps: it takes a tenth of a second."""
-
 
 def colored(sizes: np.ndarray) -> Schedule:
     """Return the schedule with the fewest steps for the given messages; per step a rank sends one and receives one."""
@@ -73,9 +66,9 @@ def is_worth_coloring(sizes: np.ndarray) -> bool:
         return False
     others = sizes[(sizes > 0) & ~np.eye(len(sizes), dtype=bool)]
     most = partners(sizes)
-    if most <= FEW * (len(sizes) - 1):
-        return len(others) <= MOST_EDGES
-    return len(others) <= MOST_ALIKE and bool(others.max() > others.min())
+    if most <= 0.75 * (len(sizes) - 1):
+        return len(others) <= 2**20  # the messages of a thousand ranks take half a second
+    return len(others) <= 2**16 and bool(others.max() > others.min())  # a tenth of a second
 
 
 class _Colors:

@@ -33,8 +33,6 @@ UNORDERED = "unordered"
 FORWARDING = ("REX", "IPEX")
 """Schedules that forward data through other ranks."""
 POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
-PADDED = ("PEX-GEN", "PEX-GEN-SHIFT")
-"""Schedules that pair ranks as PEX does on the next power of two, and skip missing ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +174,7 @@ class Schedule:
             return self.ranks if self.ranks > 1 else 0
         if self.name == "REX":
             return self.ranks.bit_length() - 1
-        return (self._padded if self.name in PADDED else self.ranks) - 1
+        return (self._padded if self.name in ("PEX-GEN", "PEX-GEN-SHIFT") else self.ranks) - 1
 
     def step(self, number: int) -> Step:
         """Return step ``number``, from 0.
@@ -220,7 +218,7 @@ class Schedule:
 
     @property
     def _padded(self) -> int:
-        """Smallest power of two that is at least the number of ranks."""
+        """Smallest power of two that is at least the number of ranks, which PEX-GEN pairs as PEX does."""
         return 1 << (self.ranks - 1).bit_length()
 
     @property

@@ -50,8 +50,6 @@ TYPES = {
     "band": "channel", "sample": "channel", "samples": "channel", "rgb": "channel",
 }  # fmt: skip
 """Axis types by name."""
-NAMES = {2: ("y", "x"), 3: ("z", "y", "x"), 4: ("c", "z", "y", "x"), 5: ("t", "c", "z", "y", "x")}
-"""Default axis names, by number of axes."""
 ORDER = ("time", "channel", "other", "space")
 """Axis types in the order that OME-Zarr requires; an axis of type "other" is written without a type."""
 
@@ -103,7 +101,8 @@ def image_axes(
     names: Sequence[str | None] | None, ndim: int, types: Mapping[str, str] | None = None
 ) -> tuple[ImageAxis, ...]:
     """Return the axes of an image in the order of the array, by their names or by default names."""
-    found = NAMES.get(ndim) if names is None or None in names else tuple(map(str, names))
+    default = {2: ("y", "x"), 3: ("z", "y", "x"), 4: ("c", "z", "y", "x"), 5: ("t", "c", "z", "y", "x")}.get(ndim)
+    found = default if names is None or None in names else tuple(map(str, names))
     known = {name: axis_type(name, found or ()) for name in found or ()} | dict(types or {})
     counts = [[*known.values()].count(each) for each in ORDER]
     if found is None or len(known) < ndim or counts[-1] not in (2, 3) or max(counts[:-1]) > 1:
@@ -116,9 +115,9 @@ def image_axes(
 
 
 def axis_type(name: str, names: Sequence[str] = ()) -> str:
-    """Return the type of an axis by its name, among the names of all axes."""
+    """Return the type of an axis by its name; beside y and x, any other single letter except z is not in space."""
     lower = name.lower()
-    beside = {each.lower() for each in names} >= {"y", "x"}  # then no other letter except z is an axis in space
+    beside = {each.lower() for each in names} >= {"y", "x"}
     return TYPES.get(lower, "other" if beside and len(lower) == 1 and lower not in "zyx" else "space")
 
 

@@ -26,7 +26,7 @@ from oocarrays.mapping.layouts.local import Depth, LocalPart
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken, within
 from oocarrays.plan.collective.domains import file_domains
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
@@ -143,10 +143,6 @@ class FilesPlan(OnePass):
         written = whole.chunk_bytes + whole.encode_workspace + whole.behind_workspace
         return read + local.index_workspace + written
 
-    def _every(self, box: Section) -> int:
-        """Return the number of elements of a box over all ranks."""
-        return math.prod(map(sum, self._along(box)))
-
     def _along(self, box: Section) -> list[list[int]]:
         """Return the number of elements of a box at each place of the process grid, along each axis."""
         return [
@@ -167,7 +163,7 @@ class FilesPlan(OnePass):
     def _domain(self) -> int:
         """Maximum number of elements of one domain, over all ranks."""
         boxes = (domain for number in range(len(self.rounds)) for domain in self.domains(number))
-        return max((sum(map(self._every, domain)) for domain in boxes), default=0)
+        return max((sum(math.prod(map(sum, self._along(box))) for box in domain) for domain in boxes), default=0)
 
     @cached_property
     def _places(self) -> list[list[np.ndarray]]:
@@ -293,16 +289,10 @@ class FilesPlan(OnePass):
         """Return the bytes of messages: those sent by a schedule that forwards, otherwise all bytes moved."""
         return sum(each.sent_bytes for each in self._forwarded) if self._forwarded else moved
 
-    @cached_property
-    def _predicted(self) -> tuple[float, Phases]:
+    @property
+    def _work(self) -> tuple[Stored, Stored, Pipeline]:
         read, written = (self.whole, self.local) if self.way == "scatter" else (self.local, self.whole)
-        return pass_seconds(
-            self.traffic,
-            self.costs,
-            read,
-            written,
-            Pipeline(ranks=self.ranks, turns=len(self.rounds), workers=self.processes is not None),
-        )
+        return read, written, Pipeline(ranks=self.ranks, turns=len(self.rounds), workers=self.processes is not None)
 
 
 def plan_files(

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.collective.coverage import Coverage, replacing
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.collective.wanted import Coverage, replacing
+from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
@@ -162,19 +161,11 @@ class ShiftPlan(OnePass):
         total = Traffic()
         for rank in range(self.ranks):
             if self.way(rank) == "direct":
-                for plan in self.direct(rank):
-                    total += Traffic(
-                        read_requests=plan.read_requests, read_bytes=plan.read_bytes,
-                        write_requests=plan.write_requests, written_bytes=plan.written_bytes,
-                    )  # fmt: skip
-            else:
-                total += self._replaced(rank)
+                total = sum((plan.reads + plan.writes for plan in self.direct(rank)), total)
+                continue
+            stored = self.written[rank]
+            total += replacing(stored, self.coverage(rank), self.inner(rank), self.costs.stored_ratio(stored))
         return total
-
-    def _replaced(self, rank: int) -> Traffic:
-        """Return the reads and writes to replace the chunks (or shards) of a rank's halo."""
-        stored = self.written[rank]
-        return replacing(stored, self.coverage(rank), self.inner(rank), self.costs.stored_ratio(stored))
 
     @cached_property
     def exchange(self) -> Exchange:
@@ -233,16 +224,10 @@ class ShiftPlan(OnePass):
         direct = self.way(rank) == "direct"
         return max(reading, values + (max((p.held_bytes for p in self.direct(rank)), default=0) if direct else chunk))
 
-    @cached_property
-    def _predicted(self) -> tuple[float, Phases]:
+    @property
+    def _work(self) -> tuple[Stored, Stored, Pipeline]:
         pipeline = Pipeline(ranks=self.ranks, turns=1, workers=self.processes is not None)
-        return pass_seconds(self.traffic, self.costs, self.read[0], self.written[0], pipeline)
-
-    def checked(self) -> ShiftPlan:
-        """Return the plan; raise if it exceeds its budget."""
-        if self.peak_bytes > self.budget:
-            raise BudgetError(self.budget, self.peak_bytes, "this shift")
-        return self
+        return self.read[0], self.written[0], pipeline
 
 
 def _moved(box: Section, by: tuple[int, ...]) -> Section:

@@ -12,18 +12,17 @@ parts is read in each of them, so parts are cut along the axes with the fewest r
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.collective.coverage import replacing
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.collective.wanted import Coverage, replacing
+from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.memory import PROCESS_BYTES, Memory, Resources
 from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
 from oocarrays.plan.search import first_fitting
@@ -41,40 +40,6 @@ def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:
     for start, stop in zip([0, *ends], ends, strict=False):
         if rows[start:stop].any():
             yield from (((start, *low), (stop, *high)) for low, high in boxes_of(mask[start]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    """Number of elements that disjoint pieces write in each chunk."""
-
-    grid: ChunkGrid
-    """Grid of the chunks."""
-    elements: Mapping[Index, int]
-    """Number of written elements, by chunk."""
-
-    @classmethod
-    def of(cls, grid: ChunkGrid, pieces: Sequence[Section]) -> Self:
-        """Count the elements of disjoint pieces in each chunk."""
-        elements: Counter[Index] = Counter()
-        for piece in pieces:
-            for index in grid.indices(piece):
-                common = grid.section(index).intersection(piece)
-                elements[index] += 0 if common is None else common.size
-        return cls(grid=grid, elements=elements)
-
-    def needs(self, index: Index) -> bool:
-        """Return True if a chunk must be read before it is written."""
-        return self.elements.get(index, 0) < self.grid.section(index).size
-
-    @property
-    def count(self) -> int:
-        """Number of chunks with written elements."""
-        return len(self.elements)
-
-    @property
-    def reads(self) -> int:
-        """Number of chunks that are read first."""
-        return sum(map(self.needs, self.elements))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +112,13 @@ class UpdatePlan(OnePass):
     def read(self, piece: Section) -> SectionPlan:
         return SectionPlan.of(self.source, piece.axes, self.costs)
 
-    def units(self, number: int) -> Filled:
+    def units(self, number: int) -> Coverage:
         """Return the chunks (or shards) that a part replaces."""
-        return Filled.of(self.target.grid, self.pieces(number))
+        return Coverage(grid=self.target.grid, requests=tuple(piece.axes for piece in self.pieces(number)))
 
-    def inner(self, number: int) -> Filled:
+    def inner(self, number: int) -> Coverage:
         """Return the chunks inside shards that a part replaces."""
-        return Filled.of(self.target.inner, self.pieces(number))
+        return replace(self.units(number), grid=self.target.inner)
 
     @cached_property
     def at_once(self) -> int:
@@ -183,21 +148,12 @@ class UpdatePlan(OnePass):
         """Reads and writes; exact for uncoded data without missing chunks."""
         total = Traffic(tasks=(2 + len(self._all)) if self._all else 1)
         for number, pieces in enumerate(self._all):
-            total += self._read(pieces) + self._written(number)
+            for plan in map(self.read, pieces):
+                total += plan.traffic + Traffic(pieces=plan.chunks, copied_bytes=2 * plan.useful_bytes)
+            units = self.units(number)
+            inner = self.inner(number) if self.target.shard_chunks else units
+            total += replacing(self.target, units, inner, self.costs.stored_ratio(self.target))
         return total
-
-    def _read(self, pieces: Sequence[Section]) -> Traffic:
-        plans = [self.read(piece) for piece in pieces]
-        return Traffic(
-            read_requests=sum(plan.requests for plan in plans),
-            read_bytes=sum(plan.asked_bytes for plan in plans),
-            decoded_bytes=sum(plan.decoded_bytes for plan in plans),
-            pieces=sum(plan.chunks for plan in plans),
-            copied_bytes=2 * sum(plan.useful_bytes for plan in plans),
-        )
-
-    def _written(self, number: int) -> Traffic:
-        return replacing(self.target, self.units(number), self.inner(number), self.costs.stored_ratio(self.target))
 
     @cached_property
     def _held(self) -> int:
@@ -214,11 +170,10 @@ class UpdatePlan(OnePass):
         shares = ceil_div(self.ranks, self.processes) if self.processes else 1
         return Memory.of(stacks=PROCESS_BYTES) + each * shares
 
-    @cached_property
-    def _predicted(self) -> tuple[float, Phases]:
+    @property
+    def _work(self) -> tuple[Stored, Stored, Pipeline]:
         cores = self.threads * (self.processes or 1)
-        pipeline = Pipeline(ranks=cores, turns=1, workers=self.processes is not None)
-        return pass_seconds(self.traffic, self.costs, self.source, self.target, pipeline)
+        return self.source, self.target, Pipeline(ranks=cores, turns=1, workers=self.processes is not None)
 
 
 def _percent(share: float) -> str:
@@ -274,7 +229,7 @@ class _Cut:
         """Return the number of target chunks of a part along each axis.
 
         A part's changed elements fit `room` elements if those of one chunk do. Parts are halved further until there are
-        as many as ranks, unless that repeats too many reads.
+        as many as ranks, unless that takes half more reads.
         """
         lengths = self.grid.counts
         while math.prod(lengths) > 1 and self._held(lengths) > room:

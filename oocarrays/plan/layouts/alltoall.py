@@ -18,7 +18,7 @@ import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.assembly import held_messages
+from oocarrays.plan.layouts.assembly import fullest, held_messages
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.plan import Facts
 
@@ -111,8 +111,7 @@ class AlltoallPlan(Holding):
         nbytes = self._row_elements * self.itemsize
         has, gets = self.lengths * nbytes, self.counts.sum(axis=0) * nbytes
         messages = np.zeros_like(has) if self.schedule is None else held_messages(self.between, self.schedule)
-        most = int((has + gets + messages).argmax())
-        return Memory.of(part=int(has[most]), gets=int(gets[most]), messages=int(messages[most]))
+        return fullest(part=has, gets=gets, messages=messages)
 
     @property
     def order(self) -> str:

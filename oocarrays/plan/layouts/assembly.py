@@ -19,12 +19,12 @@ import numpy as np
 
 from oocarrays.mapping.given import chosen
 from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.ordering import CREDIT
-from oocarrays.plan.exchange.prediction import Carrier, flat_constants, schedule_seconds
+from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, square
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Memory
 
 Assembly = Literal["synchronous", "asynchronous"]
 
@@ -63,11 +63,7 @@ class Messaging:
         """Return the predicted seconds of the transfers, one after the other."""
         each = list(zip(transfers, self.schedules, strict=True))
         own = sum(crowded_seconds(t, itemsize, costs, messages=schedule is not None) for t, schedule in each)
-        steps = sum(
-            schedule_seconds(schedule, t.sizes() * itemsize, FlatCluster.of(schedule.ranks), flat_constants(costs))
-            for t, schedule in each
-            if schedule is not None
-        )
+        steps = sum(exchange_seconds(order, t.sizes() * itemsize, costs) for t, order in each if order is not None)
         return own + steps + (costs.graph_seconds if any(self.schedules) else 0.0)
 
     def held(self, transfers: Sequence[Transfer]) -> int:
@@ -96,7 +92,7 @@ def order_of(
     transfer: Transfer, itemsize: int, carrier: Carrier, asked: str | Schedule | None = "auto"
 ) -> tuple[Schedule, float]:
     """Return the schedule of a transfer, as requested or with the least predicted seconds, and the seconds."""
-    return carrier.cheapest(squared(transfer.sizes()) * itemsize, asked)
+    return carrier.cheapest(square(transfer.sizes()) * itemsize, asked)
 
 
 def _schedule(
@@ -124,7 +120,7 @@ def held_elements(
     ordered: bool = True,
 ) -> np.ndarray:
     """Return the maximum number of elements that each rank holds at any time in a transfer."""
-    sizes = squared(transfer.sizes())
+    sizes = square(transfer.sizes())
     parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
     if schedule:
         parts += held_messages(sizes, schedule, assembly, ordered=ordered)
@@ -157,14 +153,6 @@ def is_together(schedule: Schedule | None, assembly: Assembly) -> bool:
     return schedule is not None and assembly == "asynchronous" and schedule.ranks > 1 and not schedule.forwards
 
 
-def squared(sizes: np.ndarray) -> np.ndarray:
-    """Return the sizes as a square matrix over all ranks before or after the transfer."""
-    ranks = max(sizes.shape)
-    square = np.zeros((ranks, ranks), np.int64)
-    square[: sizes.shape[0], : sizes.shape[1]] = sizes
-    return square
-
-
 def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Return the maximum elements that each rank sends in a step, and the maximum that it receives in one."""
     out, largest = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
@@ -186,3 +174,10 @@ def _carried(sizes: np.ndarray, schedule: Schedule) -> np.ndarray:
             load[target] += rides[:, ride.finals != target].sum()
         most = np.maximum(most, load)
     return most
+
+
+def fullest(**held: np.ndarray) -> Memory:
+    """Return the memory of the rank that holds most, from an array over ranks for each term."""
+    terms = {name: np.asarray(each) for name, each in held.items()}
+    most = int(sum(terms.values(), np.zeros(1)).argmax())
+    return Memory.of(**{name: int(each[most]) for name, each in terms.items()})

@@ -30,7 +30,7 @@ from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.assembly import held_messages
+from oocarrays.plan.layouts.assembly import fullest, held_messages
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.plan import Facts
 
@@ -157,10 +157,6 @@ class Halos:
         np.fill_diagonal(sizes, 0)
         return sizes
 
-    def seen_sizes(self) -> np.ndarray:
-        """Return the number of elements of each rank's window, its own part included."""
-        return np.array([math.prod(self.shape(rank)) for rank in range(self.ranks)], np.int64)
-
 
 def _loan(strips: Sequence[Strip]) -> Loan:
     """Return one box of a rank's own elements that repeats in its halo."""
@@ -249,12 +245,11 @@ class HaloPlan(Holding):
     @property
     def memory(self) -> Memory:
         """Peak memory of the rank that holds most: its part, its window, and messages."""
-        sent, seen = self.halos.sent(), self.halos.seen_sizes()
+        sent = self.halos.sent()
+        seen = np.array([math.prod(self.shape(rank)) for rank in range(self.ranks)], np.int64)
         parts = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)])
         messages = np.zeros_like(seen) if self.schedule is None else held_messages(sent, self.schedule)
-        most = int((parts + seen + messages).argmax())
-        held = Memory.of(part=int(parts[most]), seen=int(seen[most]), messages=int(messages[most]))
-        return held * self.itemsize
+        return fullest(part=parts, seen=seen, messages=messages) * self.itemsize
 
     @property
     def order(self) -> str:

@@ -12,7 +12,7 @@ For other roots, ranks are numbered from the root. Thakur 1995, section 5.4 (PAS
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -121,10 +121,5 @@ def plan_multicast(layout: Layout, selection: Selection, root: int | None, items
     plan = MulticastPlan(layout=layout, selection=selection, root=root or 0, itemsize=itemsize)
     layout.coordinates(plan.root)
     if root is None:
-        plan = MulticastPlan(
-            layout=layout,
-            selection=selection,
-            root=int(np.argmax([*map(plan.size, range(plan.ranks))])),
-            itemsize=itemsize,
-        )
+        return replace(plan, root=int(np.argmax([*map(plan.size, range(plan.ranks))])))
     return plan

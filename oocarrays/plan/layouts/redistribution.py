@@ -10,119 +10,43 @@
 A `Transfer` is one all-to-all between two layouts; a `Redistribution` is a sequence of one or more transfers. Thakur
 1995, chapter 3.
 
-    general   cyclic(11) ─────────────────► cyclic(3)          one transfer
-    gcd       cyclic(11) ──► cyclic(1)  ──► cyclic(3)          by way of the block that divides both
-    lcm       cyclic(11) ──► cyclic(33) ──► cyclic(3)          by way of the block that both divide
-    indirect  one axis after the other; indirect-lcm by way of such a block in each (Figure 3.21)
+    plan.save("rows-to-columns.json")          layouts before, between and after; costs
+    x.redistribute(load_plan("rows-to-columns.json"))
 
-Thakur 1995, sections 3.3 to 3.6.
+A saved plan is JSON text, from which the same plan is loaded on any machine.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
-from oocarrays.mapping.layouts.distribution import Cyclic, Distribution
+from oocarrays.errors import InputError, LayoutError, NotFoundError
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan import shown
+from oocarrays.plan.documents import Document, checked_path, save_text
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.prediction import Carrier, regime
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.assembly import order_of, own_seconds
-from oocarrays.plan.layouts.runs import formula
-from oocarrays.plan.layouts.transfer import Transfer, TransferWork
+from oocarrays.plan.layouts.assembly import fullest, order_of, own_seconds
+from oocarrays.plan.layouts.transfer import BY_WAY_OF, Transfer, TransferWork, ways_between
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Memory, largest
-from oocarrays.plan.plan import plural
+from oocarrays.plan.plan import plural, table
+from oocarrays.plan.shown import above
 
-ONE_AXIS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general")
-BY_WAY_OF = {"gcd": math.gcd, "lcm": math.lcm}
-"""Rules for the intermediate block between two others, such that closed formulas lead to it and from it."""
-METHODS = (*ONE_AXIS, *BY_WAY_OF, "direct", "indirect", *(f"indirect-{name}" for name in BY_WAY_OF))
+KIND = "oocarrays redistribution"
+METHODS = (
+    "block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", *BY_WAY_OF, "direct", "indirect",
+    *(f"indirect-{name}" for name in BY_WAY_OF),
+)  # fmt: skip
 """All methods, by the thesis's names: for one axis those before "direct", for several those from "gcd"."""
-
-
-@lru_cache(maxsize=256)
-def ways_between(source: Layout, target: Layout) -> dict[str, list[tuple[Transfer, ...]]]:
-    """Return the applicable methods with their transfers; formulas come before cutting, which finds the same runs.
-
-    A method with an intermediate block may use the grid of the source or that of the target.
-    """
-    whole: tuple[Transfer, ...] = (Transfer(source, target),)
-    changed = [axis for axis, (s, t) in enumerate(zip(source.axes, target.axes, strict=True)) if s != t]
-    between = {name: _between(source, target, changed, rule) for name, rule in BY_WAY_OF.items()}
-    ways = {name: [_by_way_of(source, target, [each]) for each in found] for name, found in between.items() if found}
-    if len(changed) > 1:
-        ways = {"direct": [whole]} | ways
-        if source.grid == target.grid:
-            ways["indirect"] = [_axis_after_axis(source, target, changed)]
-            for name, rule in BY_WAY_OF.items():
-                if name in ways:
-                    ways[f"indirect-{name}"] = [_axis_after_axis(source, target, changed, rule)]
-        return ways
-    names = [formula(source.axes[axis], target.axes[axis]) for axis in changed]
-    first = {name: [whole] for name in names if name}
-    return first | {"general": [whole if changed else ()]} | ways
-
-
-def _between(source: Layout, target: Layout, axes: list[int], rule: Callable[[int, int], int]) -> list[Layout]:
-    """Return the intermediate layouts for the axes without a closed formula; empty if none applies."""
-    blocks = {axis: _block_between(source.axes[axis], target.axes[axis], rule) for axis in axes}
-    known = {axis: block for axis, block in blocks.items() if block is not None}
-    found = []
-    for side in dict.fromkeys([source, target] if source.grid != target.grid else [source]):
-        layout = side
-        for axis, block in known.items():
-            layout = _with(layout, axis, Cyclic(block))
-        found += [layout] if known and layout not in (source, target) else []
-    return found
-
-
-def _block_between(s: Axis, t: Axis, rule: Callable[[int, int], int]) -> int | None:
-    """Return the intermediate block of two block-cyclic axes over several ranks each; None if it is one of theirs."""
-    if not (isinstance(s, BlockCyclicAxis) and isinstance(t, BlockCyclicAxis)) or 1 in (s.ranks, t.ranks):
-        return None
-    block = rule(s.block, t.block)
-    direct = s.ranks == t.ranks and formula(s, t) is not None
-    return None if direct or block in (s.block, t.block) else block
-
-
-def _axis_after_axis(
-    source: Layout, target: Layout, changed: list[int], rule: Callable[[int, int], int] | None = None
-) -> tuple[Transfer, ...]:
-    """Return transfers that change one axis after the other, at equal cost in any order (Thakur 1995, 3.6.1)."""
-    between = [source]
-    for axis in changed:
-        block = rule and _block_between(source.axes[axis], target.axes[axis], rule)
-        if block:
-            between.append(_with(between[-1], axis, Cyclic(block)))
-        between.append(_with(between[-1], axis, target.distributions[axis]))
-    return _by_way_of(source, target, between[1:-1])
-
-
-def _by_way_of(source: Layout, target: Layout, between: list[Layout]) -> tuple[Transfer, ...]:
-    return tuple(Transfer(*pair) for pair in pairwise([source, *between, target]))
-
-
-def _with(layout: Layout, axis: int, distribution: Distribution) -> Layout:
-    distributions = (*layout.distributions[:axis], distribution, *layout.distributions[axis + 1 :])
-    return replace(layout, distributions=distributions)
-
-
-__all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
-
-MOST_RANKS = 2048
-"""Maximum number of ranks for pricing by schedules; beyond it, the busiest rank's messages are priced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +154,13 @@ class Redistribution:
     def explain(self) -> str:
         """Return a description of the cost, of the other methods' costs, and of the stored runs, as lines of text."""
         shape = " × ".join(map(str, self.source.shape)) or "1"
+        head = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
         by_way_of = ", then ".join(str(transfer.target) for transfer in self.transfers[:-1])
         return "\n".join(
             [
                 f"{shape} elements of {self.itemsize} bytes: {self.source} → {self.target}",
                 "",
-                *_table([_HEAD, *(_row(offer, offer.method == self.method) for offer in self.offers)]),
+                table([head, *(_row(offer, offer.method == self.method) for offer in self.offers)], words=1),
                 "",
                 *([f"by way of {by_way_of}"] if by_way_of else []),
                 f"a rank has {_amount(self.peak_bytes())} in memory at most: its parts, and all its messages",
@@ -251,7 +176,17 @@ class Redistribution:
         InputError
             If the file cannot be written.
         """
-        shown.by("save redistributions")(self, path)
+        layouts = [self.source, *(transfer.target for transfer in self.transfers)]
+        said = {
+            "kind": KIND,
+            "shape": list(self.source.shape),
+            "layouts": [str(layout) for layout in (layouts if self.transfers else [self.source, self.target])],
+            "moves": bool(self.transfers),
+            "itemsize": self.itemsize,
+            "price": asdict(self.price),
+            "offers": [asdict(offer) for offer in self.offers],
+        }
+        save_text(path, json.dumps(said, indent=1) + "\n", "the plan")
 
     def draw(self, network: Network | str | None = None, schedule: str | None = None) -> Any:
         """Return a figure of the messages by step, the load of links, and the seconds of each step.
@@ -275,7 +210,7 @@ class Redistribution:
         ScheduleError
             If the network or schedule is unknown, or does not support this number of ranks.
         """
-        return shown.by("draw exchanges")(self, network=network, schedule=schedule)
+        return above("show.pictures:load_picture")("exchanges").draw_plan(self, network=network, schedule=schedule)
 
     def __repr__(self) -> str:
         price = self.price
@@ -300,9 +235,11 @@ def plan_redistribution(
     ways = ways_between(source, target)
     if carrier is None and any(costs.exchange.values()):
         carrier = Carrier.between_workers(max(source.ranks, target.ranks), costs)
-    way = _Pricing(itemsize=itemsize, costs=costs, carrier=carrier, schedule=schedule)
     priced = {
-        name: min(((way.price(name, transfers), transfers) for transfers in each), key=lambda both: both[0].seconds)
+        name: min(
+            ((_price(name, transfers, itemsize, costs, carrier, schedule), transfers) for transfers in each),
+            key=lambda both: both[0].seconds,
+        )
         for name, each in ways.items()
     }
     offers = sorted((price for price, _ in priced.values()), key=lambda price: price.seconds)
@@ -327,10 +264,7 @@ def plan_redistribution(
 def _held(work: TransferWork, chosen: slice) -> Memory:
     """Return the memory, in elements, of the rank that holds most: parts before and after, and messages."""
     parts, messages = (work.held + work.due)[chosen], (work.held + work.due - 2 * work.kept)[chosen]
-    if not len(parts):
-        return Memory()
-    most = int((parts + messages).argmax())
-    return Memory.of(parts=int(parts[most]), messages=int(messages[most]))
+    return fullest(parts=parts, messages=messages) if len(parts) else Memory()
 
 
 def _reversed(price: Price) -> Price:
@@ -341,58 +275,44 @@ _REVERSED = {"block-to-cyclic": "cyclic-to-block", "ky-to-y": "x-to-kx"}
 _REVERSED |= {back: forth for forth, back in _REVERSED.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pricing:
-    """Parameters by which methods are priced."""
-
-    itemsize: int
-    """Bytes of an element."""
-    costs: Costs
-    """Machine costs of a rank's own copies."""
-    carrier: Carrier | None
-    """Network and constants of the messages; None on threads."""
-    schedule: str | Schedule | None
-    """Schedule of the messages, or "auto"."""
-
-    def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:
-        works = [transfer.work for transfer in transfers]
-        steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
-        carried = [self._carried(transfer, many) for transfer, many in zip(transfers, steps, strict=True)]
-        messages = self.carrier is not None
-        own = [own_seconds(transfer, self.itemsize, self.costs, messages=messages) for transfer in transfers]
-        return Price(
-            method=method,
-            transfers=len(transfers),
-            steps=sum(steps),
-            messages=sum(int(work.sends.sum()) for work in works),
-            moved_bytes=sum(work.moved for work in works) * self.itemsize,
-            copied_elements=sum(int((work.held + work.due).sum()) for work in works),
-            pieces=sum(int(work.pieces.sum()) for work in works),
-            seconds=math.fsum([*own, *(seconds for _, seconds in carried)]),
-            schedules=tuple(name for name, _ in carried if name),
-        )
-
-    def _carried(self, transfer: Transfer, steps: int) -> tuple[str, float]:
-        """Return the schedule of a transfer, and its seconds."""
-        if self.carrier is None or not steps:
-            return "", 0.0
-        ranks = max(transfer.source.ranks, transfer.target.ranks)
-        if ranks <= MOST_RANKS:
-            schedule, seconds = order_of(transfer, self.itemsize, self.carrier, self.schedule)
-            return schedule.name, seconds
-        work, known = transfer.work, regime(self.carrier.constants, self.itemsize)
-        sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
-        return "", steps * known.startup + sent * self.itemsize * known.exchange
+def _price(
+    method: str,
+    transfers: tuple[Transfer, ...],
+    itemsize: int,
+    costs: Costs,
+    carrier: Carrier | None,
+    schedule: str | Schedule | None,
+) -> Price:
+    works = [transfer.work for transfer in transfers]
+    steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
+    carried = [
+        ("", 0.0) if carrier is None or not many else _carried(transfer, many, itemsize, carrier, schedule)
+        for transfer, many in zip(transfers, steps, strict=True)
+    ]
+    own = [own_seconds(transfer, itemsize, costs, messages=carrier is not None) for transfer in transfers]
+    return Price(
+        method=method,
+        transfers=len(transfers),
+        steps=sum(steps),
+        messages=sum(int(work.sends.sum()) for work in works),
+        moved_bytes=sum(work.moved for work in works) * itemsize,
+        copied_elements=sum(int((work.held + work.due).sum()) for work in works),
+        pieces=sum(int(work.pieces.sum()) for work in works),
+        seconds=math.fsum([*own, *(seconds for _, seconds in carried)]),
+        schedules=tuple(name for name, _ in carried if name),
+    )
 
 
-_HEAD = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return the rows as lines of aligned columns, the first column left-aligned."""
-    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    places = [f"<{first}", *(f">{width}" for width in others)]
-    return ["  ".join(map(format, row, places)) for row in rows]
+def _carried(
+    transfer: Transfer, steps: int, itemsize: int, carrier: Carrier, asked: str | Schedule | None
+) -> tuple[str, float]:
+    """Return the schedule of a transfer, and its seconds: for many ranks, those of the busiest one's messages."""
+    if max(transfer.source.ranks, transfer.target.ranks) <= 2048:
+        schedule, seconds = order_of(transfer, itemsize, carrier, asked)
+        return schedule.name, seconds
+    work, known = transfer.work, regime(carrier.constants, itemsize)
+    sent = max(int((work.held - work.kept).max(initial=0)), int((work.due - work.kept).max(initial=0)))
+    return "", steps * known.startup + sent * itemsize * known.exchange
 
 
 def _row(offer: Price, chosen: bool) -> tuple[str, ...]:
@@ -404,3 +324,57 @@ def _amount(nbytes: int) -> str:
     """Return bytes in Dask's format."""
     power = next((power for power in (4, 3, 2, 1) if nbytes >= 0.9 * 1024**power), 0)
     return f"{nbytes / 1024**power:.2f} {'kMGT'[power - 1]}iB" if power else f"{nbytes} B"
+
+
+def load_plan(path: str | os.PathLike[str]) -> Redistribution:
+    """Read a saved plan.
+
+    Raises
+    ------
+    NotFoundError
+        If the file does not exist.
+    InputError
+        If the file cannot be read or holds no plan.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocarrays.mapping.layouts.layout import Layout
+    >>> from oocarrays.plan.layouts.redistribution import plan_redistribution
+    >>> layouts = (Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10))
+    >>> plan = plan_redistribution(*layouts, method="lcm")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plan.save(f"{folder}/plan.json")
+    ...     load_plan(f"{folder}/plan.json") == plan
+    True
+    """
+    name = checked_path(path)
+    try:
+        said = json.loads(Path(name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"no such plan: {name}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} holds no plan of a redistribution: {error}") from None
+    try:
+        if said["kind"] != KIND:
+            raise InputError(f"{name} holds no plan of a redistribution, but of kind {said['kind']!r}")
+        return _plan(said)
+    except (KeyError, TypeError, LayoutError) as error:
+        raise InputError(f"{name} holds no plan of a redistribution: {error!r}") from None
+
+
+def _plan(said: Document) -> Redistribution:
+    layouts = [Layout.of(tuple(said["shape"]), text) for text in said["layouts"]]
+    pairs = pairwise(layouts) if said["moves"] else ()
+    return Redistribution(
+        source=layouts[0],
+        target=layouts[-1],
+        transfers=tuple(Transfer(*pair) for pair in pairs),
+        itemsize=said["itemsize"],
+        price=_loaded(said["price"]),
+        offers=tuple(map(_loaded, said["offers"])),
+    )
+
+
+def _loaded(said: Document) -> Price:
+    return Price(**{**said, "schedules": tuple(said["schedules"])})

@@ -277,15 +277,8 @@ def _repeated(first: Runs, left: np.ndarray, period: int) -> Runs:
         target_start=first.target_start + count * first.target_stride,
         length=left,
     )[last]
-    return _joined(_sorted(_concatenated(again, shorter)))
-
-
-def _concatenated(one: Runs, other: Runs) -> Runs:
-    return Runs(**{name: np.concatenate([column, getattr(other, name)]) for name, column in one.columns()})
-
-
-def _sorted(runs: Runs) -> Runs:
-    return runs[np.lexsort((runs.source_start, runs.target, runs.source))]
+    both = Runs(**{name: np.concatenate([column, getattr(shorter, name)]) for name, column in again.columns()})
+    return _joined(both[np.lexsort((both.source_start, both.target, both.source))])
 
 
 def _joined(runs: Runs) -> Runs:

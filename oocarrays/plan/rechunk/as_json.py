@@ -20,7 +20,6 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
-NOT_FINITE = ("inf", "-inf", "nan")
 LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
 """Fields of older journals that are ignored because no run uses them any more."""
 
@@ -137,6 +136,6 @@ def _read_literal(values: tuple[Any, ...], data: Any, where: str) -> Any:
 
 def _read_float(data: Any, where: str) -> float:
     """Return a number, or one that is not finite from its name."""
-    fits = type(data) in (int, float) or (type(data) is str and data in NOT_FINITE)
+    fits = type(data) in (int, float) or (type(data) is str and data in ("inf", "-inf", "nan"))
     _expect(fits, "float", data, where)
     return float(data)

@@ -22,19 +22,13 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
-from oocarrays.plan.rechunk import counting
-from oocarrays.plan.rechunk.counting import MAX_TASKS, TASK_BYTES, Counted, copied_runs
-from oocarrays.plan.rechunk.passes import MIB, REQUESTS, Pass, Problem, Shape
+from oocarrays.plan.alternative import MIB
+from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.rechunk.counting import TASK_BYTES, Counted, batch_of, batches, copied_runs
+from oocarrays.plan.rechunk.passes import Pass, Problem, Shape
 
 STAGE_BYTES = 4 * MIB
 """Approximate bytes of a piece laid out at a time: enough for a request, and less than a core's cache."""
-SOME = 4
-"""Maximum number of axes along which boxes contain several chunks: the last ones."""
-BOXES = 1000
-"""Approximate number of boxes that are compared: the more axes, the fewer lengths along each."""
-COUNTER_BYTES = 8
-"""Bytes of a process per target chunk, for its number of remaining writers and its state."""
 
 
 def can_assemble(target: Stored) -> bool:
@@ -46,18 +40,10 @@ def assembled_passes(problem: Problem) -> Iterator[Counted]:
     """Yield every box of source chunks worth comparing, with its counts; none if the target is not stored plain."""
     if not can_assemble(problem.target):
         return
-    for requests in _requests(problem):
+    for requests in problem.requests_up_to() if problem.source.travel_bytes else [1]:
         room = (problem.resources.budget - _fixed(problem)) // problem.neighbours - _workspace(problem, requests)
         for region in _boxes(problem, max(room // problem.source.chunk_bytes, 1)):
             yield _count(problem, region, requests)
-
-
-def _requests(problem: Problem) -> list[int]:
-    """Return candidate numbers of concurrent read requests of a rank."""
-    if not problem.source.travel_bytes:
-        return [1]
-    most = max(problem.resources.requests // problem.neighbours, 1)
-    return [n for n in REQUESTS if n < most] + [min(most, REQUESTS[-1])]
 
 
 def _fixed(problem: Problem) -> int:
@@ -66,8 +52,8 @@ def _fixed(problem: Problem) -> int:
 
 
 def _counters(problem: Problem) -> int:
-    """Return the bytes of a process for the state of the target's chunks."""
-    return 0 if problem.resources.on_workers else problem.target.grid.count * COUNTER_BYTES
+    """Return the bytes of a process for the remaining writers and the state of each target chunk."""
+    return 0 if problem.resources.on_workers else problem.target.grid.count * 8
 
 
 def _workspace(problem: Problem, requests: int) -> int:
@@ -77,17 +63,20 @@ def _workspace(problem: Problem, requests: int) -> int:
 
 
 def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
-    """Yield boxes of at most ``room`` source chunks, and enlargements that fill it; always one chunk."""
+    """Yield about 1,000 boxes of at most ``room`` source chunks, and enlargements that fill it; always one chunk.
+
+    Boxes contain several chunks along the last four axes only.
+    """
     source, target = problem.source.grid, problem.target.grid
-    axes = [a for a, n in enumerate(source.counts) if n > 1]
+    axes = [a for a, n in enumerate(source.counts) if n > 1][-4:]
     lengths = [[1]] * len(source.counts)
-    most = max(int(BOXES ** (1 / max(len(axes[-SOME:]), 1))), 3)
-    for axis in axes[-SOME:]:
+    most = max(int(1000 ** (1 / max(len(axes), 1))), 3)
+    for axis in axes:
         lengths[axis] = _lengths(source.counts[axis], source.chunks[axis], target.chunks[axis], most)
     for box in product(*lengths):
         if math.prod(box) <= room:
             yield box
-            yield from _filling(box, axes[-SOME:], source.counts, room)
+            yield from _filling(box, axes, source.counts, room)
 
 
 def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], room: int) -> Iterator[tuple[int, ...]]:
@@ -118,7 +107,7 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     order = target.order
     tile = turned_back(stage_shape(turned(_piece(problem, region), order), target.itemsize), order)
     stage = stage_bytes(tile, [b * s for b, s in zip(region, source.grid.chunks, strict=True)], target)
-    batch = _batch(box_bytes, units, ranks)
+    batch = batch_of(box_bytes, units, ranks)
     traffic = _traffic(problem, region, units, batch)
     held = box_bytes + stage + _workspace(problem, requests)
     seconds, phases = pass_seconds(
@@ -135,30 +124,14 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
             synchronous=problem.resources.synchronous,
             ahead=True,
             past_cache=lies_on_sectors(source, target, region),
-            waits=_waits(problem, units, requests),
+            waits=(max(units, source.grid.count / requests) if source.remote else 0.0, 0.0),  # one in each box
         ),
     )
-    shape = Shape(
-        method="assembled",
-        access="chunks",
-        region=region,
-        split=0,
-        slab=1,
-        slabs=1,
-        depth=1,
-        behind=False,
-        requests=requests,
-    )
+    shape = Shape(method="assembled", access="chunks", region=region, requests=requests)
     graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
     each = tuple(problem.neighbours * nbytes for nbytes in (box_bytes, 0, stage, _workspace(problem, requests)))
     process = problem.base_bytes, graph, source.index_workspace, _counters(problem)
     return Counted(shape, process + each, seconds, phases, traffic, tile, batch, source.local)
-
-
-def _waits(problem: Problem, units: int, requests: int) -> Waits:
-    """Return the sequential network round trips: at least one in each box."""
-    reading = max(units, problem.source.grid.count / requests) if problem.source.remote else 0.0
-    return Waits(reading=reading)
 
 
 def _piece(problem: Problem, region: tuple[int, ...]) -> tuple[int, ...]:
@@ -218,18 +191,10 @@ def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
             )
 
 
-def _batch(box_bytes: int, units: int, ranks: int) -> int:
-    """Return the number of boxes of one task."""
-    enough = max(counting.BATCH_BYTES // box_bytes, ceil_div(units, MAX_TASKS // 4), 1)
-    return min(enough, ceil_div(units, ranks))
-
-
 def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) -> Traffic:
-    source, target, ranks = problem.source, problem.target, problem.ranks
+    source, target = problem.source, problem.target
     count, whole = source.grid.count, source.grid.count * source.chunk_bytes
     pieces, runs = placed(source, target, region)
-    each, more = divmod(units, ranks)
-    tasks = more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
     written = target.padded_bytes
     return Traffic(
         read_requests=count,
@@ -243,7 +208,7 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
         placed_runs=runs,
         write_requests=target.grid.count,
         written_bytes=written,
-        tasks=tasks + 1,
+        tasks=batches(units, problem.ranks, batch) + 1,
     )
 
 

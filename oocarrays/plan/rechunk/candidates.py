@@ -15,10 +15,9 @@ from functools import lru_cache
 from itertools import pairwise, permutations, product
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
+from oocarrays.plan.alternative import MIB
+from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
 from oocarrays.plan.rechunk.passes import (
-    MIB,
-    REQUESTS,
     TILE_BYTES,
     TRAVEL_COPIES,
     Access,
@@ -28,13 +27,6 @@ from oocarrays.plan.rechunk.passes import (
     Shape,
     some,
 )
-
-LEAST_SCRATCH_CHUNK = MIB
-"""Minimum bytes of a scratch chunk, so that scratch has few files."""
-PATHS = 4
-"""Ways through scratch that are compared for a number of passes: each requires a search for every pass."""
-CACHED_SHARE = 0.25
-"""Share of the system's cache that scratch may occupy: beyond it the system starts to write data out."""
 
 
 def legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]:
@@ -48,7 +40,7 @@ def legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]
 def scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
     """Return a plain array in scratch: local files, or network objects."""
     away, size = problem.remote_scratch, grid.chunk_size * problem.source.itemsize
-    fits = problem.source.nbytes <= CACHED_SHARE * problem.resources.costs.cache_bytes
+    fits = problem.source.nbytes <= problem.resources.costs.cache_bytes / 4  # of more, the system writes data out
     return Stored(
         grid=grid,
         itemsize=problem.source.itemsize,
@@ -62,9 +54,9 @@ def scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
 
 
 def scratch_paths(problem: Problem, stages: int) -> list[tuple[tuple[int, ...], ...]]:
-    """Return the chunks of the scratch arrays of at most `PATHS` ways, evenly chosen."""
+    """Return the chunks of the scratch arrays of at most four ways, evenly chosen: each needs a search a pass."""
     found = sorted(set(_paths(problem, stages)))
-    return found[:: ceil_div(len(found), PATHS)]
+    return found[:: ceil_div(len(found), 4)]
 
 
 def _paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
@@ -102,23 +94,12 @@ def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
 
 
 def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the chunk, lengthened from the last axis until it is no tiny file."""
+    """Return the chunk, lengthened from the last axis until it has a MiB, so that scratch has few files."""
     box = list(chunk)
     for axis in reversed(range(len(box))):
-        missing = ceil_div(LEAST_SCRATCH_CHUNK, math.prod(box) * itemsize)
+        missing = ceil_div(MIB, math.prod(box) * itemsize)
         box[axis] = min(box[axis] * missing, shape[axis])
     return tuple(box)
-
-
-SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
-FRACTIONS = (1, 2, 4, 8)
-REGIONS = 100
-"""Approximate number of compared regions, each with the axis along which it is shared."""
-
-
-def counted_passes(problem: Problem, method: Method) -> Iterator[Counted]:
-    """Yield every pass of a method in which ranks build whole target chunks, with its counts."""
-    return (count_pass(problem, shape) for shape in _shapes(problem, method))
 
 
 def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass | int:
@@ -136,11 +117,6 @@ def too_many(tasks: int) -> int:
     return (tasks > MAX_TASKS) + (tasks > RUNNABLE_TASKS)
 
 
-def fits(problem: Problem, counted: Iterable[Counted]) -> bool:
-    """Return whether any pass fits; the first one that does ends the search."""
-    return any(each.peak_bytes <= problem.resources.budget for each in counted)
-
-
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     source = problem.source
     if source.coded or (method != "independent" and not problem.resources.on_workers):
@@ -150,22 +126,13 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
     return ("ranges", "chunks")
 
 
-def _shapes(problem: Problem, method: Method) -> Iterator[Shape]:
+def shapes(problem: Problem, method: Method) -> Iterator[Shape]:
+    """Yield every candidate of a method in which ranks build whole target chunks."""
     can_wait = problem.target.made and not problem.target.travel_bytes
     for access, (depth, slabs, slab), behind in product(
         _accesses(problem, method), _holdings(problem, method), (True, False) if can_wait else (False,)
     ):
-        shape = Shape(
-            method=method,
-            access=access,
-            region=(),
-            split=0,
-            slab=slab,
-            slabs=slabs,
-            depth=depth,
-            behind=behind,
-            requests=1,
-        )
+        shape = Shape(method=method, access=access, slab=slab, slabs=slabs, depth=depth, behind=behind)
         yield from _sized(problem, shape)
 
 
@@ -190,8 +157,7 @@ def _requests(problem: Problem, shape: Shape) -> list[int]:
     if not (problem.source.travel_bytes or problem.target.travel_bytes):
         return [1]
     streams = 1 if shape.method == "independent" else shape.slabs + shape.depth
-    most = max(problem.resources.requests // (problem.neighbours * streams), 1)
-    return [n for n in REQUESTS if n < most] + [min(most, REQUESTS[-1])]
+    return problem.requests_up_to(streams)
 
 
 def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
@@ -201,7 +167,7 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     if problem.resources.on_workers:
         return [(1, 1, 1), (1, 2, 1), (2, 2, 1)]
     most = ceil_div(problem.source.grid.count, problem.ranks)
-    slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in SLAB_BYTES}
+    slabs = {min(max(nbytes // problem.source.chunk_bytes, 1), most) for nbytes in (0, 32 * MIB, 256 * MIB)}
     return [(*held, slab) for held in ((1, 1), (1, 2), (2, 2)) for slab in sorted(slabs)]
 
 
@@ -238,15 +204,15 @@ def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
 def _regions(
     counts: tuple[int, ...], chunks: int, ranks: int, *, shared: bool
 ) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return boxes of at most ``chunks`` target chunks, each with the axis along which ranks share a partition."""
+    """Return about 100 boxes of at most ``chunks`` target chunks, with the axis along which ranks share a partition."""
     axes = tuple(axis for axis, n in enumerate(counts) if n > 1)
     boxes = dict.fromkeys(
         box
-        for order, fraction in product(_axis_orders(axes), FRACTIONS)
+        for order, fraction in product(_axis_orders(axes), (1, 2, 4, 8))
         for box in _boxes(counts, order, max(chunks // fraction, 1), ranks)
     )
     found = tuple((box, split) for box in boxes for split in (_splits(counts, box) if shared else (0,)))
-    return found[:: ceil_div(len(found), REGIONS)]
+    return found[:: ceil_div(len(found), 100)]
 
 
 def _splits(counts: tuple[int, ...], region: tuple[int, ...]) -> tuple[int, ...]:

@@ -36,10 +36,11 @@ from oocarrays.mapping.overlap import (
     touched_by_region,
 )
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, Waits, pass_seconds
+from oocarrays.plan.alternative import MIB
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.memory import Memory
-from oocarrays.plan.rechunk.passes import ALONE, MIB, TILE_BYTES, Pass, Problem, Shape, unit_chunks
+from oocarrays.plan.rechunk.passes import ALONE, TILE_BYTES, Pass, Problem, Shape, unit_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,7 @@ MAX_TASKS = 9_000
 RUNNABLE_TASKS = 298_000
 """Tasks of a pass that a scheduler runs in a few minutes, and stores in half a gigabyte."""
 BATCH_BYTES = 64 * MIB
-TURNED = 8
-"""Elements copied in the time of a run, if each is a run: from chunks with another fastest axis."""
+"""Approximate bytes read or copied by one task: few tasks, of similar duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,13 +204,13 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
     tile = tile_shape(turned(piece, source.order), source.itemsize, TILE_BYTES)
     units = math.prod(map(ceil_div, counts, unit))
     lie = _lie(source.lying.grid, turned(sizes, source.order), tile)
-    batch = _batch(problem, shape, units)
+    region_bytes = math.prod(shape.region) * target.chunk_bytes
+    batch = batch_of(region_bytes, units, ranks)
     if packed:
         shape = replace(shape, slab=ceil_div(max(lie.touched), ranks))
     exchanges = _exchanges(problem, shape, lie.touched)
     traffic = _traffic(problem, shape, lie, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
-    region_bytes = math.prod(shape.region) * target.chunk_bytes
     outbox, message = packed_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
     each = shape.depth * region_bytes, shape.slabs * outbox + problem.under_way * message, *shape.workspace
     seconds, phases = pass_seconds(
@@ -237,16 +237,16 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
     return Counted(shape, held, seconds, phases, traffic, turned_back(tile, source.order), batch, ahead, packed_bytes)
 
 
-def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:
-    """Return the sequential network round trips: at least one in each piece of work."""
+def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchanges: int) -> tuple[float, float]:
+    """Return the sequential network round trips to read and to write: at least one in each piece of work."""
     source, target = problem.source, problem.target
     tasks = units * (1 if shape.method == "independent" else problem.ranks)
     reads = traffic.pieces if shape.access == "ranges" else exchanges or units
     at_once = shape.requests if source.travel_bytes else 1
     puts = shape.requests if target.travel_bytes else 1
-    return Waits(
-        reading=max(reads, traffic.read_requests / at_once) if source.remote else 0.0,
-        writing=max(tasks, traffic.write_requests / puts) if target.remote else 0.0,
+    return (
+        max(reads, traffic.read_requests / at_once) if source.remote else 0.0,
+        max(tasks, traffic.write_requests / puts) if target.remote else 0.0,
     )
 
 
@@ -260,10 +260,16 @@ def _packed_bytes(problem: Problem, shape: Shape, piece: list[int]) -> tuple[int
     return outbox, outbox // along * taken
 
 
-def _batch(problem: Problem, shape: Shape, units: int) -> int:
-    region_bytes = math.prod(shape.region) * problem.target.chunk_bytes
-    enough = max(BATCH_BYTES // max(region_bytes, 1), ceil_div(units, MAX_TASKS // 4), 1)
-    return min(enough, ceil_div(units, problem.ranks))
+def batch_of(nbytes: int, units: int, ranks: int) -> int:
+    """Return the number of units of one task: regions, or boxes of source chunks, of a number of bytes each."""
+    enough = max(BATCH_BYTES // max(nbytes, 1), ceil_div(units, MAX_TASKS // 4), 1)
+    return min(enough, ceil_div(units, ranks))
+
+
+def batches(units: int, ranks: int, batch: int) -> int:
+    """Return the number of tasks of all ranks, which take the units in turn."""
+    each, more = divmod(units, ranks)
+    return more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
 
 
 def _idle(problem: Problem, shape: Shape, units: int) -> float:
@@ -302,8 +308,7 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks
     else:
-        each, more = divmod(units, ranks)
-        tasks = more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
+        tasks = batches(units, ranks, batch)
     return Traffic(
         read_requests=lie.requests if shape.access == "ranges" else visits,
         read_bytes=read_bytes.get(shape.access, source.nbytes),
@@ -329,7 +334,7 @@ def copied_runs(problem: Problem) -> int:
     if not grid.shape:
         return 1
     axis, there = ((stored.order or range(len(grid.shape)))[-1] for stored in (problem.target, source))
-    if axis != there:
-        return math.prod(grid.shape) // TURNED
+    if axis != there:  # each element is a run, and 8 are copied in the time of one
+        return math.prod(grid.shape) // 8
     run = min(grid.chunks[axis], source.grid.chunks[axis], grid.shape[axis])
     return math.prod(grid.shape) // max(run, 1)

@@ -21,15 +21,9 @@ from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts, where
+from oocarrays.plan.rechunk.counting import BATCH_BYTES
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
-
-BATCH_BYTES = 2**26
-"""Approximate bytes copied by one task: few tasks, of similar duration."""
-BATCHES_A_LANE = 8
-"""Approximate maximum number of tasks of each lane."""
-COPIES_IN_MEMORY = 2
-"""Copies in memory of an object that moves from store to store: received and sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +143,20 @@ class GroupPlan(Holding):
 
 
 def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int, local: bool) -> CopyPlan:
-    """Return a plan of copying arrays as stored, in a budget of bytes."""
+    """Return a plan of copying arrays as stored, in a budget of bytes, by about eight tasks a lane at most.
+
+    An object that moves from store to store is in memory twice: received and sent.
+    """
     if not arrays:
         return CopyPlan()
     budget, costs, shared = resources.budget, resources.costs, resources.workers is None
     lanes = resources.workers or resources.threads
     nbytes = sum(array.nbytes for array in arrays)
     largest = max(arrays, key=lambda array: array.object_bytes)
-    each = 0 if local else COPIES_IN_MEMORY * largest.object_bytes
+    each = 0 if local else 2 * largest.object_bytes
     if each > budget:
         raise BudgetError(budget, each, f"copying {largest.name}")
-    size = max(BATCH_BYTES, -(-nbytes // (lanes * BATCHES_A_LANE)))
+    size = max(BATCH_BYTES, -(-nbytes // (lanes * 8)))
     batches = tuple(_batches(arrays, size))
     lanes = min(lanes, len(batches), budget // max(each, 1) if shared else lanes)
     at_once = min(at_once, budget // max(each * (lanes if shared else 1), 1))

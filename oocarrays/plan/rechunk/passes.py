@@ -29,27 +29,17 @@ from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored, boxes, ceil_
 from oocarrays.mapping.layouts.distribution import GenBlock
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
+from oocarrays.plan.alternative import MIB
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, Resources
 from oocarrays.plan.plan import Value
 
-MIB = 2**20
 BASE_BYTES = 24 * MIB
 """Fixed bytes of a run on workers, or with stores other than files, in addition to its buffers; libraries included."""
-THREAD_BYTES = MIB // 2
-"""Fixed bytes of each rank that is a thread and accesses files, in addition to `PROCESS_BYTES`. Total use was 0.4 to
-0.9 MiB.
-"""
-COUNTED = {"zstd", "blosc", "gzip", "zlib"}
-"""Codecs with a known and counted memory use."""
 TILE_BYTES = MIB
 """Bytes of a tile: it stays in a core's cache between the read and the copy."""
-REQUESTS = (1, 4, 8, 16, 32, 64, 128)
-"""Candidate numbers of concurrent requests of a rank."""
-MOST_AXES = 4
-"""Maximum number of axes that are compared for growing regions and for sharing them."""
 TRAVEL_COPIES = 2
 """Copies of a message in a library while it joins received parts, or copies data to send."""
 
@@ -95,14 +85,23 @@ class Problem:
         """Ranks in one process."""
         return self.resources.ranks_of_a_process(self.ranks)
 
+    def requests_up_to(self, streams: int = 1) -> list[int]:
+        """Return candidate numbers of concurrent requests of a rank with several streams of them, at most 128."""
+        most = max(self.resources.requests // (self.neighbours * streams), 1)
+        return [n for n in (1, 4, 8, 16, 32, 64) if n < most] + [min(most, 128)]
+
     @property
     def base_bytes(self) -> int:
-        """Fixed bytes of a process, without its ranks' buffers."""
+        """Fixed bytes of a process, without its ranks' buffers.
+
+        A rank that is a thread and accesses files takes half a MiB, if the memory of its codecs is known and counted:
+        total use was 0.4 to 0.9 MiB.
+        """
         files = self.source.local and self.target.local and not self.remote_scratch
-        known = all(stored.codec is None or stored.codec in COUNTED for stored in (self.source, self.target))
+        known = {self.source.codec, self.target.codec} <= {None, "zstd", "blosc", "gzip", "zlib"}
         if self.resources.on_workers or not (files and known):
             return BASE_BYTES
-        return min(PROCESS_BYTES + self.ranks * THREAD_BYTES, BASE_BYTES)
+        return min(PROCESS_BYTES + self.ranks * MIB // 2, BASE_BYTES)
 
     @property
     def coded_bytes(self) -> int:
@@ -118,29 +117,26 @@ class Shape:
 
     method: Method
     access: Access
-    region: tuple[int, ...]
-    split: int
-    slab: int
-    slabs: int
-    depth: int
-    behind: bool
-    requests: int
+    region: tuple[int, ...] = ()
+    split: int = 0
+    slab: int = 1
+    slabs: int = 1
+    depth: int = 1
+    behind: bool = False
+    requests: int = 1
     workspace: tuple[int, int] = (0, 0)
     """Bytes of chunks that a rank keeps, and of additional buffers for reading and writing."""
 
 
 def some(axes: Sequence[int]) -> tuple[int, ...]:
-    """Return all axes, or an even selection including the first and last if there are more than `MOST_AXES`."""
-    if len(axes) <= MOST_AXES:
-        return tuple(axes)
-    return tuple(axes[place * (len(axes) - 1) // (MOST_AXES - 1)] for place in range(MOST_AXES))
+    """Return all axes, or an even selection of four including the first and last."""
+    return tuple(axes) if len(axes) <= 4 else tuple(axes[place * (len(axes) - 1) // 3] for place in range(4))
 
 
 Method = Literal["independent", "two-phase", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
 """Methods in which ranks do not exchange data."""
 Access = Literal["ranges", "sieved", "chunks"]
-ACCESS_WORDS = {"ranges": "byte ranges", "sieved": "one byte range a chunk", "chunks": "whole chunks"}
 Part = tuple[tuple[int, ...], Section]
 """Chunk index, and a section of that chunk in the array's coordinates."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
@@ -220,9 +216,10 @@ class Pass(Holding):
         """Return the parts of a row that describes the pass."""
         unit = {"independent": "regions", "assembled": "boxes"}.get(self.method, "partitions")
         side = "source" if self.assembled else "target"
+        access = {"ranges": "byte ranges", "sieved": "one byte range a chunk", "chunks": "whole chunks"}[self.access]
         return (
             f"{self.method}: {self.units} {unit} of ", self.unit, f" {side} chunks (", self.cut.chunks,
-            f" each), {ACCESS_WORDS[self.access]}, {self.ranks} ranks",
+            f" each), {access}, {self.ranks} ranks",
             "" if self.alone else f", {self.schedule.name}",
             f", {self.traffic.placed_runs} runs in place" if self.assembled else "",
             f", {self.requests} requests a rank under way" if self.requests > 1 else "",

@@ -21,21 +21,16 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan import shown
-from oocarrays.plan.alternative import Alternative
+from oocarrays.plan.alternative import MIB, Alternative
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Facts, estimate, shared_facts, where
 from oocarrays.plan.rechunk.assembled import can_assemble
-from oocarrays.plan.rechunk.passes import MIB, Pass, Problem
+from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
-
-FEW_RANKS = 2
-"""Minimum number of ranks that is compared on a cluster, except one per worker."""
-GRAPH_TASK_BYTES = 150
-"""Bytes of a task in a graph sent to a scheduler."""
+from oocarrays.plan.shown import above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +123,8 @@ class RechunkPlan(Holding):
 
     @property
     def graph_bytes(self) -> int:
-        """Bytes of the graph sent to a scheduler, an estimate; 0 if ranks are threads."""
-        return 0 if self.processes is None else self.tasks * GRAPH_TASK_BYTES
+        """Bytes of the graph sent to a scheduler, an estimate: 150 a task; 0 if ranks are threads."""
+        return 0 if self.processes is None else self.tasks * 150
 
     @property
     def read_bytes(self) -> int:
@@ -153,10 +148,10 @@ class RechunkPlan(Holding):
 
     def draw(self) -> Any:
         """Return a ``matplotlib.figure.Figure``: each rank's parts of source and target over time."""
-        return shown.by("draw")(self)
+        return above("show.pictures:load_picture")().draw(self)
 
     def _repr_html_(self) -> str:
-        html: str = shown.by("html")(self)
+        html: str = above("show.notebook:plan_html")(self)
         return html
 
     def __repr__(self) -> str:
@@ -237,7 +232,7 @@ def _rank_counts(resources: Resources) -> set[int]:
     if resources.workers:
         few = {2 * cores, cores} if resources.workers > 2 * cores else {resources.workers // 8}
         every = {resources.workers, resources.workers * resources.threads}
-        return every | {count for count in few if FEW_RANKS <= count < resources.workers}
+        return every | {count for count in few if 2 <= count < resources.workers}
     return {2 * cores, cores, max(cores // 2, 1), 1}
 
 

@@ -9,36 +9,27 @@ from itertools import chain, product
 from typing import Literal
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
+from oocarrays.plan.alternative import MIB, TAKEN, Alternative, slower, too_large
 from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import (
     best_pass,
-    counted_passes,
-    fits,
     legs,
     scratch_array,
     scratch_paths,
+    shapes,
 )
-from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
-from oocarrays.plan.rechunk.passes import MIB, Method, Pass, Problem
+from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
+from oocarrays.plan.rechunk.passes import Method, Pass, Problem
 from oocarrays.plan.search import least
 
 Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")
 STAGES = range(2, 5)
 """Numbers of passes of a staged plan."""
-FEW_AXES = 3
-"""Maximum number of axes at which staged plans are compared before a budget is rejected."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """Methods of each pass of a staged plan."""
-WORTH_A_PASS = 1.1
-"""Required gain of each further pass, a tenth: a pass fills and drains its pipeline, and predictions are no better."""
-WORTH_A_GRAPH = 1.25
-"""Required gain of a graph with noticeable overhead, a quarter."""
-ALIKE = 1.05
-"""Ratio of predicted seconds regarded as equal: among equals, the one with the least memory is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +99,9 @@ def _looked_at(
 def _may_stage(problem: Problem, strategies: Sequence[Strategy]) -> bool:
     """Return whether to try staged plans when nothing else fits.
 
-    With many axes staged plans are too many, and assembled ones need as little memory but for a hundredth.
+    With more than three axes staged plans are too many, and assembled ones need as little memory but for a hundredth.
     """
-    return "assembled" not in strategies or len(problem.source.grid.shape) <= FEW_AXES
+    return "assembled" not in strategies or len(problem.source.grid.shape) <= 3
 
 
 def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
@@ -162,23 +153,32 @@ def _needed(problems: Sequence[Problem], strategies: Sequence[Strategy], budget:
     return min(_needs(*each) for each in _tried(problems, strategies, budget))
 
 
-def _needs(problem: Problem, strategy: Strategy) -> int:
+def _needs(problem: Problem, strategy: Strategy, enough: int = 0) -> int:
+    """Return the minimum bytes of a strategy; a way that needs at most ``enough`` ends the search."""
     if strategy == "assembled":
-        return max(_smallest(leg, (name,)) for leg, name in _assembling(problem))
+        return max(_smallest([leg], (name,), enough) for leg, name in _assembling(problem))
     if strategy != "staged":
-        return min(_smallest(each, (strategy,)) for each in _ordered(problem, strategy))
+        return _smallest(_ordered(problem, strategy), (strategy,), enough)
     least = 2**62
     for path in chain.from_iterable(scratch_paths(problem, stages) for stages in STAGES):
         needed = 0
         for leg in legs(problem, path):
-            if needed < least:  # else another path needs less than this one's first passes
-                needed = max(needed, _smallest(leg, ONE_PASS))
+            if needed < (enough + 1 if enough else least):  # else this path needs too much, or another one less
+                needed = max(needed, _smallest([leg], ONE_PASS, enough))
         least = min(least, needed)
+        if least <= enough:
+            break
     return least
 
 
-def _smallest(problem: Problem, methods: Sequence[Method]) -> int:
-    return min(each.peak_bytes for name in methods for each in _counted(problem, name))
+def _smallest(problems: Sequence[Problem], methods: Sequence[Method], enough: int) -> int:
+    """Return the minimum bytes of a pass; one that needs at most ``enough`` ends the search."""
+    least = 2**62
+    for counted in (each for problem, name in product(problems, methods) for each in _counted(problem, name)):
+        least = min(least, counted.peak_bytes)
+        if least <= enough:
+            break
+    return least
 
 
 def _tried(
@@ -190,23 +190,14 @@ def _tried(
 
 def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
     """Return whether any way fits; the first one that does ends the search."""
-    return any(_fits_so(*each) for each in _tried(problems, strategies, budget))
-
-
-def _fits_so(problem: Problem, strategy: Strategy) -> bool:
-    if strategy == "assembled":
-        return all(fits(leg, _counted(leg, name)) for leg, name in _assembling(problem))
-    if strategy != "staged":
-        return any(fits(each, _counted(each, strategy)) for each in _ordered(problem, strategy))
-    paths = chain.from_iterable(scratch_paths(problem, stages) for stages in STAGES)
-    return any(
-        all(any(fits(leg, _counted(leg, name)) for name in ONE_PASS) for leg in legs(problem, path)) for path in paths
-    )
+    return any(_needs(*each, budget) <= budget for each in _tried(problems, strategies, budget))
 
 
 def _counted(problem: Problem, method: Method) -> Iterator[Counted]:
     """Return every candidate pass of a method, with its counts."""
-    return assembled_passes(problem) if method == "assembled" else counted_passes(problem, method)
+    if method == "assembled":
+        return assembled_passes(problem)
+    return (count_pass(problem, shape) for shape in shapes(problem, method))
 
 
 def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
@@ -309,14 +300,16 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[
 def best_of(fitting: Sequence[Way]) -> Way:
     """Return the way with the least predicted seconds.
 
-    Among ways with about the same prediction, prefer a small graph, then the least memory.
+    A further pass must gain a tenth, because it fills and drains its pipeline, and predictions are no better; a graph
+    with noticeable overhead must gain a quarter. Among ways within a twentieth, prefer a small graph, then the least
+    memory.
     """
     fewest = min(way.too_many for way in fitting)
     fitting = [way for way in fitting if way.too_many == fewest]
-    worth = {way: WORTH_A_GRAPH if way.tasks > MAX_TASKS else 1.0 for way in fitting}
-    seconds = {way: way.seconds * worth[way] * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
+    worth = {way: 1.25 if way.tasks > MAX_TASKS else 1.0 for way in fitting}
+    seconds = {way: way.seconds * worth[way] * 1.1 ** (way.stages - 1) for way in fitting}
     least = min(seconds.values())
-    alike = [way for way in fitting if seconds[way] <= ALIKE * least]
+    alike = [way for way in fitting if seconds[way] <= 1.05 * least]
     return min(alike, key=lambda way: (way.tasks > MAX_TASKS, way.peak_bytes))
 
 

@@ -15,8 +15,6 @@ BUFFER_BYTES = 2**20
 """Default bytes of one buffer: its data is still in a core's second cache while sieving."""
 READ_BUFFER_BYTES = 2**22
 """Bytes of a buffer for a single read at a time, which has the caches for itself and needs fewer rounds."""
-ONE_BY_ONE = 1
-"""Coded chunks in memory: only the one being decoded; the coded bytes of local files are mapped."""
 STORE_BUFFER_BYTES = 2**23
 """Bytes of a buffer for requests to a store."""
 IN_FLIGHT = 4

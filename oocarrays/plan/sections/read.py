@@ -20,7 +20,7 @@ from oocarrays.mapping.along import Cut, cuts
 from oocarrays.mapping.grid import Index, Stored, boxes, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.selection import Axes, Taken, lengths
-from oocarrays.plan.cost import Work, seconds
+from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import table
 from oocarrays.plan.sections.batches import (
@@ -36,13 +36,6 @@ from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, Sieve
 
 REQUESTS = 16
 """Number of concurrent requests of a rank, in stores other than local files."""
-FEW_BYTES = 2**18
-"""Bytes that one core decodes before another could start."""
-LISTED = 2**10
-"""Maximum number of batches of a kind that are enumerated for their memory; beyond it the largest are taken as
-equal."""
-MOST_FILES = 64
-"""Approximate number of files of one batch that are open at a time: each has one chunk, or the average of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,6 +164,11 @@ class SectionPlan:
         took = seconds(work, self.costs, self.stored)
         return float(sum(took) if self.stored.remote else took.processor)
 
+    @property
+    def traffic(self) -> Traffic:
+        """Requests and bytes, without pieces and copies."""
+        return Traffic(read_requests=self.requests, read_bytes=self.asked_bytes, decoded_bytes=self.decoded_bytes)
+
     def rows(self) -> list[tuple[str, ...]]:
         """Return the requests for each kind of chunk, below a row of names."""
         names = ("chunks", "way", "requests", "bytes asked", "bytes useful")
@@ -277,22 +275,26 @@ class Kind:
             yield from boxes(range(low, min(low + each, self.count)), self.counts)
 
     def most_held(self, batches: int) -> list[int]:
-        """Return the bytes of the largest batches; the first is the largest, and many others may be as large."""
-        sizes = [math.prod(b - a for a, b in zip(*box, strict=True)) for box in islice(self._boxes(), LISTED + 1)]
-        sizes = sizes[:1] * batches if len(sizes) > LISTED else heapq.nlargest(batches, sizes)
+        """Return the bytes of the largest batches; the first is the largest, and of many, all are taken as equal."""
+        listed = 2**10
+        sizes = [math.prod(b - a for a, b in zip(*box, strict=True)) for box in islice(self._boxes(), listed + 1)]
+        sizes = sizes[:1] * batches if len(sizes) > listed else heapq.nlargest(batches, sizes)
         return [size * held_by_parts([part for part, _ in self.alike]) for size in sizes]
 
     @cached_property
     def at_once(self) -> int:
-        """Maximum number of chunks of one batch; coded chunks are spread over some batches, for several cores."""
+        """Maximum number of chunks of one batch, of about 64 files open at a time.
+
+        Coded chunks are spread over some batches, for several cores; one decodes 256 KiB before another could start.
+        """
         stored, sieve = self.stored, self.alike[0][0].sieve
         if sum(times for _, times in self.alike) > 1:
             return 1
         most = min(self.plan.buffer_bytes // sieve.held_bytes, self.plan.most_ranges // sieve.requests)
         if stored.coded:
-            most = min(most, max(ceil_div(self.count, IN_FLIGHT), FEW_BYTES // stored.chunk_bytes))
+            most = min(most, max(ceil_div(self.count, IN_FLIGHT), 2**18 // stored.chunk_bytes))
         in_a_file = max(self.count // stored.shards, 1) if stored.shards else 1
-        return max(min(most, MOST_FILES * in_a_file), 1)
+        return max(min(most, 64 * in_a_file), 1)
 
     def row(self) -> tuple[str, ...]:
         """Return the number of chunks, the way of reading them, and their requests."""

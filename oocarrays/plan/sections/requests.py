@@ -34,11 +34,6 @@ from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import axis_order, floor_sum
 
-MOST_STRIPES = 2**26
-"""Maximum number of stripes in a file: the owners on both sides of each edge are compared."""
-EDGES = 2**20
-"""Edges of stripes that are processed together: each takes some tens of bytes."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCounts:
@@ -172,9 +167,10 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
     crossed = np.zeros(layout.ranks, np.int64)
     whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
     extents = [layout.shape[axis] for axis in order]
-    if math.prod(extents) // stripe > MOST_STRIPES:
+    most = 2**26  # the owners on both sides of each edge are compared
+    if math.prod(extents) // stripe > most:
         raise ChunksError(
-            f"chunk={stripe} makes more than the {MOST_STRIPES} stripes that are counted: "
+            f"chunk={stripe} makes more than the {most} stripes that are counted: "
             "give the lengths of chunks along each axis"
         )
     for edges in _edges(math.prod(extents), stripe):
@@ -185,9 +181,10 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
 
 
 def _edges(size: int, stripe: int) -> Iterator[np.ndarray]:
-    """Yield the starts of stripes in a file in batches, without the first one."""
-    for first in range(stripe, size, stripe * EDGES):
-        yield np.arange(first, min(first + stripe * EDGES, size), stripe)
+    """Yield the starts of stripes in a file, without the first one, in batches of some tens of MiB."""
+    step = stripe * 2**20
+    for first in range(stripe, size, step):
+        yield np.arange(first, min(first + step, size), stripe)
 
 
 def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.selection import Axes
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import table
 
@@ -31,7 +32,6 @@ WriteMethod = Literal["auto", "direct", "sieve"]
 """Method for partly written chunks: ``"direct"`` writes each run in place, so a reader or a crash can see a partial
 write; ``"sieve"`` reads, changes and replaces the chunk at once. ``"auto"`` is ``"sieve"``.
 """
-WRITE_METHODS: tuple[WriteMethod, ...] = ("auto", "direct", "sieve")
 BUFFER_BYTES = 2**28
 """Default maximum bytes of a write, unless one chunk needs more."""
 
@@ -77,6 +77,18 @@ class SectionWritePlan:
     """Number of chunks under way at one time."""
     held_bytes: int
     """Maximum bytes for those chunks, in addition to the values."""
+
+    @property
+    def reads(self) -> Traffic:
+        """Reads of the chunks that are changed."""
+        return Traffic(read_requests=self.read_requests, read_bytes=self.read_bytes, decoded_bytes=self.decoded_bytes)
+
+    @property
+    def writes(self) -> Traffic:
+        """Writes of all chunks."""
+        return Traffic(
+            write_requests=self.write_requests, written_bytes=self.written_bytes, encoded_bytes=self.encoded_bytes
+        )
 
     @property
     def touched(self) -> int:
@@ -166,8 +178,9 @@ def _moved(
 
 
 def _check_method(stored: Stored, method: str) -> None:
-    if not isinstance(method, str) or method not in WRITE_METHODS:
-        raise UnsupportedError(f"method={method!r} is not one of {', '.join(WRITE_METHODS)}")
+    known = get_args(WriteMethod)
+    if not isinstance(method, str) or method not in known:
+        raise UnsupportedError(f"method={method!r} is not one of {', '.join(known)}")
     if method == "direct" and not can_change(stored):
         what = (
             "in shards" if stored.shard_chunks else f"coded by {stored.codec}" if stored.coded else "in no local file"
