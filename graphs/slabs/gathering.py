@@ -27,8 +27,7 @@ from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.kernels.levels import Levels
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.plan.slabs.coarser import all_of, gathered, written
-from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.geometry import Slab, all_of, gathered, written
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.places import StoreLike

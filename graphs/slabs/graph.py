@@ -22,8 +22,7 @@ from dask.task_spec import Task
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.tasks import SlabRun
-from oocarrays.plan.slabs.coarser import gathered
-from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.geometry import Slab, gathered
 from oocarrays.plan.slabs.plan import RESULTS
 
 

@@ -29,8 +29,7 @@ from oocarrays.graphs.run.remains import Left, Remains, journal_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
-from oocarrays.plan.slabs.coarser import written
-from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.geometry import Slab, written
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile

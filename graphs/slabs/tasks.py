@@ -31,8 +31,7 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.documents import Document
-from oocarrays.plan.slabs.coarser import written
-from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.geometry import Slab, written
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target, finishing

@@ -46,8 +46,8 @@ from oocarrays.plan.files.multiscales import (
     stated_axes,
     unit_name,
 )
-from oocarrays.plan.slabs.coarser import gathered
 from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.geometry import gathered
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file, group_file

@@ -14,26 +14,22 @@ from itertools import product
 
 from oocarrays.mapping.along import range_cuts
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.machine import Costs, speed
+from oocarrays.plan import cost
+from oocarrays.plan.cost import Work, overlapped
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.slabs.bands import Way
-from oocarrays.plan.slabs.coarser import gathered_bytes
+from oocarrays.plan.slabs.geometry import gathered_bytes
 from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.plan import SlabPlan
-
-SHAPES = 200
-"""Approximate number of compared shapes: the more axes, the fewer along each."""
-KERNEL_COPIES = 8
-"""Copies of its block that one core makes in the time of a kernel: a guess, for any kernel."""
 
 
 def shapes(
     extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield candidate shapes of windows; ``targets`` are lengths along each axis with multiples that cut no target
-    chunk."""
+    """Yield about 200 candidate shapes of windows; multiples of ``targets``, along each axis, cut no target chunk."""
     along = [heights(n, [each.grid.chunks[axis] for each in sources], targets[axis]) for axis, n in enumerate(extents)]
     cut = sum(len(each) > 1 for each in along)
-    most = max(int(SHAPES ** (1 / max(cut, 1))), 2)
+    most = max(int(200 ** (1 / max(cut, 1))), 2)
     yield from product(*(_thinned(each, most) for each in along))
 
 
@@ -73,7 +69,7 @@ def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterato
 
 def kernel_bytes(plan: SlabPlan) -> float:
     """Return the bytes that one core copies in the time of a kernel's call, in proportion to its blocks."""
-    return KERNEL_COPIES * plan.window_bytes()
+    return plan.costs.kernel_copies * plan.window_bytes()
 
 
 def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, threads: int = 1) -> float:
@@ -81,33 +77,35 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, th
     if not plan.count:
         return 0.0
     costs, ranks = plan.costs, max(plan.ranks, 1)
-    read = [_read(plan, source, costs) for source in plan.sources]
     targets = zip(plan.targets, plan.shapes_made(plan.heights, plan.targets), strict=True)
-    written = sum(math.prod(shape) * each.itemsize * costs.stored_ratio(each) for each, shape in targets)
-    device = sum(moved for moved, _ in read) / costs.read_bandwidth + written / costs.write_bandwidth
-    compute = sum(taken for _, taken in read) + work(plan) / costs.copy_bandwidth
-    device, compute = plan.count * device, plan.count * compute / min(max(ranks, threads), costs.cores)
-    hidden = min(device, compute) / max(plan.count // ranks, 1)
+    took = [cost.seconds(_read(plan, source, costs), costs, source) for source in plan.sources]
+    took += [
+        cost.seconds(Work(written=math.prod(shape) * each.itemsize * costs.stored_ratio(each)), costs, each)
+        for each, shape in targets
+    ]
+    compute = sum(each.processor for each in took) + work(plan) / costs.copy_bandwidth
+    compute = plan.count * compute / min(max(ranks, threads), costs.cores)
+    device = plan.count * sum(each.device for each in took)
     apart = 2 * sum(gathered_bytes(plan)) / costs.copy_bandwidth  # kept, put together, and written when all is over
-    return max(device, compute) + hidden + apart + plan.count * (2 + neighbours(plan)) * costs.task_seconds
+    tasks = plan.count * (2 + neighbours(plan)) * costs.task_seconds
+    return overlapped(device, compute, plan.count // ranks) + apart + tasks
 
 
-def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
-    """Return the stored bytes read of a source for a typical slab, and the seconds of a core."""
+def _read(plan: SlabPlan, source: Stored, costs: Costs) -> Work:
+    """Return the work of reading a source for a typical slab."""
     ends, chunks = [_read_along(plan, axis) for axis in range(len(plan.shape))], source.grid.chunks
     touched = [-(-b // chunk) - a // chunk if a < b else 0 for (a, b), chunk in zip(ends, chunks, strict=True)]
     if source.coded:
         elements = math.prod(touched) * math.prod(chunks) * source.itemsize
-        return elements * costs.stored_ratio(source), elements / speed(costs.decode_bandwidth, source.codec)
+        return Work(read=elements * costs.stored_ratio(source), decoded=elements)
     whole, rows = math.prod(touched[:-1]), math.prod(max(b - a, 0) for a, b in ends[:-1])
-    each = costs.range_seconds if source.local else costs.store_request_seconds
-    nbytes = taken = 0.0
+    ranges = parts = nbytes = 0
     for cut in range_cuts(range(*ends[-1]), chunks[-1]):
         width, times = len(cut.inside), len(cut.chunks)
         apart = (chunks[-1] - width) * source.itemsize >= costs.range_seconds * costs.copy_bandwidth
         nbytes += times * rows * (width if apart else chunks[-1]) * source.itemsize
-        taken += times * (rows * max(each, costs.row_seconds) if apart else whole * each)
-    return nbytes, taken
+        ranges, parts = ranges + (0 if apart else times * whole), parts + (times * rows if apart else 0)
+    return Work(ranges=ranges, rows=parts, read=nbytes)
 
 
 def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:

@@ -20,16 +20,10 @@ from oocarrays.plan.plan import alternative
 from oocarrays.plan.search import largest
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
-from oocarrays.plan.slabs.coarser import gathered_bytes, units
+from oocarrays.plan.slabs.geometry import gathered_bytes, units
 from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
-EVEN_BYTES = 2**25
-"""Bytes of a window above which a taller one has no benefit."""
-FEWEST = 8
-"""Preferred minimum number of slabs of a rank: its first read and its last write are not overlapped."""
-MOST = 2**12
-"""Preferred maximum number of slabs in all: each has some tasks."""
 WORKSPACE = 2.0
 """Assumed workspace of a kernel besides its blocks and results, in multiples of its blocks."""
 
@@ -238,12 +232,16 @@ class _Cut:
             yield self.plan(axis, min(tallest * unit, extent), ranks)
 
     def _wanted(self, axis: int, ranks: int) -> int:
-        """Return the best height with unlimited memory, in units."""
+        """Return the best height with unlimited memory, in units.
+
+        A window of 32 MiB gains nothing by being taller, unless there are more than 4,096 slabs, each with some tasks.
+        A rank has at least 8 slabs, because its first read and its last write are not overlapped.
+        """
         extent = self.extent(axis)
         row = math.prod(self.extent(a) for a in range(len(self.shape)) if a != axis)
         row_bytes = row * sum(source.itemsize for source in self.sources)
-        fewest = FEWEST * (ranks if self.options.edges is None else 1)
-        most = max(EVEN_BYTES // row_bytes, extent // MOST)
+        fewest = 8 * (ranks if self.options.edges is None else 1)
+        most = max(2**25 // row_bytes, extent // 2**12)
         return max(min(most, ceil_div(extent, fewest)) // self.unit(axis), 1)
 
     # ------------------------------------------------------------------ along any axes

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from itertools import chain, repeat
 from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
+from oocarrays.plan import cost
 from oocarrays.plan.alternative import Alternative
-from oocarrays.plan.cost import Traffic
+from oocarrays.plan.cost import Traffic, Work, overlapped
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
@@ -31,16 +31,10 @@ from oocarrays.plan.search import cheapest
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs
+from oocarrays.plan.slabs.kinds import read_elements
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.plan.slabs.sweeps import LARGEST, SMALLER, Sweeps, fitting_tile
-
-SWEEP_COPIES = 1.5
-"""Copies of an array that one core makes in the time of one sweep of it in cache: a guess, for any kernel."""
-NOTICED = 8
-"""Minimum number of passes with a residual check, if there are that many sweeps."""
-MOST_FUSED = 128
-"""Default maximum number of fused sweeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +68,11 @@ class SweptPass:
     def seconds(self) -> float:
         """Predicted seconds: those of disk or processors, whichever is slower, and one slab's of the other."""
         slabs, costs = self.slabs, self.slabs.costs
-        itemsize = sum(each.itemsize for each in slabs.sources)
-        read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
-        disk = slabs.read_bytes * read / costs.read_bandwidth
-        written = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.targets)
-        disk += self._elements * written / costs.write_bandwidth
+        read, written = Work(read=read_elements(slabs)), Work(written=self._elements)
+        work = [*((each, read) for each in slabs.sources), *((each, written) for each in slabs.targets)]
+        took = (each.itemsize * costs.stored_ratio(each) * cost.seconds(one, costs, each).device for each, one in work)
         compute = slabs.source_bytes * self.copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
-        turns = max(slabs.count // slabs.ranks, 1)
-        return max(disk, compute) + min(disk, compute) / turns + 4 * slabs.count * costs.task_seconds
+        return overlapped(sum(took), compute, slabs.count // slabs.ranks) + 4 * slabs.count * costs.task_seconds
 
 
 def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
@@ -90,7 +81,7 @@ def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
         1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
         for axis in {*slabs.cut_axes, slabs.axis}
     )
-    return 2 + sweeps.count * cost * twice * SWEEP_COPIES
+    return 2 + sweeps.count * cost * twice * slabs.costs.sweep_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +144,7 @@ class IteratePlan(Holding):
     @property
     def traffic(self) -> Traffic:
         """Requests and bytes of all passes, without faults."""
-        each = (repeat(step.slabs.traffic, count) for step, count in alike(self.passes))
-        return sum(chain.from_iterable(each), Traffic())
+        return sum((step.slabs.traffic * count for step, count in alike(self.passes)), Traffic())
 
     @property
     def read_bytes(self) -> int:
@@ -193,7 +183,7 @@ class SweepOptions(SlabOptions):
     fuse: int | Literal["auto"] = "auto"
     """Maximum number of sweeps of one pass; ``"auto"``: the number with the least total time."""
     watched: bool = False
-    """Whether a residual is checked after each pass: auto then keeps at least `NOTICED` passes."""
+    """Whether a residual is checked after each pass: auto then keeps at least 8 passes, if possible."""
 
 
 def plan_iterate(
@@ -215,7 +205,7 @@ def plan_iterate(
     if fuse != "auto":
         return _cheapest([pass_of.plan(sweeps, fuse)])
     plans: list[IteratePlan] = []
-    for count in _candidates(sweeps, max(sweeps // NOTICED, 1) if options.watched else sweeps):
+    for count in _candidates(sweeps, max(sweeps // 8, 1) if options.watched else sweeps):
         try:
             plans.append(pass_of.plan(sweeps, count))
         except BudgetError:
@@ -234,24 +224,20 @@ def _cheapest(plans: Sequence[IteratePlan]) -> IteratePlan:
     return replace(best, alternatives=alternatives)
 
 
-MOST_SWEEPS = 2**31
-"""Maximum number of sweeps of one call."""
-
-
 def _check_counts(sweeps: int, fuse: Any) -> None:
     if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
         raise InputError(f"sweeps={sweeps!r} is not a whole number from 0 on")
-    if sweeps > MOST_SWEEPS:
-        raise InputError(f"sweeps={sweeps!r} are more than can be planned: at most {MOST_SWEEPS}")
+    if sweeps > 2**31:
+        raise InputError(f"sweeps={sweeps!r} are more than can be planned: at most {2**31}")
     is_auto = isinstance(fuse, str) and fuse == "auto"
     if not is_auto and (not isinstance(fuse, int) or isinstance(fuse, bool) or fuse < 1):
         raise InputError(f"fuse={fuse!r} is not 'auto' or a whole number from 1 on")
 
 
 def _candidates(sweeps: int, most: int) -> Iterator[int]:
-    """Yield candidate numbers of sweeps of a pass: not all of the larger ones."""
+    """Yield candidate numbers of sweeps of a pass, at most 128: not all of the larger ones."""
     last = 0
-    for fuse in range(1, min(max(most, 1), MOST_FUSED) + 1):
+    for fuse in range(1, min(max(most, 1), 128) + 1):
         count = ceil_div(sweeps, max(ceil_div(sweeps, fuse), 1))
         if fuse == 1 or (count > last and (count <= 8 or 5 * count >= 6 * last)):
             yield max(count, 1)

@@ -17,7 +17,7 @@ from operator import add, mod
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.mapping.section import Section
+from oocarrays.mapping.section import in_one_piece
 from oocarrays.mapping.selection import Axes, Taken, moved
 from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
@@ -26,10 +26,9 @@ from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Duration, Facts, Value, cache_words, estimate, shared_facts
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
+from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.plan.slabs.bands import Way
-from oocarrays.plan.slabs.coarser import all_of, gathered, gathered_bytes, written
-from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
+from oocarrays.plan.slabs.geometry import Slab, SlabGeometry, all_of, gathered, gathered_bytes, written
 from oocarrays.plan.slabs.kinds import alike, neighbours, read_elements
 from oocarrays.plan.slabs.options import COSTS
 
@@ -37,8 +36,10 @@ from oocarrays.plan.slabs.options import COSTS
 @lru_cache(8)
 def slab_traffic(plan: SlabGeometry) -> Traffic:
     """Return the traffic of all ranks together, in a run without faults."""
-    begun = reduce(add, map(_at_once, (plan.targets[n] for n in gathered(plan))), Traffic(tasks=_ends(plan)))
-    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), begun)
+    targets = (plan.targets[number] for number in gathered(plan))
+    once = (plan_section_write(target, all_of(target).axes).writes for target in targets)
+    each = (_of(plan, slab) * n for slab, n in alike(plan))
+    return reduce(add, (*once, *each), Traffic(tasks=_ends(plan)))
 
 
 @lru_cache(8)
@@ -52,24 +53,15 @@ def _ends(plan: SlabGeometry) -> int:
     return 3 if gathered(plan) else 2
 
 
-def _at_once(target: Stored) -> Traffic:
-    """Return the traffic of writing a gathered target."""
-    return _write(plan_section_write(target, all_of(target).axes))
-
-
 def _tasks(plan: SlabGeometry, slab: Slab) -> int:
     """Return the number of tasks of one slab: it sends as many pieces as it receives."""
     return 3 + len(plan.givers(slab)) + len(plan.fetchers(slab))
 
 
-def _times(traffic: Traffic, n: int) -> Traffic:
-    return Traffic(**{name: n * getattr(traffic, name) for name in Traffic.__dataclass_fields__})
-
-
 def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
     """Return the traffic of one slab."""
     tasks = Traffic(tasks=_tasks(plan, slab))
-    reads = (_read(each) for each in _readings(plan, slab))
+    reads = (each.traffic for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, number) for number in written(plan))), tasks)
 
 
@@ -95,7 +87,7 @@ def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
     for source, halo in zip_longest(plan.sources, plan.halos, fillvalue=()):
         assert isinstance(source, Stored), "halos are those of sources"
         if section.size:
-            packed = lies_packed(section, window)
+            packed = in_one_piece(section.shape, window.shape)
             yield reading(*_placed(plan, source, halo, slab.rank, section.axes), packed=packed)
         yield from (reading(*_placed(plan, source, halo, rank, axes), packed=True) for rank, axes in apart)
 
@@ -116,39 +108,19 @@ def _taken(elements: Taken) -> Taken:
     return elements if isinstance(elements, range) else np.unique(elements)
 
 
-def lies_packed(part: Section, whole: Section) -> bool:
-    """Return whether a part of an array in C order is contiguous in it."""
-    cut = [axis for axis, (n, m) in enumerate(zip(part.shape, whole.shape, strict=True)) if n != m]
-    return not cut or math.prod(part.shape[: cut[-1]]) <= 1
-
-
-def _read(plan: SectionPlan) -> Traffic:
-    return Traffic(read_requests=plan.requests, read_bytes=plan.asked_bytes, decoded_bytes=plan.decoded_bytes)
-
-
 def _written(plan: SlabGeometry, slab: Slab, number: int) -> Traffic:
     core, target = plan.core(slab), plan.targets[number]
     if not core.size:
         return Traffic()
     if plan.coarser:  # whole chunks
-        return _write(plan_section_write(target, plan.made(slab, number).axes))
+        return plan_section_write(target, plan.made(slab, number).axes).writes
     made = plan_section_write(*_placed(plan, target, (), slab.rank, core.axes))
-    begun = [
-        plan_section_write(*_placed(plan, target, (), slab.rank, axes))
+    begun = (
+        plan_section_write(*_placed(plan, target, (), slab.rank, axes)).reads
         for axes in _begun(plan, slab, target)
         if all(map(len, axes))
-    ]
-    return _write(made) + Traffic(
-        read_requests=sum(each.read_requests for each in begun),
-        read_bytes=sum(each.read_bytes for each in begun),
-        decoded_bytes=sum(each.decoded_bytes for each in begun),
     )
-
-
-def _write(made: SectionWritePlan) -> Traffic:
-    return Traffic(
-        write_requests=made.write_requests, written_bytes=made.written_bytes, encoded_bytes=made.encoded_bytes
-    )
+    return reduce(add, begun, made.writes)
 
 
 def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Iterator[Axes]:
@@ -179,12 +151,6 @@ def _split(core: range, region: range, zero: int, chunk: int, *, backwards: bool
     return range(start, edge), range(edge, stop)
 
 
-SLAB_BYTES = 12 * 2**10
-"""Bytes of the tasks of a slab, as Dask stores and orders them, ..."""
-SLAB_TASKS = 5
-"""... for a slab with this number of tasks, when two others send to it."""
-COMPARED_BYTES = 2**20
-"""Bytes of a rank for comparing results with those of a larger halo, piece by piece."""
 CUT = ("edges", "axis", "heights")
 """Fields of a plan that determine its slabs."""
 RESULTS = 2
@@ -310,10 +276,9 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def _slab_bytes(self) -> int:
-        """Bytes of the tasks of a slab; for windows cut along several axes, by the number of senders."""
-        if len(self.cut_axes) < 2:
-            return SLAB_BYTES
-        return SLAB_BYTES * (2 + neighbours(self)) // SLAB_TASKS
+        """Bytes of the tasks of a slab, as Dask stores and orders them: 12 KiB for five, as two others send to it."""
+        tasks = 5 if len(self.cut_axes) < 2 else 2 + neighbours(self)
+        return 12 * 2**10 * tasks // 5
 
     @property
     def of_rank(self) -> Memory:
@@ -323,7 +288,7 @@ class SlabPlan(SlabGeometry, Holding):
             handed_on=(2 * self.held * self._lacking_elements + self._kept_elements) * size,
             results=RESULTS * self.result_bytes,
             kernel=self.workspace,
-            verified=(self.window_bytes() + self.result_bytes + COMPARED_BYTES) if self.margin else 0,
+            verified=(self.window_bytes() + self.result_bytes + 2**20) if self.margin else 0,  # compared by pieces
         )
 
     @property
@@ -394,10 +359,10 @@ class SlabPlan(SlabGeometry, Holding):
 
     def _lies_as_stored(self, target: Stored) -> bool:
         """Whether a kernel's results are written without a copy: whole plain chunks, each contiguous."""
-        core, chunk, first = self.largest((0,) * len(self.shape)), target.grid.chunks, (0,) * len(self.shape)
+        core, chunk = self.largest((0,) * len(self.shape)), target.grid.chunks
         if not self.cores_only or not can_change(target) or target.order or any(map(mod, self.heights, chunk)):
             return False
-        return lies_packed(Section(first, tuple(map(min, chunk, core))), Section(first, core))
+        return in_one_piece(tuple(map(min, chunk, core)), core)
 
     @property
     def _starts(self) -> list[tuple[int, ...]]:

@@ -23,18 +23,8 @@ from oocarrays.mapping.layouts.halo import Boundaries, of_axis
 
 BLOCK_BYTES = 2**18
 """Approximate bytes of a kernel's block: a second cache contains a few such arrays at a time."""
-CALL_ELEMENTS = 2**12
-"""Elements swept in the time of a call of the kernel, ..."""
-WAITING_ELEMENTS = 2**15
-"""... and for threads that sweep together: after each numpy call a thread waits for the interpreter's lock."""
 LARGEST, SMALLER = 5, (2, 0)
 """Blocks of up to ``2**LARGEST * BLOCK_BYTES`` are compared; smaller ones if these leave no room for all threads."""
-CACHES = 1 / 7
-"""Exponent of the time per element as a function of a block's size over `BLOCK_BYTES`."""
-RUN_ELEMENTS = 2**6
-"""Elements swept in the additional time of each contiguous run."""
-PARTS = tuple(round(2 ** (step / 2)) for step in range(40))
-"""Candidate numbers of tiles along an axis."""
 Ends = Sequence[tuple[int, int]]
 """Start and end along each axis."""
 
@@ -158,10 +148,11 @@ def fitting_tile(
     """Return the cheapest tile, and its cost: the sweeps of a plain element in cache are 1.
 
     The cost includes repeated sweeps at its sides, the rows of a block's halo, calls, and cache misses. Threads
-    that sweep ``together`` hinder each other at every call: they use blocks of megabytes. If threads share a slab,
-    it is cut into at least ``tiles`` tiles, if possible. ``largest`` limits the size of a block.
+    that sweep ``together`` hinder each other at every call, as they wait for the interpreter's lock: they use blocks
+    of megabytes. If threads share a slab, it is cut into at least ``tiles`` tiles, if possible. ``largest`` limits
+    the size of a block.
     """
-    thinned = PARTS[:: max(len(shape) - 1, 1)]
+    thinned = [round(2 ** (step / 2)) for step in range(0, 40, max(len(shape) - 1, 1))]  # numbers of tiles
     lengths = [
         sorted({max(ceil_div(n, parts), min(n, 2 * d + 2), 1) for parts in thinned})  # a block has a halo on one side
         for n, d in zip(shape[1:], depth[1:], strict=True)
@@ -175,10 +166,10 @@ def fitting_tile(
     most = BLOCK_BYTES * 2.0 ** np.arange(largest + 1) // (np.maximum(area, 1) * itemsize)
     rows = np.maximum(np.minimum(most - halo, shape[0]), halo + 1)
     elements = (rows + halo) * area
-    far = np.maximum(elements * itemsize / BLOCK_BYTES, 1) ** CACHES
+    far = np.maximum(elements * itemsize / BLOCK_BYTES, 1) ** (1 / 7)  # seconds an element grow with a block
     run = np.broadcast_to(wide[:, -1:], rows.shape) if lengths else rows
-    calls = (WAITING_ELEMENTS if together else CALL_ELEMENTS) / np.maximum(elements, 1)
-    calls += RUN_ELEMENTS / np.maximum(run, 1)
+    calls = (2**15 if together else 2**12) / np.maximum(elements, 1)  # elements swept in the time of a call, ...
+    calls += 2**6 / np.maximum(run, 1)  # ... and of a run
     twice = area / across.prod(axis=1, keepdims=True)
     cost = twice * far * (1 + 3 * depth[0] / rows) * (1 + calls)
     best = np.unravel_index(cost.argmin(), cost.shape)
