@@ -29,6 +29,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
+from oocarrays.plan.search import first_fitting
 from oocarrays.plan.slabs.options import DepthLike
 from oocarrays.requests.request import noted_parts
 from oocarrays.storage.files.formats import dimension_names
@@ -206,7 +207,8 @@ def _shift_files(
         )
     )
     noted_parts(a.files.store, note, resume)
-    return ShiftJob(ShiftRun(plan.checked(), a.before_changes(), note), a, cluster)
+    first_fitting([plan], resources.budget, "this shift")
+    return ShiftJob(ShiftRun(plan, a.before_changes(), note), a, cluster)
 
 
 def _written(files: LocalFiles, rank: int) -> Stored:

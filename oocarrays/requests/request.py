@@ -280,5 +280,6 @@ def _told(name: str, before: Any, after: Any, was: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
+    """Return a value as text of at most 60 characters."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import BudgetError
 from oocarrays.mapping.along import Line
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
@@ -38,6 +37,7 @@ from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
+from oocarrays.plan.search import first_fitting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +136,11 @@ BlockLengths = tuple[tuple[int, ...], ...]
 """Lengths of the blocks along each axis, in elements, in Dask's format."""
 
 
+def largest_block(blocks: BlockLengths) -> int:
+    """Return the number of elements of the largest block."""
+    return math.prod(max((*lengths, 0)) for lengths in blocks)
+
+
 def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:
     """Return whether every chunk lies in one block."""
     axes = zip(blocks, grid.shape, grid.chunks, strict=True)
@@ -166,7 +171,10 @@ def plan_blocks(
     def moves() -> RechunkPlan:
         return still if aligned else plan_rechunk(stored, target, resources, **choices)
 
-    _, rechunk = within_budget([lambda: writing.checked(resources.budget).rechunk, moves])
+    def writes() -> RechunkPlan:
+        return first_fitting([writing], resources.budget, "writing the blocks")[0].rechunk
+
+    _, rechunk = within_budget([writes, moves])
     return replace(writing, rechunk=rechunk)
 
 
@@ -197,18 +205,13 @@ class BlocksPlan(Holding):
     @property
     def block_bytes(self) -> int:
         """Bytes of the largest block: held by the user's own tasks, and not in `peak_bytes`."""
-        return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
+        return largest_block(self.blocks) * self.stored.itemsize
 
     @property
     def memory(self) -> Memory:
         """Peak memory of a process, without the user's own tasks."""
         writing = Memory.of(chunks=self._of_block * min(self.threads, self.count))
         return largest(writing, self.rechunk.memory)
-
-    def checked(self, budget: int) -> BlocksPlan:
-        if self.peak_bytes > budget:
-            raise BudgetError(budget, self.peak_bytes, "writing the blocks")
-        return self
 
     @property
     def _of_block(self) -> int:

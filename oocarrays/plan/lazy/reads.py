@@ -28,24 +28,15 @@ from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import span_elements
 from oocarrays.plan.alternative import TAKEN, Alternative
 from oocarrays.plan.cost import Traffic, Work, seconds
-from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, singly
+from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, largest_block, singly
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, shared_facts
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
 
 Method = Literal["blocks", "groups", "scratch"]
-HOW = {
-    "blocks": "each block by itself",
-    "groups": "blocks in groups, each stored chunk once a group",
-    "scratch": "each stored chunk once, into a plain copy; blocks out of that",
-}
-MOST_WAYS = 4096
-"""Maximum number of groupings that are compared."""
 SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES
 """Bytes of the buffers for reading byte ranges."""
-ALIKE = 1.05
-"""Ratio of predicted seconds regarded as equal: among equals, one without scratch and then the smallest is chosen."""
 MOST_TILE_BYTES = 16 * 2**20
 """Maximum bytes that a group reads at a time, unless a chunk is larger."""
 
@@ -86,10 +77,15 @@ class LazyReadsPlan(Holding):
     def facts(self) -> Facts:
         about = "" if self.exact else " (estimate)"
         requests = "chunks" if self.stored.coded else "contiguous runs"
+        how = {
+            "blocks": "each block by itself",
+            "groups": "blocks in groups, each stored chunk once a group",
+            "scratch": "each stored chunk once, into a plain copy; blocks out of that",
+        }
         return [
             ("array", (self.shape, ", ", Bytes(self.nbytes))),
             ("blocks", (f"{math.prod(map(len, self.blocks))}, at most ", Bytes(self.block_bytes), " each")),
-            ("read", (HOW[self.method],)),
+            ("read", (how[self.method],)),
             ("a task holds", (Bytes(self.task_bytes), " at most")),
             *shared_facts(self, peak_memory=f", {self.threads} tasks at one time"),
             ("reads", (Bytes(self.read_bytes), f"{about} in {self.read_requests} {requests}{self._times()}")),
@@ -142,12 +138,7 @@ class LazyReadsPlan(Holding):
 
     @property
     def block_bytes(self) -> int:
-        return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
-
-    @property
-    def group_bytes(self) -> int:
-        """Bytes of the largest group, the result of one task."""
-        return math.prod(map(_longest, self.blocks, self.groups)) * self.stored.itemsize
+        return largest_block(self.blocks) * self.stored.itemsize
 
     @property
     def task_memory(self) -> Memory:
@@ -155,7 +146,8 @@ class LazyReadsPlan(Holding):
         tile = _tile_bytes(self.tile, self.stored)
         if self.method == "scratch":
             return through_scratch_memory(self.stored, self.block_bytes, tile)
-        return reading_memory(self.stored, self.group_bytes, tile if self.method == "groups" else 0)
+        group = math.prod(map(_longest, self.blocks, self.groups)) * self.stored.itemsize
+        return reading_memory(self.stored, group, tile if self.method == "groups" else 0)
 
     @property
     def task_bytes(self) -> int:
@@ -187,7 +179,10 @@ def plan_lazy_reads(
     scratch_room: int = 0,
     strict: bool = False,
 ) -> LazyReadsPlan:
-    """Choose the way of reading the blocks of a lazy array."""
+    """Choose the way of reading the blocks of a lazy array.
+
+    Among ways within a twentieth of the least seconds, one without scratch and then the smallest is chosen.
+    """
     axes, budget, threads = tuple(axes), resources.budget, resources.threads
     share = budget // (threads + 1)
     problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=share, costs=resources.costs)
@@ -197,7 +192,7 @@ def plan_lazy_reads(
     if strict and fitting[0].task_bytes > budget:
         raise BudgetError(budget, problem.least(budget, threads, scratch_room), "a block of the lazy array")
     least = min(way.seconds for way in fitting)
-    alike = (way for way in fitting if way.seconds <= ALIKE * least)
+    alike = (way for way in fitting if way.seconds <= 1.05 * least)
     best = min(alike, key=lambda way: (way.method == "scratch", way.task_bytes))
     return LazyReadsPlan(
         stored=stored,
@@ -264,19 +259,14 @@ class _Problem:
         return self._way([grouping(*axis, singly(len(axis[1]))) for axis in self._along()])
 
     def grouped(self) -> Iterator[_Way]:
-        """Yield every way that groups blocks."""
+        """Yield every way that groups blocks, at most 4,096."""
         along = [list(groupings(*axis)) for axis in self._along()]
-        while math.prod(map(len, along)) > MOST_WAYS:
+        while math.prod(map(len, along)) > 2**12:
             longest = max(range(len(along)), key=lambda axis: len(along[axis]))
             along[longest] = along[longest][::2]
         for way in map(self._way, product(*along)):
             if way.method == "groups":
                 yield way
-
-    def _cut_lines(self, groupings: Sequence[Grouping]) -> list[Line]:
-        """Return the counts along each axis for groups that are read tile by tile."""
-        along = zip(groupings, self._along(), self.tile, strict=True)
-        return [cut_line(each, *axis, tile) for each, axis, tile in along]
 
     def _along(self) -> Iterator[tuple[range, tuple[int, ...], int]]:
         return zip(self.axes, self.blocks, self.stored.grid.chunks, strict=True)
@@ -286,7 +276,10 @@ class _Problem:
         visits = math.prod(each.visits for each in groupings)
         count = math.prod(len(each.groups) for each in groupings)
         together = count < math.prod(map(len, self.blocks))
-        lines = self._cut_lines(groupings) if together else [each.line for each in groupings]
+        lines = [each.line for each in groupings]
+        if together:  # read tile by tile
+            along = zip(groupings, self._along(), self.tile, strict=True)
+            lines = [cut_line(each, *axis, tile) for each, axis, tile in along]
         runs = visits if stored.coded else product_line(turned(lines, stored.order)).runs
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
         held = math.prod(each.longest for each in groupings) * stored.itemsize
@@ -329,18 +322,16 @@ class _Problem:
         copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
         device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
         pieces = alone.requests * (costs.piece_seconds + 2 * costs.request_seconds)
+        block = largest_block(self.blocks) * stored.itemsize
         return _Way(
             method="scratch",
             groups=alone.groups,
-            task_bytes=through_scratch_memory(stored, self._block_bytes(), _tile_bytes(self.tile, stored)).nbytes,
+            task_bytes=through_scratch_memory(stored, block, _tile_bytes(self.tile, stored)).nbytes,
             requests=visits,
             read_bytes=read,
             most_read_bytes=read,
             seconds=copying + device + pieces,
         )
-
-    def _block_bytes(self) -> int:
-        return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
 
     def _seconds(self, visits: int, runs: int, read: int, copied: int, tasks: int) -> float:
         """Return the seconds of the device and of the cores, limited by the number of tasks."""

@@ -26,12 +26,6 @@ from oocarrays.errors import InputError
 from oocarrays.plan.documents import Document
 from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 
-NOTICED = 0.9
-"""Minimum measured rate over the model's rate, for disks that share nothing."""
-HALVINGS = 40
-MOST_UNDER_WAY = 8
-"""Maximum number of requests per disk in the model; more do not increase the rate."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -50,10 +44,10 @@ class Measured:
 
     @property
     def times(self) -> BlockTimes:
-        """Seconds of a block at each stage, including a shared one."""
+        """Seconds of a block at each stage, with a shared one if the measured rate is off by a tenth."""
         alone = BlockTimes(block=self.block, cpu=self.cpu, disks=self.alone)
         rate = striped_rate(alone, 1).rate
-        if len(self.alone) < 2 or NOTICED * rate <= self.together <= rate / NOTICED:
+        if len(self.alone) < 2 or 0.9 * rate <= self.together <= rate / 0.9:
             return alone
         if self.together < rate:
             return self._fitted(partial(_sharing, alone), self.block / self.together)
@@ -62,7 +56,7 @@ class Measured:
     def _fitted(self, changed: Callable[[float], BlockTimes], most: float) -> BlockTimes:
         """Return the times with which the model predicts the measured rate; the rate falls as the argument grows."""
         low, high = 0.0, most
-        for _ in range(HALVINGS):
+        for _ in range(40):
             middle = (low + high) / 2
             slow = striped_rate(changed(middle), 1).rate < self.together
             low, high = (low, middle) if slow else (middle, high)
@@ -172,9 +166,10 @@ class ChunkTimes:
 
 
 def chunks_a_second(times: BlockTimes, under_way: int) -> float:
-    """Return the blocks a second that disks move with this number of requests under way."""
+    """Return the blocks a second that disks move with this number of requests under way; more than 8 a disk gain
+    nothing."""
     disks = len(times.disks)
     if under_way < disks:
         mean = sum(times.disks) / disks
         return striped_rate(replace(times, disks=(mean,) * max(under_way, 1)), 1).rate / times.block
-    return striped_rate(times, min(under_way // disks, MOST_UNDER_WAY)).rate / times.block
+    return striped_rate(times, min(under_way // disks, 8)).rate / times.block

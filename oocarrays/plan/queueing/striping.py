@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
-from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution
-from oocarrays.plan.queueing.mva import solve
+from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution, solve
 
 SATURATED = 0.95
 """Share of the maximum rate that counts as all of it."""
@@ -71,24 +70,6 @@ class StripedRate:
     def rate(self) -> float:
         """Bytes a second: blocks lie on disks in turn, so the slowest disk sets the rate of all."""
         return float(self.solution.throughput.min()) * len(self.times.disks) * self.times.block
-
-    @property
-    def response(self) -> float:
-        """Mean seconds of one round."""
-        return float(self.solution.network.requests.sum() / self.solution.throughput.sum())
-
-    def residence(self, station: str) -> float:
-        """Return the mean seconds of a request at the stations with this name."""
-        names = self.solution.network.station_names
-        mine = [place for place, name in enumerate(names) if name.split(" ")[0] == station]
-        rates = self.solution.throughput
-        return float((rates @ self.solution.residence[:, mine]).sum() / rates.sum())
-
-    @property
-    def disk_utilisation(self) -> float:
-        """Mean share of time in which disks are busy."""
-        mine = [place for place, name in enumerate(self.solution.network.station_names) if name.startswith(DISK)]
-        return float(self.solution.utilisation[mine].mean())
 
     def seconds(self, nbytes: int) -> float:
         """Return the seconds of transferring a number of bytes, without start and end effects."""

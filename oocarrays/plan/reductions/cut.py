@@ -27,12 +27,6 @@ BOX_BYTES = 2**24
 """Bytes read and reduced at one time, unless chunks are larger."""
 PART_BYTES = 2**20
 """Bytes of a chunk of the result, unless boxes are larger."""
-PARTS = 64
-"""Minimum number of parts for ranks, if boxes are small enough."""
-SEGMENTS, FEWEST = 16, 4
-"""Partial results of all parts together, and minimum of a part with large partial results."""
-MOST_BYTES = 2**29
-"""Maximum bytes of the partial results of a part, if there are more than the minimum."""
 STATE_BYTES = 24
 """Bytes of an element of a partial result for cutting segments: a count, a sum, and its rounding error."""
 
@@ -82,9 +76,9 @@ class ReduceCut:
 
     @cached_property
     def part_lengths(self) -> dict[int, int]:
-        """Elements of a part along each kept axis."""
+        """Elements of a part along each kept axis: at least 64 parts, if boxes are small enough."""
         lengths = {axis: self.lengths[axis] for axis in self.kept}
-        room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(map(self.shape.__getitem__, self.kept)) // PARTS)
+        room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(map(self.shape.__getitem__, self.kept)) // 64)
         for axis in reversed(self.kept):
             most = ceil_div(max(self.shape[axis], 1), lengths[axis])
             lengths[axis] *= max(min(most, room // math.prod(lengths.values())), 1)
@@ -125,9 +119,9 @@ class ReduceCut:
 
     @cached_property
     def segments(self) -> int:
-        """Segments of a part: enough partial results for many ranks, fewer if these are large."""
-        most = max(MOST_BYTES // (STATE_BYTES * self.part_elements * max(self.groups, 1)), FEWEST)
-        return min(self.deep, ceil_div(SEGMENTS, self.parts), 1 << (most.bit_length() - 1))
+        """Segments of a part: 16 partial results of all parts together; more than 4 have at most half a GiB."""
+        most = max(2**29 // (STATE_BYTES * self.part_elements * max(self.groups, 1)), 4)
+        return min(self.deep, ceil_div(16, self.parts), 1 << (most.bit_length() - 1))
 
     @property
     def units(self) -> int:

@@ -13,19 +13,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from oocarrays.errors import BudgetError
 from oocarrays.kernels.reductions import PIECE
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.memory import PROCESS_BYTES, Memory, largest
 from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
 from oocarrays.plan.reductions.cut import ReduceCut, spread_over
+from oocarrays.plan.search import first_fitting
 from oocarrays.plan.sections.read import SectionPlan
 
-FOLD_BYTES = 40
-"""Temporary bytes per element for folding two states."""
 WORK = {"var": 6, "std": 6}
 """Element copies that take as long as reducing an element; two for all other methods."""
 
@@ -157,11 +155,6 @@ class ReducePlan(OnePass):
         """Elements of the result of a box, in one group."""
         return math.prod(self.cut.lengths[axis] for axis in self.cut.kept)
 
-    @property
-    def _folding(self) -> int:
-        """Bytes of folding two states of a column: the result, and temporaries."""
-        return (self.state_bytes + FOLD_BYTES) * self._column
-
     @cached_property
     def fixed(self) -> Memory:
         """Memory of a rank in addition to boxes: partial results of a part that it owns alone, and its result."""
@@ -171,7 +164,8 @@ class ReducePlan(OnePass):
             made = self.result_bytes + made // cut.group_chunks
         alone = any(self.is_whole(part, rank) for rank in range(self.ranks) for part in self._ends(rank))
         folded = self._state(groups) + (self._state(self.most_groups[1]) if cut.segments > 1 else 0)
-        return Memory.of(masks=self.masks, result=made, partial_results=folded * alone, folding=self._folding)
+        folding = (self.state_bytes + 40) * self._column  # two states of a column: the result, and temporaries
+        return Memory.of(masks=self.masks, result=made, partial_results=folded * alone, folding=folding)
 
     def _ends(self, rank: int) -> list[int]:
         """Return the first parts of a rank, and its last; it owns all parts between them alone."""
@@ -221,13 +215,8 @@ class ReducePlan(OnePass):
         total = Traffic(tasks=self._tasks, messages=self._messages, exchanged_bytes=self._exchanged)
         for box, times in self._boxes().items():
             plan = SectionPlan.of(cut.source, tuple(map(range, *box)), self.costs)
-            total += Traffic(
-                read_requests=plan.requests * times,
-                read_bytes=plan.asked_bytes * times,
-                decoded_bytes=plan.decoded_bytes * times,
-                pieces=plan.chunks * times,
-                copied_bytes=WORK.get(self.how, 2) * plan.useful_bytes * times,
-            )
+            copied = Traffic(pieces=plan.chunks, copied_bytes=WORK.get(self.how, 2) * plan.useful_bytes)
+            total += (plan.traffic + copied) * times
         if target is None:
             return total
         ratio = self.costs.stored_ratio(target)
@@ -268,18 +257,15 @@ class ReducePlan(OnePass):
     def _tasks(self) -> int:
         return 2 + (2 + bool(self.processes)) * self.ranks + 3 * self._messages + bool(self.processes)
 
-    @cached_property
-    def _predicted(self) -> tuple[float, Phases]:
-        cores = self.threads * self.ranks
-        boxes = self.cut.parts * self.cut.deep
+    @property
+    def _work(self) -> tuple[Stored, Stored, Pipeline]:
+        boxes, cores = self.cut.parts * self.cut.deep, self.threads * self.ranks
         pipeline = Pipeline(ranks=max(min(cores, boxes), 1), turns=boxes, workers=self.processes is not None)
-        return pass_seconds(self.traffic, self.costs, self.cut.source, self.target or self.cut.source, pipeline)
+        return self.cut.source, self.target or self.cut.source, pipeline
 
     def within(self, threads: int) -> ReducePlan:
         """Return the plan with as many threads as memory allows."""
-        least = replace(self, threads=1)
-        if least.peak_bytes > self.budget:
-            raise BudgetError(self.budget, least.peak_bytes, "this reduction")
+        least, _ = first_fitting([replace(self, threads=1)], self.budget, "this reduction")
         ranks = ceil_div(self.ranks, self.processes or 1)
         more = (self.budget - least.peak_bytes) // (ranks * self.box_bytes)
         plan = replace(self, threads=max(min(threads, 1 + more), 1))

@@ -100,10 +100,6 @@ def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, 
     return Segments(*parts)
 
 
-LONG = 128
-"""Units from which a run is copied separately."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRun:
     """Blocks of some cells, one cell after the other."""
@@ -215,11 +211,12 @@ class Buffers:
 
 
 def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
-    """Copy runs of units: long ones one by one, as irregular events have few of them with most of the bytes."""
-    long = np.flatnonzero(counts >= LONG)
+    """Copy runs of units: from 128 on one by one, as irregular events have few of them with most of the bytes."""
+    is_long = counts >= 128
+    long = np.flatnonzero(is_long)
     for to, start, count in zip(into[long].tolist(), of[long].tolist(), counts[long].tolist(), strict=True):
         out[to : to + count] = values[start : start + count]
-    some = np.flatnonzero((counts > 0) & (counts < LONG))
+    some = np.flatnonzero((counts > 0) & ~is_long)
     there, here = spreads(counts[some], into[some], of[some])
     out[there] = values.take(here)
 

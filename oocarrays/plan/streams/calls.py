@@ -75,10 +75,6 @@ class Level:
     is_contiguous: bool
     """Whether the values of consecutive cells were adjacent in the caller's memory."""
 
-    def found(self, current: Mode, block: int) -> ModeAnswer:
-        """Return the mode of the call, as far as these cells determine it."""
-        return ModeAnswer(write_mode(current, self.nbytes, True, self.is_contiguous, block), self.nbytes, True)
-
     @property
     def rows(self) -> np.ndarray:
         """Bytes of each cell, in a row."""
@@ -94,10 +90,6 @@ class Events:
     """Cell of each item, by its number in the file."""
     items: np.ndarray
     """Row of bytes for each item."""
-
-    def found(self, current: Mode, block: int) -> ModeAnswer:
-        """Return the mode of the call: independent."""
-        return ModeAnswer("IB", -1, False)
 
     def as_runs(self) -> CellBytes:
         """Return the items as bytes sorted by cell."""
@@ -118,12 +110,15 @@ class CellBytes:
     data: np.ndarray
     """Bytes, one cell after the other."""
 
-    def found(self, current: Mode, block: int) -> ModeAnswer:
-        """Return the mode of the call: independent."""
-        return ModeAnswer("IB", -1, False)
-
 
 Call = Level | Events | CellBytes
+
+
+def answer_of(call: Call, current: Mode, block: int) -> ModeAnswer:
+    """Return the mode of a call, as far as these cells determine it; of some cells, independent."""
+    if not isinstance(call, Level):
+        return ModeAnswer("IB", -1, False)
+    return ModeAnswer(write_mode(current, call.nbytes, True, call.is_contiguous, block), call.nbytes, True)
 
 
 def of_cells(call: Call, lower: int, upper: int) -> Call:

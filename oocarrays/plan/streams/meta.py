@@ -58,20 +58,16 @@ VERSION = 1
 """Version of this format."""
 KEY = "oocarrays:streams"
 """Attribute of a group that is a stream file."""
-CHUNK_BYTES = 2**22
-"""Maximum bytes of the cells of a chunk, if an axis can be cut."""
 NB_GATHERED = 2**18
 """Minimum bytes of a row that is a chunk by itself; smaller ones are gathered."""
-SUPERBLOCK_BYTES = 2**21
-"""Bytes that a rank writes at once in IB."""
 IB_BLOCK, LEAST_IB_BLOCK = 64, 16
 """Bytes of a buffer of IB: the paper's value, which is best here, too, and the minimum."""
 CB_BLOCK = 64
 """Bytes of a buffer of CB."""
-WRITING_BYTES, READING_BYTES = 440, 200
-"""Maximum bytes of each cell in addition to buffers of IB, while cells write and while a directory is read."""
-POINTERS, LEAST_POINTERS = 6, 2
-"""Pointers of an entry of the directory, the paper's best value, and the minimum."""
+WRITING_BYTES = 440
+"""Maximum bytes of each cell in addition to buffers of IB while cells write; 200 while a directory is read."""
+LEAST_POINTERS = 2
+"""Minimum number of pointers of an entry of the directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +85,10 @@ class Cells:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], ranks: int, cell_bytes: int = 8) -> Cells:
-        """Distribute cells over ranks, in chunks of a convenient size."""
+        """Distribute cells over ranks, in chunks of at most 4 MiB if the first axis can be cut."""
         rows = ceil_div(max(shape[0] if shape else 1, 1), ranks)
         nbytes = rows * math.prod(shape[1:]) * cell_bytes
-        chunk = ceil_div(rows, min(max(ceil_div(nbytes, CHUNK_BYTES), 1), rows))
+        chunk = ceil_div(rows, min(max(ceil_div(nbytes, 2**22), 1), rows))
         return cls(shape=shape, ranks=ranks, rank_rows=ceil_div(rows, chunk) * chunk, chunk_rows=chunk)
 
     def redealt(self, ranks: int) -> Cells:
@@ -231,15 +227,18 @@ def meta_from(found: Any, place: str) -> Meta:
 
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
-    """Choose the largest blocks of IB for a process's ``cells`` cells that fit a third of its budget."""
+    """Choose the largest blocks of IB for a process's ``cells`` cells that fit a third of its budget.
+
+    An entry of the directory has up to 6 pointers, the paper's best value; a rank writes up to 2 MiB at once.
+    """
     asked = asked or {}
-    block, count = IB_BLOCK, POINTERS
+    block, count = IB_BLOCK, 6
     room = min(budget // 3, budget * 3 // 4 - WRITING_BYTES * cells)
     while cells * (block + 8 * count) > room and (block > LEAST_IB_BLOCK or count > LEAST_POINTERS):
         block, count = (block // 2, count) if block > LEAST_IB_BLOCK else (block, LEAST_POINTERS)
     block = asked.get("block") or (ceil_div(block, itemsize) * itemsize if itemsize <= IB_BLOCK else block)
     count = asked.get("pointers") or count
-    room = min(asked.get("superblock") or SUPERBLOCK_BYTES, max(budget // 32, 4096))
+    room = min(asked.get("superblock") or 2**21, max(budget // 32, 4096))
     superblock = max(room // block, 1) * block
     return Independent(
         block=block, superblock=superblock, pointers=count, entries=max(superblock // (8 * (2 + count)), 1)
@@ -251,7 +250,7 @@ def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: boo
     ib = meta.ib
     block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
     buffers = Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers) if writes else 0
-    least = buffers + (WRITING_BYTES if writes else READING_BYTES) * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
+    least = buffers + (WRITING_BYTES if writes else 200) * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
     if least > budget:
         raise BudgetError(budget, least, f"streams of {cells} cells")
 

@@ -96,10 +96,6 @@ def parts_of(counts: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.
 
 UNITS: dict[int, np.dtype] = {np.dtype(name).itemsize: np.dtype(name) for name in ("u1", "u2", "u4", "u8", "c16")}
 """Types that numpy copies unchanged, by their bytes."""
-MOST_WIDTHS = 16
-"""Maximum number of distinct run lengths at which runs of one length are copied as rows."""
-FEW_RUNS, LONG_RUN = 64, 512
-"""Maximum number of runs that are copied one by one, and minimum bytes of runs that always are."""
 
 
 def unit_of(*sizes: int) -> int:
@@ -144,10 +140,13 @@ def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
 
 
 def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
-    """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k."""
+    """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k.
+
+    Up to 64 runs, or runs of at least 512 bytes, are copied one by one; those of up to 16 lengths as rows.
+    """
     if not counts.any():
         return
-    if len(counts) <= FEW_RUNS or int(counts.min()) >= LONG_RUN:
+    if len(counts) <= 64 or int(counts.min()) >= 512:
         for to, start, count in zip(into.tolist(), of.tolist(), counts.tolist(), strict=True):
             out[to : to + count] = data[start : start + count]
         return
@@ -157,7 +156,7 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
     units = counts // unit
     in_order = np.sort(units)
     widths = in_order[np.flatnonzero(np.diff(in_order, prepend=0))]
-    if len(widths) <= MOST_WIDTHS and int(widths[-1]) > 1:
+    if len(widths) <= 16 and int(widths[-1]) > 1:
         for width in widths.tolist():
             same = slice(None) if len(widths) == 1 and in_order[0] else np.flatnonzero(units == width)
             rows = sliding_window_view(source, width)[of[same] // unit]

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 
 from oocarrays.plan.streams.buffers import Chunking, segments
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer, read_mode, write_mode
+from oocarrays.plan.streams.calls import (
+    Call,
+    CellBytes,
+    Events,
+    Level,
+    Mode,
+    ModeAnswer,
+    answer_of,
+    read_mode,
+    write_mode,
+)
 from oocarrays.plan.streams.meta import CB_BLOCK, Independent, WriterFacts, check_budget, independent
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
@@ -180,7 +190,7 @@ class RanksPart:
         """Return the mode of a write as far as these cells determine it."""
         if self.position is not None and not self.appends and isinstance(call, Level):
             return ModeAnswer("IB", call.nbytes, True)  # ranks at the end append by themselves if others are not
-        return call.found(self.mode, self.nb_block)
+        return answer_of(call, self.mode, self.nb_block)
 
     def is_at_end(self) -> bool:
         """Return whether all streams are at their ends, and cache a positive answer."""

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from oocarrays.plan.exchange.topologies import Hypercube
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.network import Network
+from oocarrays.plan.exchange.network import Hypercube, Network
 
 
 def first_channel(x: np.ndarray | int, y: np.ndarray | int) -> np.ndarray:

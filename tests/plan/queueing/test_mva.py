@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
-from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution
-from oocarrays.plan.queueing.mva import solve
+from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution, solve
 from oocarrays.plan.queueing.striping import BlockTimes, striped_network
+from tests.plan.queueing.measures import queues, utilisation
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
@@ -58,8 +58,8 @@ def networks(draw: st.DrawFn, most_requests: int = 3) -> ClosedNetwork:
 
 def lawful(found: Solution) -> None:
     """What holds of any steady state: all requests are somewhere, and no station works more than all the time."""
-    assert found.queues.sum(axis=1) == pytest.approx(found.network.requests)
-    assert (found.utilisation <= 1 + 1e-9).all()
+    assert queues(found).sum(axis=1) == pytest.approx(found.network.requests)
+    assert (utilisation(found) <= 1 + 1e-9).all()
     assert (found.residence >= found.network.demands - 1e-12).all()
 
 
@@ -91,7 +91,7 @@ def test_a_delay_centre_is_the_repairman_s(requests: int, service: float, think:
     alone = RequestClass(name="all", requests=requests, demands={"queue": service, "think": think})
     found = solve(ClosedNetwork.of(stations, [alone]))
     assert found.throughput[0] == pytest.approx((1 - idle) / service)
-    assert found.utilisation[1] == 0
+    assert utilisation(found)[1] == 0
 
 
 def test_servers_between_one_and_all_lie_between() -> None:

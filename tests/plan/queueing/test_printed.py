@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oocarrays import Hypercube
-from oocarrays.plan.queueing.striping import CPU, NETWORK, BlockTimes, StripedRate, striped_rate
+from oocarrays.plan.queueing.striping import CPU, DISK, NETWORK, BlockTimes, StripedRate, striped_rate
+from tests.plan.queueing.measures import places, queues, residence, utilisation
+from tests.plan.queueing.measures import response as round_seconds
 from tests.plan.queueing.routing import channel_nodes, routings
 
 pytestmark = pytest.mark.once
@@ -32,8 +34,9 @@ TABLES_3_AND_4 = {  # by buffers and routings: response, processor, network in m
 
 
 def figures(found: StripedRate) -> tuple[float, ...]:
-    response, cpu, network = (1000 * s for s in (found.response, found.residence(CPU), found.residence(NETWORK)))
-    return response, cpu, network, 100 * found.disk_utilisation
+    seconds = round_seconds(found.solution), residence(found.solution, CPU), residence(found.solution, NETWORK)
+    used = utilisation(found.solution)[places(found.solution, DISK)].mean()
+    return *(1000 * each for each in seconds), 100 * float(used)
 
 
 def printed(value: float, cell: float, unit: float = 0.005) -> bool:
@@ -46,7 +49,7 @@ def test_table_2(block: int) -> None:
     response, cpu, network, messages, used = TABLE_2[block]
     cells = zip(figures(found), (response, cpu, network, used), strict=True)
     assert all(printed(value, cell) for value, cell in cells)
-    in_network = found.solution.queues[:, found.solution.at("routing 0")].sum()
+    in_network = queues(found.solution)[:, places(found.solution, NETWORK)].sum()
     assert printed(float(in_network), messages)
 
 
