@@ -10,24 +10,6 @@ on any network; tests hold the two beside each other. Thakur 1995, chapter 4; ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import numpy as np
-
-from oocarrays.plan.exchange.network import Mesh, Network
-from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
-from oocarrays.plan.exchange.schedule import NAMES, Schedule, schedules
-
-
-def predicted(
-    sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
-) -> dict[Schedule, float]:
-    """Return the seconds of each schedule that supports the number of ranks: that of ``sizes``, or of the network."""
-    ranks = max(np.shape(sizes), default=network.ranks)
-    columns = network.columns if isinstance(network, Mesh) and ranks == network.ranks else None
-    known = schedules(ranks, columns=columns, names=names)
-    return {schedule: schedule_seconds(schedule, sizes, network, constants) for schedule in known}
-
 
 def pex_on_mesh(step: int, columns: int) -> int:
     """PEX on a mesh of powers of two: exact (section 4.3.1).

@@ -11,8 +11,8 @@ from oocarrays.plan.exchange.prediction import flat_constants
 from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
-from tests.contention import predicted
 from tests.pairs import pairs
+from tests.plan.schedules import predicted
 
 pytestmark = pytest.mark.once
 

@@ -19,7 +19,7 @@ from oocarrays.plan.exchange.prediction import CM5, DELTA, MEASURED_DELTA, Carri
 from oocarrays.plan.layouts.assembly import own_seconds
 from oocarrays.plan.layouts.redistribution import METHODS, LayoutError, plan_redistribution
 from oocarrays.plan.machine import Costs
-from tests.contention import predicted
+from tests.plan.schedules import predicted
 
 pytestmark = pytest.mark.long
 

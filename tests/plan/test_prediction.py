@@ -20,7 +20,7 @@ from oocarrays.plan.exchange.prediction import (
     step_seconds,
 )
 from tests import contention, printed
-from tests.contention import predicted
+from tests.plan.schedules import predicted
 
 pytestmark = pytest.mark.long
 

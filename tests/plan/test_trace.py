@@ -13,7 +13,7 @@ from oocarrays.plan.exchange.ordering import colored
 from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, schedules
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order
-from tests.contention import predicted
+from tests.plan.schedules import predicted
 
 pytestmark = pytest.mark.once
 
