@@ -6,15 +6,15 @@
                                                                    every period, until the axis ends
 
 A run is ``length`` elements that are contiguous at both ranks, repeated ``count`` times at a stride. The work is
-therefore that of one period, however long the axis is. This works for any two distributions; `runs_between` uses the
-thesis's formulas where they exist. Runs of several axes are products of those of one axis. Thakur 1995, sections 3.3
-to 3.5.
+therefore that of one period, however long the axis is. This works for any two distributions, and finds the runs of the
+thesis's formulas; that from block(m) to cyclic is used, because it is several times faster. Runs of several axes are
+products of those of one axis. Thakur 1995, sections 3.3 to 3.5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
@@ -95,12 +95,16 @@ class Runs:
 
 def runs_between(source: Axis, target: Axis) -> Runs:
     """Return the runs that move along an axis, including those that stay at their rank."""
-    name = formula(source, target)
-    return FORMULAS[name](source, target) if name and _is_once_a_pair(source, target) else cut(source, target)
+    match formula(source, target):
+        case "block-to-cyclic":
+            return block_to_cyclic(source, target)
+        case "cyclic-to-block":
+            return block_to_cyclic(target, source).reversed()
+    return cut(source, target)
 
 
 def formula(source: Axis, target: Axis) -> str | None:
-    """Return the name in ``FORMULAS`` of the thesis's formula for two distributions; None if it has none."""
+    """Return the name of the thesis's formula for two distributions; None if it has none."""
     if not (isinstance(source, BlockCyclicAxis) and isinstance(target, BlockCyclicAxis)):
         return None
     if target.block == 1 and source.period >= source.extent:
@@ -132,8 +136,9 @@ def cut(source: Axis, target: Axis) -> Runs:
     return _repeated(first, regions.stop[region] - index, regions.period)
 
 
-def block_to_cyclic(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
+def block_to_cyclic(source: Axis, target: Axis) -> Runs:
     """Return the runs from block(m) to cyclic, dealt out in turn (Thakur 1995, 3.3, Figure 3.5 as corrected)."""
+    assert isinstance(source, BlockCyclicAxis)
     sources, targets = np.arange(source.ranks)[:, None], np.arange(target.ranks)
     start = source.block * sources
     first = (targets - start) % target.ranks
@@ -151,55 +156,6 @@ def block_to_cyclic(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
             target_stride=np.ones_like(sends[0]),
         )
     )
-
-
-def ky_to_y(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Return the runs from cyclic(k · y) to cyclic(y) (Thakur 1995, 3.5.1, Figure 3.9).
-
-    The k parts of a block go to k ranks in turn. All blocks of a rank have the same sequence of target ranks; in the
-    printed formula it does not repeat if k does not divide the number of ranks.
-    """
-    k = source.block // target.block
-    ranks = np.repeat(np.arange(source.ranks), k)
-    part = np.arange(source.ranks * k)
-    first = Runs(
-        source=ranks,
-        target=part % target.ranks,
-        source_start=part % k * target.block,
-        target_start=part // target.ranks * target.block,
-        length=np.full_like(part, target.block),
-        count=np.ones_like(part),
-        source_stride=np.full_like(part, source.block),
-        target_stride=np.full_like(part, source.block),
-    )
-    return _repeated(first, source.extent - part * target.block, source.period)
-
-
-def cyclic_to_block(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Return the runs from cyclic to block(m): `block_to_cyclic` reversed (Thakur 1995, 3.4, Figure 3.6)."""
-    return block_to_cyclic(target, source).reversed()
-
-
-def x_to_kx(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Return the runs from cyclic(x) to cyclic(k · x): `ky_to_y` reversed (Thakur 1995, 3.5.2, Figure 3.12)."""
-    return ky_to_y(target, source).reversed()
-
-
-FORMULAS: dict[str, Callable[..., Runs]] = {
-    "block-to-cyclic": block_to_cyclic,
-    "cyclic-to-block": cyclic_to_block,
-    "ky-to-y": ky_to_y,
-    "x-to-kx": x_to_kx,
-}
-"""The thesis's formulas, by name."""
-
-
-def _is_once_a_pair(source: Axis, target: Axis) -> bool:
-    """Return True if a formula gives each pair of ranks one run: a block deals to no rank twice, or is the only one."""
-    assert isinstance(source, BlockCyclicAxis)
-    assert isinstance(target, BlockCyclicAxis)
-    small, large = sorted((source.block, target.block))
-    return large <= small * source.ranks or formula(source, target) in ("block-to-cyclic", "cyclic-to-block")
 
 
 class _Regions(NamedTuple):
