@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from oocarrays.mapping.selection import Taken
+from oocarrays.mapping.ranges import Taken
 
 Some = TypeVar("Some", bound=Taken, covariant=True)
 

@@ -14,6 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
+Taken = range | np.ndarray
+"""Selected indices along one axis, ascending, each once."""
+
 
 def ascending(axis: range) -> range:
     """Return the same elements in canonical form: ascending, ending after the last, with step 1 for a single

@@ -19,10 +19,9 @@ import numpy as np
 
 from oocarrays.errors import SelectionError
 from oocarrays.mapping import ranges
+from oocarrays.mapping.ranges import Taken as Taken
 from oocarrays.mapping.section import Section
 
-Taken = range | np.ndarray
-"""Selected indices along one axis, ascending, each once."""
 Axes = tuple[Taken, ...]
 """Selected indices along each axis; the selection is their product."""
 _AS_TAKEN = slice(None)

@@ -21,8 +21,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocarrays.mapping.ranges import ascending
-from oocarrays.mapping.selection import Taken
+from oocarrays.mapping.ranges import Taken, ascending
 
 Ints = TypeVar("Ints", int, NDArray[np.int64])
 

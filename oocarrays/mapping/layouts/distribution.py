@@ -15,7 +15,6 @@ from typing import Any
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import whole, wholes
-from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
 
 MOST_RANKS = 2**16
@@ -43,7 +42,7 @@ class Block:
             If the blocks do not cover the axis: ``length * ranks < extent``.
         """
         extent, ranks = _known(extent, ranks)
-        least = ceil_div(extent, ranks)
+        least = -(-extent // ranks)
         axis = _dealt(self, extent, ranks, max(least, 1) if self.length is None else self.length)
         if axis.period < extent:
             raise LayoutError(
