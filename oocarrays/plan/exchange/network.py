@@ -56,11 +56,8 @@ def check_whole(**counts: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """Mesh with ranks numbered row by row and bidirectional links; messages go along their row first (XY routing).
-
-    Thakur 1995, section 4.1.2 (Touchstone Delta).
-    """
+class _Grid:
+    """Ranks in rows and columns, numbered row by row."""
 
     rows: int
     """Number of rows: ranks in a column."""
@@ -70,12 +67,22 @@ class Mesh:
     def __post_init__(self) -> None:
         check_whole(rows=self.rows, columns=self.columns)
         if self.rows < 1 or self.columns < 1:
-            raise ScheduleError(f"a mesh of {self.rows} x {self.columns} has no ranks: both must be at least 1")
+            raise ScheduleError(
+                f"a {type(self).__name__.lower()} of {self.rows} x {self.columns} has no ranks: both must be at least 1"
+            )
 
     @property
     def ranks(self) -> int:
         """Number of ranks."""
         return self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh(_Grid):
+    """Mesh with ranks numbered row by row and bidirectional links; messages go along their row first (XY routing).
+
+    Thakur 1995, section 4.1.2 (Touchstone Delta).
+    """
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
         """Return the messages or bytes on each link: right, left, down, up; row by row, then column by column.
@@ -240,7 +247,7 @@ class Hypercube:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Torus:
+class Torus(_Grid):
     """Torus with rings as rows and columns; messages go along their row first, the shorter way round.
 
     At half the ring, messages from even places go right and down, so that both directions are used equally.
@@ -248,21 +255,6 @@ class Torus:
     >>> Torus(rows=1, columns=4).loads(np.array([0]), np.array([3]))[4:8].tolist()
     [1.0, 0.0, 0.0, 0.0]
     """
-
-    rows: int
-    """Number of rows: ranks in a column."""
-    columns: int
-    """Number of columns: ranks in a row."""
-
-    def __post_init__(self) -> None:
-        check_whole(rows=self.rows, columns=self.columns)
-        if self.rows < 1 or self.columns < 1:
-            raise ScheduleError(f"a torus of {self.rows} x {self.columns} has no ranks: both must be at least 1")
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks."""
-        return self.rows * self.columns
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
         """Return the messages or bytes on each link: right, left, down and up from each rank; rows, then columns."""
