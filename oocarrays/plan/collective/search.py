@@ -263,17 +263,18 @@ def plan_collective(
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectivePlan:
     """Plan a collective read with the given options, or the cheapest within the budget."""
-    budget = resources.budget
-    means = Means(
-        resources=resources,
-        schedule=_schedule(resources, len(requests)),
-        buffer_bytes=buffer_bytes,
-        dealing=_known(dealing),
-    )
+    known, partitions, budget = get_args(Method), get_args(Partition), resources.budget
+    chosen(dealing.partition, "domains", ("auto", *partitions))
+    chosen(dealing.deal, "deal", get_args(Deal))
+    schedule = _schedule(resources, len(requests))
+    means = Means(resources=resources, schedule=schedule, buffer_bytes=buffer_bytes, dealing=dealing)
     table = AccessTable(stored.grid, requests)
     _check_parts(requests, stored, means)
     sets = chosen_aggregators(aggregators, len(requests), dealing.disks)
-    plans = list(_plans(stored, table, _methods(method), _partitions(means.dealing), sets, means))
+    chosen(method, "method", ("auto", *known))
+    methods = known if method == "auto" else (method,)
+    partitions = partitions if dealing.partition == "auto" else (dealing.partition,)
+    plans = list(_plans(stored, table, methods, partitions, sets, means))
     likely = min(plans, key=partial(_rank, budget))
     if means.schedule == "auto" and likely.method == "two-phase" and likely.schedule is None:
         plans.append(_in_steps(likely, means))
@@ -300,23 +301,6 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
     least = max(there.values())
     if least > means.resources.budget:
         raise BudgetError(means.resources.budget, least, "this collective read")
-
-
-def _methods(method: str) -> tuple[str, ...]:
-    known = get_args(Method)
-    chosen(method, "method", ("auto", *known))
-    return known if method == "auto" else (method,)
-
-
-def _known(dealing: Dealing) -> Dealing:
-    chosen(dealing.partition, "domains", ("auto", *get_args(Partition)))
-    chosen(dealing.deal, "deal", get_args(Deal))
-    return dealing
-
-
-def _partitions(dealing: Dealing) -> tuple[Partition, ...]:
-    known: tuple[Partition, ...] = get_args(Partition)
-    return known if dealing.partition == "auto" else (dealing.partition,)
 
 
 def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto", "coloring"] | None:

@@ -40,15 +40,11 @@ def assembled_passes(problem: Problem) -> Iterator[Counted]:
     """Yield every box of source chunks worth comparing, with its counts; none if the target is not stored plain."""
     if not can_assemble(problem.target):
         return
+    fixed = problem.base_bytes + problem.source.index_workspace + _counters(problem)
     for requests in problem.requests_up_to() if problem.source.travel_bytes else [1]:
-        room = (problem.resources.budget - _fixed(problem)) // problem.neighbours - _workspace(problem, requests)
+        room = (problem.resources.budget - fixed) // problem.neighbours - _workspace(problem, requests)
         for region in _boxes(problem, max(room // problem.source.chunk_bytes, 1)):
             yield _count(problem, region, requests)
-
-
-def _fixed(problem: Problem) -> int:
-    """Return the fixed bytes of a process, independent of its ranks' work."""
-    return problem.base_bytes + problem.source.index_workspace + _counters(problem)
 
 
 def _counters(problem: Problem) -> int:

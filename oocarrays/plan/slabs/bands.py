@@ -73,11 +73,6 @@ class Along(NamedTuple):
         return self.edges[-1]
 
     @property
-    def is_outer(self) -> bool:
-        """Whether regions are cut along it in bands that are not walked consecutively."""
-        return not self.closest and self.most_bands > 1
-
-    @property
     def most_bands(self) -> int:
         """Number of bands of the longest region."""
         return ceil_div(longest(self.edges), self.height)
@@ -144,7 +139,8 @@ class Along(NamedTuple):
             nothing = 0 * stands  # no owner is needed: the window is read again
             return nothing, nothing, nothing.astype(bool)
         regions = np.searchsorted(self.edges, stands, "right") - 1
-        if self.is_outer or self.way == "kept":
+        is_outer = not self.closest and self.most_bands > 1  # its bands are not walked consecutively
+        if is_outer or self.way == "kept":
             mine = np.ones(len(stands), bool) if self.shared else regions == region
             numbers = (stands - self.edges[region] - self.depth) // self.height
             numbers = np.clip(numbers, 0, max(self.bands(region) - 1, 0))

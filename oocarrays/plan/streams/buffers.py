@@ -128,13 +128,9 @@ class Buffers:
         """Add bytes of some cells, and return the completed blocks."""
         if len(cells) == self.cells and len(cells) and self._is_level(counts):
             return self._push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
-        self._narrow(counts)
-        return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
-
-    def _narrow(self, counts: np.ndarray) -> None:
-        """Reduce the unit to a divisor of all pushed byte counts."""
         common = int(np.bitwise_or.reduce(counts)) if len(counts) else 0
-        self._unit = unit_of(self._unit, common)
+        self._unit = unit_of(self._unit, common)  # a divisor of all pushed byte counts
+        return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
 
     def _is_level(self, counts: np.ndarray) -> bool:
         """Return whether all buffers are equally full, and receive equally many bytes."""
