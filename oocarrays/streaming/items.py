@@ -13,10 +13,6 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.mapping.casting import lost_value
 
-RAW = "biufcV"
-"""Kinds of arrays that streams of bytes accept as raw bytes."""
-NUMBERS = "biufc"
-
 
 def as_items(values: Any, item: np.dtype) -> np.ndarray:
     if np.ma.is_masked(values):
@@ -25,7 +21,7 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
     if isinstance(values, np.generic) or not hasattr(values, "__array__"):
         return _of_python(values, item)
     array = np.asarray(values)
-    if array.dtype == item or (item == np.uint8 and array.dtype.kind in RAW and isinstance(values, np.ndarray)):
+    if array.dtype == item or (item == np.uint8 and array.dtype.kind in "biufcV" and isinstance(values, np.ndarray)):
         return array
     if not np.can_cast(array.dtype, item, "same_kind"):
         raise _no_items(array.dtype, item)
@@ -71,7 +67,7 @@ def _of_python(values: Any, item: np.dtype) -> np.ndarray:
         raise InputError(f"{values!r:.80} are no items of dtype {item}") from None
     if not array.size:
         return array.astype(item)
-    if not (array.dtype.kind in NUMBERS and item.kind in NUMBERS) and not np.can_cast(array.dtype, item, "same_kind"):
+    if not (array.dtype.kind in "biufc" and item.kind in "biufc") and not np.can_cast(array.dtype, item, "same_kind"):
         raise _no_items(array.dtype, item)
     lost = lost_value(array, item)
     if lost is not None:

@@ -12,6 +12,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, OocError, UnsupportedError
 from oocarrays.plan.streams.calls import CellBytes
-from oocarrays.plan.streams.meta import Meta, check_budget, committed
+from oocarrays.plan.streams.meta import Meta, WriterFacts, check_budget, committed
 from oocarrays.plan.streams.units import ValuesCut, cell_chunks, parts_of, value_cuts
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
@@ -28,16 +29,27 @@ from oocarrays.streaming.ragged import DaskRagged, Ragged, checked_counts
 
 _ENDS: list[weakref.finalize] = []
 """Finalizers of streams that are open in this process."""
+Linked = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""First entry of each cell, all level entries, and the length of each cell."""
 
 
 class Kept:
-    """Data that must reach the store before streams are closed."""
+    """Open file of streams; on closing, its buffered data reach the store."""
 
-    def __init__(self, file: StreamFile, part: RanksPart) -> None:
+    def __init__(
+        self, file: StreamFile, settle: Callable[[], list[WriterFacts]], link: Callable[[Meta], Linked],
+        end: Callable[[], None], *, writes: bool,
+    ) -> None:  # fmt: skip
         self.file = file
-        self.part = part
+        self._settle, self._link, self._end, self._writes = settle, link, end, writes
         self.failure: BaseException | None = None
         self.is_closed = False
+
+    @classmethod
+    def here(cls, file: StreamFile, part: RanksPart) -> Kept:
+        """Return a file with all ranks in this process."""
+        link, end = (lambda meta: part.apart.link(meta.ib)), part.apart.close
+        return cls(file, lambda: [part.settle()], link, end, writes=part.writes)
 
     def check(self) -> None:
         """Raise if streams are closed, or a write has failed."""
@@ -47,21 +59,29 @@ class Kept:
             said = f"{self.file.name} could not be written: {self.failure}; what was flushed is there"
             raise UnsupportedError(said)
 
-    def commit(self, *, is_closed: bool) -> None:
-        """Flush all written data to its device, and record it in the file."""
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Record a failure to write: from then on, streams can only be closed."""
         try:
-            meta = committed(self.file.meta, [self.part.settle()])
-            if is_closed and meta.ib.block:
-                meta = self._linked(meta)
-            self.file.commit(replace(meta, is_closed=is_closed))
+            yield
         except OocError as error:
             self.failure = error
             raise
 
-    def _linked(self, meta: Meta) -> Meta:
-        """Link the directory, and keep the first entry and the length of each cell (section 5.2.4)."""
-        self.file.keep_cells(*self.part.apart.link(meta.ib))
-        return replace(meta, ib=replace(meta.ib, is_linked=True))
+    def flush(self) -> None:
+        """Flush all written data to its device."""
+        self.check()
+        if self._writes:
+            self._commit(is_closed=False)
+
+    def _commit(self, *, is_closed: bool) -> None:
+        """Flush all written data to its device, and record it in the file; link a closed file (section 5.2.4)."""
+        with self.failing():
+            meta = committed(self.file.meta, self._settle())
+            if is_closed and meta.ib.block:
+                self.file.keep_cells(*self._link(meta))
+                meta = replace(meta, ib=replace(meta.ib, is_linked=True))
+            self.file.commit(replace(meta, is_closed=is_closed))
 
     def close(self) -> None:
         """Commit the written data, and release the file for other writers."""
@@ -69,16 +89,16 @@ class Kept:
             return
         self.is_closed = True
         try:
-            if self.part.writes and self.failure is None:
-                self.commit(is_closed=True)
+            if self._writes and self.failure is None:
+                self._commit(is_closed=True)
         finally:
-            self.part.apart.close()
+            self._end()
             self.file.let_go()
 
 
-def close_when_dropped(owner: object, kept: Kept) -> None:
-    """Warn, and close streams, when their owner is collected or the process ends."""
-    end = weakref.finalize(owner, _dropped, kept)
+def close_when_dropped(owner: object, file: StreamFile, close: Callable[[], None], outcome: str) -> None:
+    """Warn, and close a file that is open for writing, when its owner is collected or the process ends."""
+    end = weakref.finalize(owner, _dropped, file, close, outcome)
     end.atexit = False
     _ENDS.append(end)
     _ENDS[:] = [each for each in _ENDS if each.alive]
@@ -93,39 +113,18 @@ def _end_all() -> None:
 getattr(threading, "_register_atexit", atexit.register)(_end_all)  # before threads end: Zarr needs them
 
 
-def _dropped(kept: Kept) -> None:
-    if kept.is_closed or not kept.file.is_held:
+def _dropped(file: StreamFile, close: Callable[[], None], outcome: str) -> None:
+    if not file.is_held:
         return
+    said = f"streams of {file.name} were dropped unclosed, and {outcome}"
     try:
-        _warn(kept.file, "they are closed now")
+        warnings.warn(f"{said}; call close(), or open them in a with statement", ResourceWarning, stacklevel=2)
     finally:
-        kept.close()
-
-
-def warn_when_dropped(owner: object, file: StreamFile) -> None:
-    """Warn if the owner of streams on workers is collected unclosed: they cannot be closed from there."""
-    weakref.finalize(owner, _lost, file)
-
-
-def _lost(file: StreamFile) -> None:
-    if file.is_held:
-        file.let_go()
-        _warn(file, "only what was flushed is there")
-
-
-def _warn(file: StreamFile, outcome: str) -> None:
-    said = (
-        f"streams of {file.name} were dropped unclosed, and {outcome}; call close(), or open them in a with statement"
-    )
-    warnings.warn(said, ResourceWarning, stacklevel=3)
+        close()
 
 
 SHARE = 8
 """Divisor of the memory for a block to read, at most; chunks to write are gathered to that size."""
-CHUNK_SHARE = 3
-"""Divisor of the memory for a chunk of values to write."""
-PIECE_SHARE = 32
-"""Divisor of the memory for a piece of such a chunk."""
 
 
 class RaggedReader:
@@ -243,7 +242,7 @@ def given_blocks(given: tuple[Any, Any], shape: tuple[int, ...] | None, budget: 
     if counts.sum() * itemsize * SHARE <= budget:
         return Ragged(counts, values.compute())
     largest = max(values.chunks[0], default=0) * itemsize
-    if largest * CHUNK_SHARE > budget:
-        raise BudgetError(budget, largest * CHUNK_SHARE, f"a chunk of values of {largest} bytes")
-    items, piece = (max(budget // share // itemsize, 1) for share in (SHARE, PIECE_SHARE))
+    if 3 * largest > budget:
+        raise BudgetError(budget, 3 * largest, f"a chunk of values of {largest} bytes")
+    items, piece = (max(budget // share // itemsize, 1) for share in (SHARE, 32))
     return GivenBlocks(counts=counts, values=values, items=items, piece=piece)

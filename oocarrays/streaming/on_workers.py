@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
+from oocarrays.errors import InputError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
 from oocarrays.mapping.given import whole
-from oocarrays.plan.streams.calls import MODES, agreed, of_cells
-from oocarrays.plan.streams.meta import WriterFacts, committed
+from oocarrays.plan.streams.calls import MODES, Mode, ModeAnswer, agreed, of_cells
+from oocarrays.plan.streams.meta import Meta, WriterFacts, committed
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_items
-from oocarrays.streaming.lazy import dask_ragged, warn_when_dropped
+from oocarrays.streaming.lazy import Kept, Linked, close_when_dropped, dask_ragged
 from oocarrays.streaming.ragged import DaskRagged
 from oocarrays.streaming.streams import Streams
 
@@ -39,8 +39,6 @@ class RankStreams:
         self._file = file
         self._opened_as = mode
         self._budget = budget
-        self._closed = False
-        self._failure: BaseException | None = None
         cells = file.meta.cells
         self._used = [rank for rank in range(cells.ranks) if cells.of_rank(rank)[0] < cells.of_rank(rank)[1]] or [0]
         addresses = rank_addresses(client, len(self._used))
@@ -48,7 +46,9 @@ class RankStreams:
         self._ranks = Ranks(client, uuid.uuid4().hex, addresses)
         make = partial(_made, file=file, used=self._used, mode=mode, budget=budget // shared, blocks=blocks)
         self._ranks.begin(make)
-        warn_when_dropped(self, file)
+        settle, end = partial(self._ranks.each, _settle), partial(self._ranks.end, _close)
+        self._kept = Kept(file, settle, partial(_linked, file, budget), end, writes=mode != "r")
+        close_when_dropped(self, file, file.let_go, "only what was flushed is there")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ class RankStreams:
     @property
     def mode(self) -> str:
         """Mode of the end of the file, as far as all ranks know it."""
-        return MODES[max(map(MODES.index, self._ranks.each(_mode)))]
+        return MODES[max(map(MODES.index, self._ranks.each(attrgetter("mode"))))]
 
     def __repr__(self) -> str:
         return f"<RankStreams {self._file.name}: shape {self.shape}, dtype {self.dtype}, {self.ranks} ranks>"
@@ -93,16 +93,13 @@ class RankStreams:
         InputError
             If values, mask or cells do not fit the shape.
         """
-        self._check()
+        self._kept.check()
         if self._opened_as == "r":
             raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
         given = self._blocks(values, where) if at is None else self._events(values, where, at)
-        found = self._ranks.each(_looked, given)
-        try:
+        found = self._ranks.each(Streams.prepared, given)
+        with self._kept.failing():
             self._together(found)
-        except OocError as error:
-            self._failure = error
-            raise
 
     def _events(self, values: Any, where: Any, at: Any) -> list[tuple[Any, Any]]:
         cells = self._file.meta.cells
@@ -121,20 +118,16 @@ class RankStreams:
         masks = [None] * self.ranks if where is None else self._ranks.blocks(self._dealt(where))
         return list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True))
 
-    def _together(self, found: Sequence[tuple[Any, str, bool]]) -> None:
-        """Perform the call that every rank has validated, in one mode."""
-        every = agreed(each for each, _, _ in found)
-        mode = every.mode
-        at_end = any(is_at_end for _, _, is_at_end in found)
-        begun = self._ranks.each(_begun)
-        if at_end and any(each != mode for each in begun):
-            self._ranks.each(_start_mode, [(mode, every.nbytes, found[0][1])] * self.ranks)
+    def _together(self, found: Sequence[tuple[ModeAnswer, str, bool, Mode | None]]) -> None:
+        """Perform the call that every rank has prepared, in one mode."""
+        every = agreed(each for each, *_ in found)
+        mode, dtype = every.mode, found[0][1]
+        if any(at_end for *_, at_end, _ in found) and any(begun != mode for *_, begun in found):
+            self._ranks.each(_start_mode, [(mode, every.nbytes, dtype)] * self.ranks)
             if mode != "NB":
-                self._file.commit(committed(self._file.meta, self._settled(), begins_ib=mode == "IB"))
-        self._ranks.each(_done, [(mode,)] * self.ranks)
-
-    def _settled(self) -> list[WriterFacts]:
-        return self._ranks.each(_settle)
+                settled = self._ranks.each(_settle)
+                self._file.commit(committed(self._file.meta, settled, begins_ib=mode == "IB"))
+        self._ranks.each(Streams.perform, [(mode,)] * self.ranks)
 
     def read(self, n: int | None = None) -> da.Array:
         """Read the same number of items of each cell: a Dask array with one block a rank.
@@ -147,12 +140,12 @@ class RankStreams:
         import dask.array as da
         from dask.delayed import delayed
 
-        self._check()
+        self._kept.check()
         n = None if n is None else whole(n, "n", 0)
         least = min(self._ranks.each(_least_left))
         if least < (1 if n is None else n):
             raise SelectionError(f"a cell has {least} items left, and {n or 1} are asked for: use each()")
-        futures = self._ranks.start(_read, [(n,)] * self.ranks)
+        futures = self._ranks.start(Streams.read, [(n,)] * self.ranks)
         within = () if n is None else (n,)
         shapes = [
             ((upper - lower), *self.shape[1:], *within) if self.shape else within for lower, upper in self._bounds()
@@ -164,61 +157,33 @@ class RankStreams:
 
     def to_dask(self) -> DaskRagged:
         """Return all of every stream as Dask arrays, as `Streams.to_dask`: tasks open the file on their workers."""
-        self._check()
-        if self._opened_as != "r":
-            self.flush()
+        self._kept.flush()
         whole = RanksPart(self._file, range(self._file.meta.cells.ranks), self._budget, writes=False)
         return dask_ragged(self._file, self.dtype, self._budget, whole.ends())
 
     def each(self, function: Any) -> None:
         """Call a function with the stream of each cell in turn, on the worker of its rank."""
-        self._check()
+        self._kept.check()
         if self._opened_as != "r":
-            self._ranks.each(_prepare_each)
-            self._file.make_independent(self._ranks.each(_ib)[0])
+            self._file.make_independent(self._ranks.each(_settle)[0].ib)
         self._ranks.each(_each, [(function,)] * self.ranks)
 
     def seek(self, offset: int, whence: int = 0) -> None:
         """Move the position of every stream, as `Streams.seek`."""
-        self._check()
-        self._ranks.each(_seek, [(offset, whence)] * self.ranks)
+        self._kept.check()
+        self._ranks.each(Streams.seek, [(offset, whence)] * self.ranks)
 
     def tell(self) -> np.ndarray:
         """Return the bytes of each stream before its position."""
-        return np.concatenate([each.reshape(-1) for each in self._ranks.each(_tell)]).reshape(self.shape)
+        return np.concatenate([each.reshape(-1) for each in self._ranks.each(Streams.tell)]).reshape(self.shape)
 
     def flush(self) -> None:
         """Flush all written data to its device."""
-        self._check()
-        if self._opened_as != "r":
-            self._file.commit(committed(self._file.meta, self._settled()))
+        self._kept.flush()
 
     def close(self) -> None:
         """Flush all written data to its device, end the ranks, and release the file for other writers."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._opened_as != "r" and self._failure is None:
-                self._finish()
-        finally:
-            self._ranks.end(_close)
-            self._file.let_go()
-
-    def _finish(self) -> None:
-        meta = committed(self._file.meta, self._settled())
-        self._file.commit(meta)
-        if meta.ib.block:
-            whole = RanksPart(self._file, range(meta.cells.ranks), self._budget, writes=False)
-            self._file.keep_cells(*whole.apart.link(meta.ib))
-            meta = replace(meta, ib=replace(meta.ib, is_linked=True))
-        self._file.commit(replace(meta, is_closed=True))
-
-    def _check(self) -> None:
-        if self._closed:
-            raise UnsupportedError(f"{self._file.name} is closed: open it again")
-        if self._failure is not None:
-            raise UnsupportedError(f"{self._file.name} was not written: {self._failure}; what was flushed is there")
+        self._kept.close()
 
     def __enter__(self) -> RankStreams:
         return self
@@ -232,76 +197,36 @@ class RankStreams:
 # ---------------------------------------------------------------------- on the worker of a rank
 
 
-class _Rank:
-    """Rank on its worker."""
-
-    def __init__(self, streams: Streams) -> None:
-        self.streams = streams
-        self.call: Any = None
-
-
-def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: int, blocks: dict[str, int]) -> _Rank:
+def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: int, blocks: dict[str, int]) -> Streams:
     rank = used[number]
     part = RanksPart(file, range(rank, rank + 1), budget, writes=mode != "r", asked=blocks)
     if mode == "r+":
         part.position = 0
-    return _Rank(Streams(file, part, mode))
+    return Streams(file, part, mode)
 
 
-def _looked(rank: _Rank, values: Any, where: Any) -> tuple[Any, str, bool]:
-    rank.call, found, dtype = rank.streams.prepared(values, where)
-    return found, dtype, rank.streams._part.goes_to_ends()
+def _start_mode(streams: Streams, mode: Mode, nbytes: int, dtype: str) -> None:
+    streams._part.begin(mode, nbytes, np.dtype(dtype))
 
 
-def _begun(rank: _Rank) -> Any:
-    return rank.streams._part.begun
+def _settle(streams: Streams) -> WriterFacts:
+    return streams._part.settle()
 
 
-def _start_mode(rank: _Rank, mode: Any, nbytes: int, dtype: str) -> None:
-    rank.streams._part.begin(mode, nbytes, np.dtype(dtype))
+def _each(streams: Streams, function: Any) -> None:
+    streams.each(function)  # its results stay here
 
 
-def _done(rank: _Rank, mode: Any) -> None:
-    call, rank.call = rank.call, None
-    rank.streams.perform(call, mode)
+def _least_left(streams: Streams) -> int:
+    part = streams._part
+    return int((part.ends() - part.tell()).min(initial=2**62)) // streams.dtype.itemsize
 
 
-def _settle(rank: _Rank) -> WriterFacts:
-    return rank.streams._part.settle()
+def _close(streams: Streams) -> None:
+    streams._part.apart.close()
 
 
-def _mode(rank: _Rank) -> str:
-    return rank.streams.mode
-
-
-def _ib(rank: _Rank) -> Any:
-    return rank.streams._part.apart.ib
-
-
-def _prepare_each(rank: _Rank) -> None:
-    rank.streams._part.settle()
-
-
-def _each(rank: _Rank, function: Any) -> None:
-    rank.streams.each(function)
-
-
-def _read(rank: _Rank, n: int | None) -> Any:
-    return rank.streams.read(n)
-
-
-def _least_left(rank: _Rank) -> int:
-    part = rank.streams._part
-    return int((part.ends() - part.tell()).min(initial=2**62)) // rank.streams.dtype.itemsize
-
-
-def _seek(rank: _Rank, offset: int, whence: int) -> None:
-    rank.streams.seek(offset, whence)
-
-
-def _tell(rank: _Rank) -> np.ndarray:
-    return rank.streams.tell()
-
-
-def _close(rank: _Rank) -> None:
-    rank.streams._part.apart.close()
+def _linked(file: StreamFile, budget: int, meta: Meta) -> Linked:
+    """Link the directory that all ranks have written."""
+    file.commit(meta)
+    return RanksPart(file, range(meta.cells.ranks), budget, writes=False).apart.link(meta.ib)

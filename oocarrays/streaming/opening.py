@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oocarrays.errors import InputError, LayoutError, NotFoundError, OocError, UnsupportedError
 from oocarrays.graphs import settings
@@ -19,9 +20,9 @@ from oocarrays.show.report import bytes_text, shape_text
 from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.streams.directories import Rebuilt, rebuild
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainLayout, PlainStreams, plain_file
-from oocarrays.storage.streams.rebuilding import Rebuilt, rebuild
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file, stream_attribute
 from oocarrays.stored.array import placer
 from oocarrays.streaming.items import check_view
@@ -32,6 +33,8 @@ from oocarrays.streaming.streams import Streams
 
 if TYPE_CHECKING:
     from distributed import Client
+
+S = TypeVar("S", Streams, RankStreams)
 
 
 def holds_streams(store: StoreLike) -> bool:
@@ -90,22 +93,10 @@ def stream_rows(store: StoreLike) -> list[tuple[str, ...]]:
     ]
     for name, segment in segments.items():
         if segment["bytes"]:
-            rows.append((name, f"{bytes_text(segment['bytes'])} in blocks of {segment['block']} B{_fill(name, meta)}"))
+            data, directory = meta.ib.superblocks
+            more = f", {data} superblocks, {directory} of the directory" if name == "IB" else ""
+            rows.append((name, f"{bytes_text(segment['bytes'])} in blocks of {segment['block']} B{more}"))
     return rows
-
-
-def _fill(name: str, meta: Any) -> str:
-    """Return the numbers of IB's superblocks as text."""
-    data, directory = meta.ib.superblocks
-    return f", {data} superblocks, {directory} of the directory" if name == "IB" else ""
-
-
-AXIS = "stream"
-"""Dimension name of the axis along which the streams of a plain array run."""
-DASK_SHARE = 4
-"""Divisor of the memory for chunks of a Dask array to compute and write."""
-BLOCKS = ("cb_block", "ib_block", "ib_pointers", "superblock")
-"""Names of block sizes that can be set, for measurements."""
 
 
 def open_streams(
@@ -203,7 +194,7 @@ def open_streams(
     check_layout(layout, len(file.meta.cells.shape))
     if client is not None:
         return _on_workers(file, client, mode, count, budget, _sizes(blocks))
-    return streams_of(file, mode, count, budget, dtype=dtype, blocks=_sizes(blocks))
+    return _begun(file, mode, count, partial(_here, file, mode, count, budget, dtype, _sizes(blocks)))
 
 
 def _on_workers(
@@ -219,12 +210,17 @@ def _on_workers(
         raise UnsupportedError(f"{file.name} is not in a folder that all workers see: streams on workers need one")
     if mode == "r":
         file.meta = replace(file.meta, cells=file.meta.cells.redealt(ranks))
-        return RankStreams(file, client, mode, budget, blocks)
-    file.hold()
+    return _begun(file, mode, ranks, partial(RankStreams, file, client, mode, budget, blocks))
+
+
+def _begun(file: StreamFile, mode: str, ranks: int, make: Callable[[], S]) -> S:
+    """Return the streams that ``make`` returns, after locking the file for a writer."""
+    if mode != "r":
+        file.hold()
     try:
-        if mode != "w":
+        if mode in ("a", "r+"):
             file.begin_again(ranks)
-        return RankStreams(file, client, mode, budget, blocks)
+        return make()
     except BaseException:
         file.let_go()
         raise
@@ -234,7 +230,7 @@ def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
     if blocks is not None and not isinstance(blocks, Mapping):
         raise InputError(f"blocks={blocks!r} is no mapping such as {{'superblock': 2**20}}")
     for name, size in (blocks or {}).items():
-        chosen(name, "blocks", BLOCKS)
+        chosen(name, "blocks", ("cb_block", "ib_block", "ib_pointers", "superblock"))
         whole(size, f"blocks[{name!r}]", 1)
     return dict(blocks or {})
 
@@ -288,7 +284,7 @@ def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
     names = dimension_names(array) or ()
     if not array.ndim:
         raise UnsupportedError(f"{place} is an array without axes: there is none for streams")
-    return ArrayStreams(array, names.index(AXIS) if AXIS in names else 0)
+    return ArrayStreams(array, names.index("stream") if "stream" in names else 0)
 
 
 def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
@@ -313,29 +309,18 @@ def check_layout(layout: str | None, ndim: int) -> None:
         raise LayoutError(f"layout={layout!r}: streams are dealt in blocks along the first axis: '(block, *)'")
 
 
-def streams_of(
-    file: StreamFile, mode: str, ranks: int, budget: int, *, dtype: Any = None, blocks: dict[str, int] | None = None
-) -> Streams:
-    writes = mode != "r"
-    if writes:
-        file.hold()
-    try:
-        if writes and mode != "w":
-            file.begin_again(ranks)
-        elif not writes:
-            file.meta = file.meta.with_item(dtype)
-        shown = min(ranks, file.meta.cells.ranks) if writes else 1
-        threads = min(shown, settings.local_cores())
-        count = file.meta.cells.ranks
-        part = RanksPart(file, range(count), budget, writes=writes, asked=blocks, threads=threads)
-        if mode == "r+":
-            part.position = 0
-        streams = Streams(file, part, mode)
-        close_when_dropped(streams, streams._kept)
-        return streams
-    except BaseException:
-        file.let_go()
-        raise
+def _here(file: StreamFile, mode: str, ranks: int, budget: int, dtype: Any, blocks: dict[str, int]) -> Streams:
+    """Return the streams of an open file with all ranks in this process."""
+    writes, count = mode != "r", file.meta.cells.ranks
+    if not writes and dtype is not None:
+        file.meta = replace(file.meta, dtype=described(element_type(dtype)))
+    threads = min(ranks, count, settings.local_cores()) if writes else 1
+    part = RanksPart(file, range(count), budget, writes=writes, asked=blocks, threads=threads)
+    if mode == "r+":
+        part.position = 0
+    streams = Streams(file, part, mode)
+    close_when_dropped(streams, file, streams._kept.close, "they are closed now")
+    return streams
 
 
 def streams_from_ragged(
@@ -381,7 +366,7 @@ def streams_from_ragged(
 
 def _write_dask(store: StoreLike, given: tuple[Any, Any], mode: Literal["w", "a"], options: Settings) -> None:
     """Write ragged items of Dask in the given memory: streams use three quarters of it, and blocks the rest."""
-    budget = settings.budget(options.get("memory")) // DASK_SHARE * (DASK_SHARE - 1)
+    budget = settings.budget(options.get("memory")) // 4 * 3
     ragged = given_blocks(given, None, budget)
     made: Settings = {"shape": ragged.counts.shape, "dtype": ragged.values.dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options | {"memory": budget})) as streams:

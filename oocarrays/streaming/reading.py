@@ -31,11 +31,6 @@ SHARE = 8
 """Divisor of the budget for gathering steps."""
 
 
-def steps_of(part: RanksPart, item: np.dtype) -> int:
-    """Return the number of items of the longest stream."""
-    return int((part.ends() // item.itemsize).max(initial=0))
-
-
 def steps_settings(
     store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, asked: Settings
 ) -> Settings:
@@ -211,10 +206,6 @@ class Cell:
         return self._position >= self._end
 
 
-TEXT_AHEAD = 256
-"""Bytes of each cell that scanf reads first."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
     """The matches of a format in the text of each cell."""
@@ -250,7 +241,7 @@ def scanned_cells(part: RanksPart, tokens: list[Token]) -> Matches:
     """Match the text of each cell; a match that may continue is tried again with more text."""
     found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
     position, ends = part.tell(), part.ends()
-    cells, size = np.arange(part.count), TEXT_AHEAD
+    cells, size = np.arange(part.count), 256
     while len(cells):
         rest = np.maximum(ends - position, 0)[cells]
         left = np.minimum(rest, size)
@@ -275,15 +266,9 @@ def returned(results: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | Non
     return out.reshape(shape)
 
 
-MOST_ITEMS = 2**62
-"""Maximum number of items to read of a stream."""
-WHENCES = (0, 1, 2)
-"""Origins of a seek: beginning, position, end, as os.SEEK_SET, os.SEEK_CUR, os.SEEK_END."""
-
-
 def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
     """Return the positions of streams after a seek."""
-    chosen(whence, "whence", WHENCES)
+    chosen(whence, "whence", (0, 1, 2))
     given = as_array(offset, "offset=")
     if given.dtype.kind not in "iu" or given.shape not in ((), part.shape):
         raise InputError(f"offset={offset!r:.80} is no whole number, nor one for each cell of shape {part.shape}")
@@ -311,7 +296,8 @@ def read_level(part: RanksPart, items: int, item: np.dtype) -> np.ndarray | None
         return None
     rows = part.read_level(position, nbytes)
     part.position = position + nbytes
-    return np.ascontiguousarray(_viewed(rows, item))
+    viewed = rows.view(item) if rows.shape[1] and rows.strides[1] == 1 else np.empty((len(rows), 0), item)
+    return np.ascontiguousarray(viewed)  # copied as items, many times faster than as bytes
 
 
 def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) -> Any:
@@ -338,13 +324,8 @@ def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:
     """Return the number of items of each cell; None for all that are left."""
     counts = as_array(1 if n is None else n, "n=")
     if not counts.ndim:
-        number = 1 if n is None else min(whole(n, "n", -1), MOST_ITEMS)
+        number = 1 if n is None else min(whole(n, "n", -1), 2**62)
         return None if number == -1 else np.full(part.count, number)
     if counts.shape != part.shape or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise InputError(f"n= of shape {counts.shape} and dtype {counts.dtype} are no counts of shape {part.shape}")
     return counts.reshape(-1).astype(np.int64)
-
-
-def _viewed(rows: np.ndarray, item: np.dtype) -> np.ndarray:
-    """View rows of bytes as items; rows that are apart are copied as items, many times faster than as bytes."""
-    return rows.view(item) if rows.shape[1] and rows.strides[1] == 1 else np.empty((len(rows), 0), item)

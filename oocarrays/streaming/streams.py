@@ -33,7 +33,6 @@ from oocarrays.streaming.reading import (
     returned,
     scanned_cells,
     simple,
-    steps_of,
     steps_settings,
 )
 from oocarrays.streaming.text import printed, tokens_of
@@ -50,7 +49,8 @@ class Streams:
         self._part = part
         self._opened_as = mode
         part.appends = mode == "a"
-        self._kept = Kept(file, part)
+        self._kept = Kept.here(file, part)
+        self._call: Call | None = None
         self._shape, self._item, self._cells = part.shape, file.meta.item, part.count
         self._given = CellValues(shape=part.shape, item=file.meta.item, lower=part.lower)
         self._item_bytes = self._item.itemsize
@@ -90,7 +90,7 @@ class Streams:
     @property
     def lengths(self) -> np.ndarray:
         """Bytes of each stream."""
-        self._check_open()
+        self._kept.check()
         return self._part.ends().reshape(self._shape)
 
     @property
@@ -144,29 +144,28 @@ class Streams:
         for call in blocks.calls(self._given.items, self._part.lower):
             self._write(call, self._item)
 
-    def prepared(self, values: Any, where: Any) -> tuple[Call, ModeAnswer, str]:
-        """Check a call; return it, the mode that these cells allow, and the type of its items.
+    def prepared(self, values: Any, where: Any) -> tuple[ModeAnswer, str, bool, Mode | None]:
+        """Check a call, or events that are checked, and keep it for `perform`.
 
-        Parameters
-        ----------
-        values
-            Values for the cells, or checked events.
+        Return the mode that these cells allow, the type of its items, whether it only appends, and the mode begun last.
         """
-        self._check_open()
+        self._kept.check()
         call, dtype = (values, self._item) if isinstance(values, Events) else self._given.call(values, where, None)
         self._part.is_at_end()
-        return call, self._part.found(call), dtype.str
+        self._call = call
+        return self._part.found(call), dtype.str, self._part.goes_to_ends(), self._part.begun
 
-    def perform(self, call: Call, mode: Mode) -> None:
-        """Perform a call in the mode that all ranks agreed on."""
-        if call.nbytes if isinstance(call, Level) else len(call.cells):
+    def perform(self, mode: Mode) -> None:
+        """Perform the prepared call in the mode that all ranks agreed on."""
+        call, self._call = self._call, None
+        if call is not None and (call.nbytes if isinstance(call, Level) else len(call.cells)):
             self._part.write(call, mode)
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
         """Write in the mode that the tests select; after a failure, streams can only be closed."""
         if self._opened_as == "r":
             raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
-        self._check_open()
+        self._kept.check()
         part = self._part
         if not (call.nbytes if isinstance(call, Level) else len(call.cells)):
             return
@@ -192,14 +191,11 @@ class Streams:
                 "write a Zarr group, or all cells"
             )
         items = np.moveaxis(call.rows.reshape(self._cells, -1, nbytes), 1, 0)
-        try:
+        with self._kept.failing():
             gap = max(position - part.nb_end, 0) // nbytes
             part.position = None if gap else part.position
             for step in (*[np.zeros_like(items[0])] * gap, *items):
                 part.write(Level(values=np.ascontiguousarray(step), nbytes=nbytes, is_contiguous=True), "NB")
-        except OocError as error:
-            self._kept.failure = error
-            raise
 
     def _begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
         """Switch to another mode; from then on the file records the lengths of earlier segments."""
@@ -230,7 +226,7 @@ class Streams:
             An array of the cells, or of those of the mask in one axis, with items along the last axis. `Ragged` if
             cells have fewer items than requested, as C's short counts, or if each has its own number.
         """
-        self._check_open()
+        self._kept.check()
         item = self._item if dtype is None else element_type(dtype)
         check_view(self._item, item, self._file.name)
         if where is None and (n is None or isinstance(n, int)) and n != -1:
@@ -266,14 +262,14 @@ class Streams:
         >>> counts.chunks, values.chunks, float(values.sum().compute())
         (((3,),), ((3,),), 7.5)
         """
-        self._check_open()
+        self._kept.check()
         if self._part.writes:
             self.flush()
         return dask_ragged(self._file, self._item, self._part.budget, self._part.ends())
 
     def to_ragged(self) -> Ragged:
         """Return all of every stream in memory; positions stay."""
-        self._check_open()
+        self._kept.check()
         ends = self._part.ends()
         counts = ends // self._item_bytes
         everyone = np.arange(self._cells) + self._part.lower
@@ -305,9 +301,9 @@ class Streams:
         BudgetError
             If a chunk or shard is larger than an eighth of the memory.
         """
-        self._check_open()
+        self._kept.check()
         fill = as_fill(fill, self._item)
-        shape = steps_of(self._part, self._item), *self._shape
+        shape = int((self._part.ends() // self._item_bytes).max(initial=0)), *self._shape
         asked = {"chunks": chunks, "shards": shards, "compressors": compressors}
         settings = steps_settings(store, shape, self._file.meta.cells.chunk_shape, self._item, asked)
         boxes = boxes_of(settings, self._cells, self._part.budget)
@@ -317,7 +313,7 @@ class Streams:
 
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return the whole stream of one cell; its position stays."""
-        self._check_open()
+        self._kept.check()
         number = np.array([self._given.number(cell)])
         end = self._part.end_of(int(number[0])) // self._item_bytes * self._item_bytes
         return self._part.read(number + self._part.lower, np.zeros(1, np.int64), np.array([end])).view(self._item)
@@ -339,17 +335,17 @@ class Streams:
         SelectionError
             If the position would be before the beginning of a stream.
         """
-        self._check_open()
+        self._kept.check()
         self._part.position = moved(self._part, offset, whence)
 
     def tell(self) -> np.ndarray:
         """Return the bytes of each stream before its position."""
-        self._check_open()
+        self._kept.check()
         return self._part.tell().reshape(self._shape)
 
     def eof(self) -> np.ndarray:
         """Return whether each stream is at its end."""
-        self._check_open()
+        self._kept.check()
         return (self._part.tell() >= self._part.ends()).reshape(self._shape)
 
     # ------------------------------------------------------------------ text, and one cell at a time
@@ -395,7 +391,7 @@ class Streams:
             If the format has another conversion.
         """
         self._check_bytes()
-        self._check_open()
+        self._kept.check()
         part, position = self._part, self._part.tell()
         found = scanned_cells(part, tokens_of(format))
         part.position = simple(position + np.array([place for _, place, _ in found.matches], np.int64))
@@ -416,7 +412,7 @@ class Streams:
         numpy.ndarray or None
             The result of the function for each cell; None if all results are None.
         """
-        self._check_open()
+        self._kept.check()
         if not callable(function):
             raise InputError(f"each() takes a function of a cell, not {function!r:.80}")
         arrays = [self._given.of_cells(value) for value in values]
@@ -456,9 +452,7 @@ class Streams:
 
     def flush(self) -> None:
         """Flush all written data to its device: it survives a crash from then on."""
-        self._check_open()
-        if self._part.writes:
-            self._kept.commit(is_closed=False)
+        self._kept.flush()
 
     def close(self) -> None:
         """Write all data to its device, and release the file for other writers.
@@ -477,6 +471,3 @@ class Streams:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _check_open(self) -> None:
-        self._kept.check()

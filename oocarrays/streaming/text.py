@@ -25,9 +25,6 @@ PRINTED = re.compile(
 """A conversion of printf."""
 SCANNED = re.compile(rf"%(?P<skip>\*)?(?P<width>\d+)?{LENGTH}(?P<kind>[diuoxXfFeEgGsc%]|\[\^?\]?[^\]]*\])")
 """Conversion of scanf."""
-NAME = re.compile(r"%[^a-zA-Z%\s]*(?:hh|h|ll|l|L|q|j|z|t)?.?")
-BITS = {"hh": 8, "h": 16, None: 32}
-"""Bits of C's integers; others have 64."""
 LETTERS = r"[iI](?:[nN](?:[fF](?:[iI](?:[nN](?:[iI](?:[tT][yY]?)?)?)?)?)?)?|[nN](?:[aA][nN]?)?"
 READ = {
     "d": rb"[+-]?[0-9]*",
@@ -40,13 +37,12 @@ READ = {
     "c": rb"(?s:.+)",
 }
 """Longest text that a conversion reads, before it is known to be a value."""
-BASES = {"d": 10, "o": 8, "x": 16}
 SPACE = re.compile(rb"[ \t-\r]*")
 
 
 def name_of(format: str, place: int) -> str:
     """Return the conversion that begins at a place, as it is written."""
-    match = NAME.match(format, place)
+    match = re.compile(r"%[^a-zA-Z%\s]*(?:hh|h|ll|l|L|q|j|z|t)?.?").match(format, place)
     assert match is not None, "a conversion begins here"
     return match.group()
 
@@ -59,7 +55,7 @@ def _text(format: Any) -> str:
 
 def wrapped(value: int, length: str | None, *, signed: bool) -> int:
     """Return an integer as C converts it to the type of a conversion."""
-    bits = BITS.get(length, 64)
+    bits = {"hh": 8, "h": 16, None: 32}.get(length, 64)
     if bits >= 32:
         return value if signed or value >= 0 else value % 2 ** (bits if value >= -(2**31) else 64)
     value %= 2**bits
@@ -121,7 +117,7 @@ def _conversion(match: re.Match[str]) -> Token:
     else:
         plain = {"u": "d", "X": "x"}.get(kind, kind)
         pattern, type_of = READ[plain], int
-        value = partial(_integer_of, base=BASES.get(plain), length=length, signed=kind in "di")
+        value = partial(_integer_of, base={"d": 10, "o": 8, "x": 16}.get(plain), length=length, signed=kind in "di")
     kept = None if match["skip"] else type_of
     return Token(skips=kind[0] not in "c[", pattern=re.compile(pattern), width=width, value=value, type=kept)
 
@@ -232,7 +228,8 @@ def _print(conversion: re.Match[str], left: list[Any]) -> bytes:
         raise TypeError("values are missing")
     value, has_zeros = left.pop(0), "0" in flags
     if kind in "sc":
-        sign, body = b"", _character(value) if kind == "c" else _string(value, precision)
+        text = value if isinstance(value, bytes) else str(value).encode()
+        sign, body = b"", _character(value) if kind == "c" else text[:precision]
         has_zeros = False
     elif kind in "fFeEgG":
         sign, body = _float(value, kind, precision, flags)
@@ -261,10 +258,6 @@ def _character(value: Any) -> bytes:
             raise ValueError(f"%c takes one character or its number, not {value!r:.40}")
         return data
     return bytes([operator.index(data) % 256])
-
-
-def _string(value: Any, precision: int | None) -> bytes:
-    return (value if isinstance(value, bytes) else str(value).encode())[:precision]
 
 
 def _float(value: Any, kind: str, precision: int | None, flags: str) -> tuple[bytes, bytes]:

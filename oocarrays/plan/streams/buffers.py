@@ -122,7 +122,6 @@ class Buffers:
         self.data = np.empty(cells * block, np.uint8)
         self.fill = np.zeros(cells, np.int32)
         self._unit = unit_of(block)
-        self._width = block
 
     def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
         """Add bytes of some cells, and return the completed blocks."""

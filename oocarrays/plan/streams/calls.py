@@ -114,13 +114,6 @@ class CellBytes:
 Call = Level | Events | CellBytes
 
 
-def answer_of(call: Call, current: Mode, block: int) -> ModeAnswer:
-    """Return the mode of a call, as far as these cells determine it; of some cells, independent."""
-    if not isinstance(call, Level):
-        return ModeAnswer("IB", -1, False)
-    return ModeAnswer(write_mode(current, call.nbytes, True, call.is_contiguous, block), call.nbytes, True)
-
-
 def of_cells(call: Call, lower: int, upper: int) -> Call:
     if isinstance(call, Level):
         return replace(call, values=call.values[lower:upper])

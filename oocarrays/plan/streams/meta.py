@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import BudgetError, DescriptorError
-from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.documents import Document
 from oocarrays.plan.streams.buffers import Buffers
@@ -62,8 +61,6 @@ NB_GATHERED = 2**18
 """Minimum bytes of a row that is a chunk by itself; smaller ones are gathered."""
 IB_BLOCK, LEAST_IB_BLOCK = 64, 16
 """Bytes of a buffer of IB: the paper's value, which is best here, too, and the minimum."""
-CB_BLOCK = 64
-"""Bytes of a buffer of CB."""
 WRITING_BYTES = 440
 """Maximum bytes of each cell in addition to buffers of IB while cells write; 200 while a directory is read."""
 LEAST_POINTERS = 2
@@ -191,20 +188,6 @@ class Meta:
         """Type of an item for reading."""
         return type_of(self.dtype)
 
-    @property
-    def nb_end(self) -> int:
-        """Bytes of each stream in NB."""
-        return self.nb.nbytes
-
-    @property
-    def cb_end(self) -> int:
-        """Bytes of each stream in NB and CB."""
-        return self.nb.nbytes + self.cb.nbytes
-
-    def with_item(self, dtype: Any) -> Meta:
-        """Return the metadata with another type of items."""
-        return self if dtype is None else replace(self, dtype=described(element_type(dtype)))
-
     def as_json(self) -> Document:
         return {"version": VERSION, **asdict(self)}
 
@@ -236,8 +219,8 @@ def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int]
     room = min(budget // 3, budget * 3 // 4 - WRITING_BYTES * cells)
     while cells * (block + 8 * count) > room and (block > LEAST_IB_BLOCK or count > LEAST_POINTERS):
         block, count = (block // 2, count) if block > LEAST_IB_BLOCK else (block, LEAST_POINTERS)
-    block = asked.get("block") or (ceil_div(block, itemsize) * itemsize if itemsize <= IB_BLOCK else block)
-    count = asked.get("pointers") or count
+    block = asked.get("ib_block") or (ceil_div(block, itemsize) * itemsize if itemsize <= IB_BLOCK else block)
+    count = asked.get("ib_pointers") or count
     room = min(asked.get("superblock") or 2**21, max(budget // 32, 4096))
     superblock = max(room // block, 1) * block
     return Independent(
@@ -274,23 +257,18 @@ def _is_nested(item: np.dtype) -> bool:
 
 
 def type_of(said: Any) -> np.dtype:
-    if isinstance(said, dict) and "fields" in said:
-        return _type_of_fields(said)
+    """Return a type from its plain JSON values."""
     made: Any = said
-    if isinstance(said, dict):
+    if isinstance(said, dict) and "fields" in said:
+        names, types, offsets = zip(*said["fields"], strict=True)
+        formats = [type_of(each) for each in types]
+        made = {"names": names, "formats": formats, "offsets": offsets, "itemsize": said["itemsize"]}
+    elif isinstance(said, dict):
         made = type_of(said["base"]), tuple(said["shape"])
     elif isinstance(said, list):
         made = [tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in said]
     known: np.dtype = np.dtype(made)
     return known
-
-
-def _type_of_fields(said: Document) -> np.dtype:
-    names, types, offsets = zip(*said["fields"], strict=True)
-    formats = [type_of(each) for each in types]
-    whole: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": said["itemsize"]}
-    fields: np.dtype = np.dtype(whole)
-    return fields
 
 
 def ended(meta: Meta) -> Meta:

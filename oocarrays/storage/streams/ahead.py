@@ -22,8 +22,6 @@ from oocarrays.plan.streams.units import UNITS, before, copy_runs, unit_of
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.raw import RawChunks
 
-LINE = 64
-"""Bytes of a cache line."""
 FIRST_SPAN, GROWTH = 256, 4
 """Initial bytes of read-ahead per cell, and its growth factor for consecutive reads."""
 FEW = 64
@@ -61,7 +59,8 @@ class Ahead:
             return found
         self._ready = {}
         room = self._most // max(self.cells * nbytes, 1)
-        calls = max(min(LINE // nbytes, (end - offset) // nbytes, room), 1)
+        line = 64  # bytes of a cache line
+        calls = max(min(line // nbytes, (end - offset) // nbytes, room), 1)
         outs = [np.empty((self.cells, nbytes), np.uint8) for _ in range(calls)]
         _fill(outs, offset, nbytes, blocks_at)
         self._ready = {(offset + turn * nbytes, nbytes): out for turn, out in enumerate(outs)}
@@ -110,6 +109,15 @@ class Window:
     def reaches(self, cells: np.ndarray, offsets: np.ndarray) -> bool:
         """Return whether offsets begin in the window or at its end: calls are consecutive."""
         return self.has(cells, offsets, np.zeros_like(offsets))
+
+    def level(self, offset: int) -> CellBlocks | None:
+        """Return the same bytes of all cells as blocks; None if they differ, or lack that of ``offset``."""
+        lower, nbytes = int(self.starts[0]), int(self.counts[0])
+        holds = lower <= offset < lower + nbytes
+        if not holds or bool((self.starts != lower).any() or (self.counts != nbytes).any()):
+            return None
+        rows = self.data.reshape(-1, nbytes)
+        return CellBlocks(lower, lower + nbytes, [(0, len(rows), lambda: rows)])
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return bytes of some cells, one cell after the other."""

@@ -118,11 +118,6 @@ class CommonSegment:
             self._is_settled = True
 
 
-POINTER_BYTES = 256
-"""Bytes held per block during a lookup of blocks: its entry and derived data."""
-ENTRY_COPIES = 4
-"""Maximum copies of the directory held during a scan of all of it."""
-
 Heads = tuple[np.ndarray, np.ndarray]
 """First entry of each cell, and all level entries."""
 
@@ -146,7 +141,7 @@ class Reader:
     @cached_property
     def levels(self) -> LevelBlocks | None:
         """Blocks that all cells wrote together; None without memory to scan the whole directory."""
-        if self.directory.nbytes * ENTRY_COPIES > self._most:
+        if self.directory.nbytes * 4 > self._most:  # a scan holds up to four copies
             return None
         return LevelBlocks(self.data, self.directory, (self.lower, self.lower + self.count))
 
@@ -163,7 +158,8 @@ class Reader:
 
     def _parts(self, cells: np.ndarray) -> Iterator[slice]:
         """Yield slices of cells with directory data that fits in memory."""
-        said = np.cumsum((self.lengths[cells] // max(self.directory.ib.block, 1) + 1) * POINTER_BYTES)
+        blocks = self.lengths[cells] // max(self.directory.ib.block, 1) + 1
+        said = np.cumsum(blocks * 256)  # bytes of an entry and of data derived from it
         start = 0
         while start < len(cells):
             had = int(said[start - 1]) if start else 0
@@ -196,10 +192,6 @@ class Reader:
         return found
 
 
-SORTING_BYTES = 2**28
-"""Maximum bytes of unsorted calls held by a process."""
-
-
 class IndependentSegment:
     """Segment of IB for the cells of some ranks."""
 
@@ -218,23 +210,22 @@ class IndependentSegment:
     def begin(self, meter: Meter, cache: Cache, *, writes: bool) -> None:
         """Attach to an existing or new segment."""
         meta = self.file.meta
-        data, directory = (self.file.array(name, write=writes) for name in ("ib", "directory"))
-        words = directory.nbytes // max(directory.shape[0], 1) if directory.shape[0] else 0
-        words = words or 8 * directory.shape[1] * directory.shape[2]
+        data = self.file.array("ib", write=writes)
         self._data = RawChunks.of_array(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
-        self._directory = RawChunks.of_array(directory, lambda number: (number, 0, 0), words, meter, cache, fill=0xFF)
+        self._directory = self.file.directory(meter, cache, write=writes)
         if meta.ib.block:
             self._know(meta.ib)
         if writes:
-            each = min(SORTING_BYTES, self.budget // 2) // max(len(self.ranks), 1)
+            each = min(2**28, self.budget // 2) // max(len(self.ranks), 1)  # bytes of unsorted calls
             place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
             self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
 
     def _know(self, ib: Independent) -> None:
         view = Directory(self._directory, ib)
         if ib.is_linked:
-            first, lengths = (kept[self.lower : self.upper] for kept in self.file.kept_cells())
-            heads = first, self.file.kept_levels()
+            kept = (self.file.kept(name).reshape(-1) for name in ("first", "length"))
+            first, lengths = (each[self.lower : self.upper] for each in kept)
+            heads = first, self.file.kept("level")
         else:
             heads, lengths = None, view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
         self._had = lengths

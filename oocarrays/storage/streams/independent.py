@@ -98,18 +98,11 @@ class Superblocks:
         return of, (self.first + turn * self.step) * self.nbytes + place, counts
 
 
-MANY = 4
-"""Least number of consecutive calls of all cells that are transposed without sorting by cell."""
 LEVEL_BYTES, LEVEL_COPIES = 2**23, 4
 """Bytes of calls of all cells that are transposed together, if they make whole blocks: no more than the cache holds.
 And the memory for that, as a multiple of these bytes."""
-EVENT_BYTES, ITEM_COPIES = 28, 6
-"""Bytes that sorting needs for each item in addition to copies of its bytes, and number of copies, including the
-log."""
 LEAST_LOG = 2**11
 """Minimum bytes of the log, if memory allows hardly any."""
-FEW_CELLS, FEW_EACH = 4, 8
-"""Below this number of cells, or of cells that fit in a superblock, each cell has its own pointer."""
 Logged = tuple[int, np.ndarray | None]
 """Number of items of a call, and their cells; None for all cells."""
 
@@ -168,7 +161,7 @@ class RankWriter:
         if self._width == width:
             return
         self.drain()
-        at_once = self._sorting_bytes // (EVENT_BYTES + ITEM_COPIES * width)
+        at_once = self._sorting_bytes // (28 + 6 * width)  # copies of an item, and the bytes that its sort needs
         self._width, self._most = width, max(at_once * width, LEAST_LOG)
 
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
@@ -229,10 +222,8 @@ class RankWriter:
             if is_level:
                 self._drain_level(part, len(group))
             else:
-                self._drain_events(part, [self._everyone() if cells is None else cells for _, cells in group])
-
-    def _everyone(self) -> np.ndarray:
-        return np.arange(self.count, dtype=self._index)
+                everyone = np.arange(self.count, dtype=self._index)
+                self._drain_events(part, [everyone if cells is None else cells for _, cells in group])
 
     def _drain_level(self, items: np.ndarray, calls: int) -> None:
         counts = np.full(self.count, calls * self._width)
@@ -255,7 +246,7 @@ class RankWriter:
             return
         block = self.ib.block
         stride = -(-int(run.counts[0]) // block) * block
-        together = len(run.cells) == self.count >= FEW_CELLS and stride * FEW_EACH <= self.ib.superblock
+        together = len(run.cells) == self.count >= 4 and stride * 8 <= self.ib.superblock  # else a pointer for each
         if together and bool((run.counts == run.counts[0]).all()):
             self._take_level(int(run.counts[0]), stride, run.data)
             return
@@ -312,11 +303,11 @@ class RankWriter:
 
 
 def runs_of_kind(calls: list[Logged]) -> list[tuple[bool, list[Logged]]]:
-    """Group calls into runs: many consecutive calls of all cells, or others."""
+    """Group calls into runs: four and more consecutive calls of all cells, which need no sort, or others."""
     runs: list[tuple[bool, list[Logged]]] = []
     for of_all, each in groupby(calls, lambda call: call[1] is None):
         group = list(each)
-        is_level = of_all and (len(group) >= MANY or len(group) == len(calls))
+        is_level = of_all and (len(group) >= 4 or len(group) == len(calls))
         if runs and not is_level and not runs[-1][0]:
             runs[-1][1].extend(group)
         else:

@@ -13,18 +13,8 @@ from typing import Any
 import numpy as np
 
 from oocarrays.plan.streams.buffers import Chunking, segments
-from oocarrays.plan.streams.calls import (
-    Call,
-    CellBytes,
-    Events,
-    Level,
-    Mode,
-    ModeAnswer,
-    answer_of,
-    read_mode,
-    write_mode,
-)
-from oocarrays.plan.streams.meta import CB_BLOCK, Independent, WriterFacts, check_budget, independent
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer, read_mode, write_mode
+from oocarrays.plan.streams.meta import WriterFacts, check_budget, independent
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.ahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
@@ -35,12 +25,6 @@ from oocarrays.storage.streams.stream_file import StreamFile
 
 WINDOW_SHARE = 4
 """Divisor of the budget for the window."""
-MISS_BYTES = 2**18
-"""Bytes read of all cells together in the time of reading one cell alone."""
-FEW_CELLS = 2
-"""Least number of cells for read-ahead."""
-SHARE_OF_ROWS = 8
-"""Divisor of the budget for the gathered rows of one segment."""
 
 
 class RanksPart:
@@ -59,7 +43,7 @@ class RanksPart:
         self.upper = meta.cells.of_rank(ranks.stop - 1)[1] if len(ranks) else self.lower
         self.count = self.upper - self.lower
         self.asked = asked or {}
-        ib = meta.ib if meta.ib.block else self._chosen(meta.item.itemsize, budget)
+        ib = meta.ib if meta.ib.block else independent(self.count, meta.item.itemsize, budget, self.asked)
         check_budget(meta, self.count, len(ranks), budget, writes=writes)
         self.budget = budget
         self.position: int | np.ndarray | None = None if writes else 0
@@ -69,21 +53,13 @@ class RanksPart:
         self._cache = Cache(budget // 8)
         self._nb: Rows | None = None
         self.nb_block = meta.nb.block
-        self.common = CommonSegment(
-            meta.cb.block or self.asked.get("cb_block", CB_BLOCK), meta.cb.nbytes, writes=writes
-        )
+        self.common = CommonSegment(meta.cb.block or self.asked.get("cb_block", 64), meta.cb.nbytes, writes=writes)
         self.apart = IndependentSegment(file, ranks, ib, budget, threads=threads)
         self._ahead = Ahead(self.count, budget // 8)
         self._window: Window | None = None
-        self._level: CellBlocks | None = None
         self._starts: np.ndarray | None = None
         self._span, self._misses = FIRST_SPAN, 0
         self._open()
-
-    def _chosen(self, itemsize: int, budget: int) -> Independent:
-        asked = {name: self.asked[f"ib_{name}"] for name in ("block", "pointers") if f"ib_{name}" in self.asked}
-        asked |= {"superblock": self.asked["superblock"]} if "superblock" in self.asked else {}
-        return independent(self.count, itemsize, budget, asked)
 
     def _open(self) -> None:
         meta = self.file.meta
@@ -96,18 +72,14 @@ class RanksPart:
 
     # ------------------------------------------------------------------ segments
 
-    def _chunking(self, block: int, rows: int) -> Chunking:
-        cells = self.file.meta.cells
-        width = cells.chunk_rows * max(cells.inner, 1)
-        return Chunking(block, rows, width, max(-(-cells.count // width), 1))
-
     def _rows(self, name: str, block: int, count: int) -> Rows:
         steps = self.file.steps(self.meter, self.budget, self._cache)
         if steps is not None:
             width = max(self.file.meta.cells.count, 1)
             return Rows(steps, Chunking(block, 1, width, 1), (self.lower, self.upper), count, writes=self.writes)
-        array = self.file.array(name, write=self.writes)
-        chunking = self._chunking(block, array.chunks[0])
+        array, cells = self.file.array(name, write=self.writes), self.file.meta.cells
+        width = cells.chunk_rows * max(cells.inner, 1)
+        chunking = Chunking(block, array.chunks[0], width, max(-(-cells.count // width), 1))
         index = partial(_row_index, chunking.columns, array.ndim)
         chunks = RawChunks.of_array(array, index, chunking.nbytes, self.meter, self._cache)
         return Rows(chunks, chunking, (self.lower, self.upper), count, writes=self.writes)
@@ -134,7 +106,7 @@ class RanksPart:
         """Maximum bytes of a chunk of rows; each column of cells holds one such chunk in each of two segments."""
         cells = self.file.meta.cells
         columns = -(-self.count // max(cells.chunk_rows * cells.inner, 1))
-        return self.budget // SHARE_OF_ROWS // max(columns, 1)
+        return self.budget // 8 // max(columns, 1)
 
     def _enter(self, mode: Mode, nbytes: int) -> None:
         """Switch to the mode of an appending call."""
@@ -188,9 +160,12 @@ class RanksPart:
 
     def found(self, call: Call) -> ModeAnswer:
         """Return the mode of a write as far as these cells determine it."""
-        if self.position is not None and not self.appends and isinstance(call, Level):
+        if not isinstance(call, Level):
+            return ModeAnswer("IB", -1, False)
+        if self.position is not None and not self.appends:
             return ModeAnswer("IB", call.nbytes, True)  # ranks at the end append by themselves if others are not
-        return answer_of(call, self.mode, self.nb_block)
+        mode = write_mode(self.mode, call.nbytes, True, call.is_contiguous, self.nb_block)
+        return ModeAnswer(mode, call.nbytes, True)
 
     def is_at_end(self) -> bool:
         """Return whether all streams are at their ends, and cache a positive answer."""
@@ -298,7 +273,7 @@ class RanksPart:
         """Discard cached reads, because the file has changed."""
         self._ahead.forget()
         self.apart.forget()
-        self._window = self._level = self._starts = None
+        self._window = self._starts = None
 
     def read_level(self, offset: int, nbytes: int) -> np.ndarray:
         """Return the same bytes of all streams, a row for each cell; the bytes must exist."""
@@ -310,11 +285,8 @@ class RanksPart:
         self.common.settle()
         if not nbytes:
             return np.empty((self.count, 0), np.uint8)
-        return self._ahead.level(offset, nbytes, self._shared_end(offset), self._blocks_at)
-
-    def _shared_end(self, offset: int) -> int:
-        """Return the bytes that all streams have, without access to IB if possible."""
-        return self.cb_end if offset < self.cb_end else self.level_end()
+        end = self.cb_end if offset < self.cb_end else self.level_end()  # without access to IB if possible
+        return self._ahead.level(offset, nbytes, end, self._blocks_at)
 
     def _blocks_at(self, offset: int) -> CellBlocks:
         """Return the blocks that hold a byte of all streams."""
@@ -327,20 +299,21 @@ class RanksPart:
 
     def _level_from(self, offset: int) -> CellBlocks:
         """Return bytes of all streams at scattered places, gathered by cell with read-ahead."""
-        had = self._level
-        if had is not None and had.lower <= offset < had.upper:
-            return had
-        grown = GROWTH * (had.upper - had.lower) if had is not None and had.upper == offset else FIRST_SPAN
-        self._level = self._window = None
-        nbytes = max(min(grown, self.level_end() - offset, self.budget // 8 // self.count), 1)
-        everyone, counts = np.arange(self.lower, self.upper), np.full(self.count, nbytes)
-        rows = self._fetch(everyone, np.full(self.count, offset), counts).reshape(self.count, nbytes)
-        self._level = CellBlocks(offset, offset + nbytes, [(0, self.count, lambda: rows)])
-        return self._level
+        had, starts = self._window, np.full(self.count, offset)
+        blocks = None if had is None else had.level(offset)
+        if blocks is None:
+            is_next = had is not None and had.reaches(np.arange(self.count), starts)
+            self._span = self._span * GROWTH if is_next else FIRST_SPAN
+            most = min(self._span, self.level_end() - offset, self.budget // 8 // self.count)
+            self._window = had = None
+            self._window = self._read_window(starts, np.zeros(self.count, np.int64), max(most, 1))
+            blocks = self._window.level(offset)
+        assert blocks is not None, "all streams have these bytes"
+        return blocks
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
         """Return bytes of ascending cells, one cell after the other; the bytes must exist."""
-        window = self._window_of(cells - self.lower, offsets, counts) if ahead and self.count >= FEW_CELLS else None
+        window = self._window_of(cells - self.lower, offsets, counts) if ahead and self.count > 1 else None
         if window is not None:
             return window.read(cells - self.lower, offsets, counts)
         return self._fetch(cells, offsets, counts)
@@ -351,8 +324,8 @@ class RanksPart:
             return self._window
         is_few = len(cells) * FEW < self.count
         self._misses += is_few
-        if self._starts is None and is_few and not self._misses % FEW:
-            self._starts = self._whole_window()
+        if self._starts is None and is_few and not self._misses % FEW and self._is_cheap():
+            self._starts = np.zeros(self.count, np.int64)
         if self._starts is not None:
             starts, self._starts = self._starts, None
             self._window = self._read_window(starts, np.zeros(self.count, np.int64), self.budget)
@@ -367,16 +340,13 @@ class RanksPart:
         self._window = self._read_window(starts, wanted, self._span)
         return self._window
 
-    def _whole_window(self) -> np.ndarray | None:
-        """Return zero offsets of all streams if reading them wholly costs no more than recent single reads; else
-        None."""
-        nbytes = int(self.ends().sum())
-        is_cheap = nbytes <= min(self._misses * MISS_BYTES, self.budget // WINDOW_SHARE)
-        return np.zeros(self.count, np.int64) if is_cheap else None
+    def _is_cheap(self) -> bool:
+        """Return whether a read of all streams costs no more than the recent single reads."""
+        by_one = self._misses * 2**18  # bytes of all cells that are read in the time of as many single reads
+        return int(self.ends().sum()) <= min(by_one, self.budget // WINDOW_SHARE)
 
     def _read_window(self, starts: np.ndarray, wanted: np.ndarray, each: int) -> Window:
         """Read the wanted bytes of every cell, and up to ``each`` following bytes within the budget."""
-        self._level = None
         ends = self.ends()
         starts = np.minimum(starts, ends)
         left, most = ends - starts, self.budget // WINDOW_SHARE

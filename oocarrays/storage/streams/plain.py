@@ -53,17 +53,9 @@ class PlainLayout:
             )
         return data // self.step_bytes
 
-    def in_file(self, step: np.ndarray) -> np.ndarray:
-        """Return the bytes of a step in file order, given in cell order."""
-        return self._turned(step, self.shape)
-
-    def of_cells(self, step: np.ndarray) -> np.ndarray:
-        """Return the bytes of a step in cell order, given in file order."""
-        return self._turned(step, self.shape[::-1])
-
-    def _turned(self, step: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Reverse the axes of a step."""
-        items = step.view(f"V{self.item.itemsize}").reshape(shape)
+    def turned(self, step: np.ndarray, *, into_file: bool) -> np.ndarray:
+        """Return the bytes of a step in file order, given in cell order, or the other way round."""
+        items = step.view(f"V{self.item.itemsize}").reshape(self.shape if into_file else self.shape[::-1])
         return np.ascontiguousarray(items.T).reshape(-1).view(np.uint8)
 
     @property
@@ -92,7 +84,7 @@ class PlainSteps:
         return self.layout.offset + number * self.layout.step_bytes
 
     def put(self, number: int, data: memoryview) -> None:
-        view = self.layout.in_file(np.frombuffer(data, np.uint8)).data if self.layout.is_turned else data
+        view = self.layout.turned(np.frombuffer(data, np.uint8), into_file=True).data if self.layout.is_turned else data
         with translated("write", self.path):
             write_at(self.file, self._place(number), view)
 
@@ -101,7 +93,7 @@ class PlainSteps:
         if self.layout.is_turned:
             step = np.empty(self.layout.step_bytes, np.uint8)
             self._read(self._place(number), step.data)
-            out[:] = self.layout.of_cells(step).data[start : start + len(out)]
+            out[:] = self.layout.turned(step, into_file=False).data[start : start + len(out)]
         else:
             self._read(self._place(number) + start, out)
 

@@ -21,12 +21,6 @@ from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import blobs_of
 
-FEW_BYTES = 8
-"""Inverse of the largest fraction of a chunk that is read without the rest."""
-
-VIEWED_BYTES = 2**26
-"""Maximum bytes of memory-mapped chunks kept: the system reclaims their pages as needed."""
-
 
 class Cache:
     """Cache of the most recently used chunks, with a limit in bytes."""
@@ -78,7 +72,7 @@ class RawChunks:
         self._blobs = blobs
         self._meter = meter
         self._cache = cache or Cache(0)
-        self._views = Cache(VIEWED_BYTES)
+        self._views = Cache(2**26)  # of files: the system reclaims their pages as needed
         self._tails: dict[int, np.ndarray] = {}
         self._scratch = np.empty(0, np.uint8)
 
@@ -172,7 +166,7 @@ class RawChunks:
     def read(self, pieces: Pieces, out: np.ndarray) -> None:
         """Copy pieces of chunks into a result, reading each chunk at most once."""
         for number, here in pieces.by_chunk():
-            if len(here.count) == 1 and int(here.count[0]) * FEW_BYTES < self.nbytes and not self._is_kept(number):
+            if len(here.count) == 1 and int(here.count[0]) * 8 < self.nbytes and not self._is_kept(number):
                 into, count = int(here.into[0]), int(here.count[0])
                 self.read_into(number, int(here.place[0]), out[into : into + count])
             elif 2 * int(here.count.sum()) > self.nbytes and not self._is_kept(number) and number not in self._tails:

@@ -17,9 +17,6 @@ from oocarrays.plan.streams.units import copy_columns, copy_runs
 from oocarrays.storage.streams.ahead import CellBlocks
 from oocarrays.storage.streams.raw import RawChunks
 
-MANY_CELLS = 16
-"""Least number of consecutive cells that are read row by row."""
-
 
 class Rows:
     """Rows of some cells, which begin at the first cell of a chunk."""
@@ -95,7 +92,7 @@ class Rows:
             self._put_tail(self.count - (part is None), held=True)
 
     def replace(self, number: int, row: np.ndarray) -> None:
-        held = bool(self._tail) and number >= self._first_held
+        held = bool(self._tail) and number >= self.count // self.chunking.rows * self.chunking.rows
         if self.chunking.rows == 1:
             self._put_row(number, row)
             return
@@ -108,10 +105,6 @@ class Rows:
             if not held:
                 self.chunks.put(there, chunk)
         self._is_changed |= held
-
-    @property
-    def _first_held(self) -> int:
-        return self.count // self.chunking.rows * self.chunking.rows
 
     def change(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], data: np.ndarray) -> None:
         """Replace bytes of some cells: ``part`` has their offsets in the segment, sizes, and places in ``data``."""
@@ -180,6 +173,6 @@ class Rows:
 
 def is_even(cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], block: int) -> bool:
     """Return whether many consecutive cells are read at the same offset, a block or more of each."""
-    if len(cells) < MANY_CELLS or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
+    if len(cells) < 16 or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
         return False
     return all(bool((each == each[0]).all()) for each in part[:2])

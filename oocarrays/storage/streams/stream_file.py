@@ -15,6 +15,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,28 +41,18 @@ from oocarrays.storage.files.creating import check_place, is_free
 from oocarrays.storage.files.documents import document_store, documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
-from oocarrays.storage.local.blobs import byte_view
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 
 LOCK = ".oocarrays-streams"
 """Name of the lock file in the group's folder, held by the writer."""
-GATHERED = 4
-"""Size of a chunk of gathered rows, as a multiple of the least row that is a chunk by itself."""
-OF_IB = "ib", "directory", "first", "length", "level"
-"""Names of the arrays of IB."""
-LEVEL_ROWS = 4096
-"""Level entries per chunk."""
 KEYS: Any = {"name": "default", "separator": "."}
 """Encoding of chunk keys: all chunks of an array are in one folder, without nested folders."""
-SIMPLE = "biufc"
-"""Kinds of items supported by every Zarr reader; others are stored as bytes."""
 LARGEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
-"""Largest item of each kind in bytes: long doubles are stored as bytes."""
+"""Largest item in bytes of each kind that every Zarr reader supports; others are stored as bytes."""
 
 
 class StreamFile:
@@ -79,7 +70,7 @@ class StreamFile:
         self._syncer: Syncer | None = None
 
     def __reduce__(self) -> Any:
-        return _opened_again, (self.store, self.meta, self.durable)
+        return partial(StreamFile, durable=self.durable), (self.store, self.meta)
 
     @property
     def name(self) -> str:
@@ -132,29 +123,23 @@ class StreamFile:
     def _remove_begun(self, former: Meta) -> None:
         """Remove arrays of segments unknown to the attribute, created for data that were never flushed."""
         place, known = store_path(self.store), {"nb": former.nb.block, "cb": former.cb.block}
-        known |= dict.fromkeys(OF_IB, former.ib.block)
+        known |= dict.fromkeys(("ib", "directory", "first", "length", "level"), former.ib.block)
         with translated("write", self.name):
             for name in (name for name, block in known.items() if not block):
                 sync((place / name).delete_dir())
 
     def _cut_off(self, ib: Independent) -> None:
         """Remove directory entries written after the last flush."""
-        directory = self.array("directory", write=True)
-        prefix, names = directory.store_path, directory.metadata
-        words = ib.entries * (HEAD + ib.pointers)
-        for number in stored_numbers(directory):
+        array, words = self.array("directory", write=True), HEAD + ib.pointers
+        chunks = self.directory(Meter(), write=True)
+        for number in stored_numbers(array):
             valid = ib.valid_entries(number)
-            key = names.encode_chunk_key((number, 0, 0))
             if not valid:
-                sync((prefix / key).delete())
+                sync((array.store_path / chunks.key(number)).delete())
             elif valid < ib.entries:
-                blobs = blobs_of(directory)
-                chunk = np.empty(words, np.int64)
-                blob = blobs.open(key)
-                blob.read_into(0, byte_view(chunk))
-                blob.close()
-                chunk[valid * (HEAD + ib.pointers) :] = NONE
-                blobs.put(key, byte_view(chunk))
+                chunk = chunks.get(number).copy()
+                chunk.view(np.int64)[valid * words :] = NONE
+                chunks.put(number, chunk)
 
     # ------------------------------------------------------------------ arrays
 
@@ -163,6 +148,12 @@ class StreamFile:
         if found is None:
             found = self._arrays[name, write] = self._opened(name, write=write)
         return found
+
+    def directory(self, meter: Meter, cache: Cache | None = None, *, write: bool) -> RawChunks:
+        """Return the superblocks of the directory of IB."""
+        array = self.array("directory", write=write)
+        nbytes = 8 * array.shape[1] * array.shape[2]
+        return RawChunks.of_array(array, lambda number: (number, 0, 0), nbytes, meter, cache, fill=0xFF)
 
     def _opened(self, name: str, *, write: bool) -> zarr.Array:
         place = store_path(self.store)
@@ -183,12 +174,12 @@ class StreamFile:
     def make_rows(self, name: str, block: int, dtype: Any, most: int) -> None:
         """Create the array of NB or CB, unless it exists: rows of one block of each cell, with items of a type."""
         dtype = np.dtype(dtype)
-        if dtype.kind not in SIMPLE or dtype.itemsize > LARGEST[dtype.kind] or block % dtype.itemsize:
+        if dtype.itemsize > LARGEST.get(dtype.kind, -1) or block % dtype.itemsize:
             dtype = np.dtype(np.uint8)
         cells, items = self.meta.cells, block // dtype.itemsize
         within = () if items == 1 else (items,)
         row = cells.chunk_rows * max(cells.inner, 1) * block
-        rows = 1 if row >= NB_GATHERED else max(min(GATHERED * NB_GATHERED, most) // row, 1)
+        rows = 1 if row >= NB_GATHERED else max(min(4 * NB_GATHERED, most) // row, 1)
         self._make(
             name, shape=(0, *cells.shape, *within), chunks=(rows, *cells.chunk_shape, *within),
             dtype=dtype.newbyteorder("="), fill_value=0,
@@ -209,7 +200,7 @@ class StreamFile:
             self._make(name, shape=cells.shape, chunks=chunks, dtype="i8", fill_value=NONE)
             self._fill(name, values.reshape(cells.shape))
         words = levels.shape[1]
-        self._make("level", shape=(0, words), chunks=(LEVEL_ROWS, words), dtype="i8", fill_value=NONE)
+        self._make("level", shape=(0, words), chunks=(4096, words), dtype="i8", fill_value=NONE)
         self._fill("level", levels)
 
     def _fill(self, name: str, values: np.ndarray) -> None:
@@ -220,13 +211,9 @@ class StreamFile:
                 array.resize(values.shape)
             array[...] = values
 
-    def kept_cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Read the first entry and length of each cell."""
-        first, lengths = (np.asarray(self.array(name)[...]).reshape(-1) for name in ("first", "length"))
-        return first, lengths
-
-    def kept_levels(self) -> np.ndarray:
-        return np.asarray(self.array("level")[...])
+    def kept(self, name: str) -> np.ndarray:
+        """Read a whole array, of cells or of level entries."""
+        return np.asarray(self.array(name)[...])
 
     # ------------------------------------------------------------------ attribute
 
@@ -281,7 +268,7 @@ class ArrayStreams(StreamFile):
         self.axis = axis
 
     def __reduce__(self) -> Any:
-        return _array_again, (self.source, self.axis, self.meta)
+        return ArrayStreams, (self.source, self.axis), {"meta": self.meta}
 
     def latest(self) -> StreamFile:
         """Return the file itself, because this package does not write it."""
@@ -289,16 +276,6 @@ class ArrayStreams(StreamFile):
 
     def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
         return Steps(self.source, self.axis, meter, budget)
-
-
-def _opened_again(store: StoreLike, meta: Meta, durable: bool) -> StreamFile:
-    return StreamFile(store, meta, durable=durable)
-
-
-def _array_again(array: zarr.Array, axis: int, meta: Meta) -> ArrayStreams:
-    file = ArrayStreams(array, axis)
-    file.meta = meta
-    return file
 
 
 def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
