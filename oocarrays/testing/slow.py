@@ -169,13 +169,7 @@ class SlowDisk(Wrapped[Store]):
     # ------------------------------------------------------------------------------------------------- its time
 
     def begin(self, name: str, offset: int, nbytes: int) -> float:
-        """Reserve a turn for some bytes of a file, and return its end.
-
-        Raises
-        ------
-        OSError
-            If the disk has failed.
-        """
+        """Reserve a turn for some bytes of a file, and return its end; raise an `OSError` if the disk has failed."""
         if self.fails_after is not None and self.station.served >= self.fails_after:
             raise OSError(5, "Input/output error")
         comes = None

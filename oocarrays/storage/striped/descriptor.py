@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from oocarrays.errors import DescriptorError, NotFoundError
 from oocarrays.plan.documents import Document
@@ -71,7 +71,7 @@ class DiskDescriptor:
         return json.dumps({"oocarrays": f"striped {self.kind}", "format": format, **said}).encode()
 
     @classmethod
-    def from_json(cls, text: bytes, where: str) -> DiskDescriptor:
+    def from_json(cls, text: bytes, where: str, kind: Kind) -> DiskDescriptor:
         try:
             said: Document = json.loads(text)
             if said.pop("format") not in FORMATS:
@@ -79,11 +79,13 @@ class DiskDescriptor:
             said.pop("oocarrays")
             made = cls(**{**said, "cycle": tuple(said["cycle"]), "before": tuple(said["before"])})
             made.check(where)
-            return made
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, DescriptorError):
                 raise
             raise DescriptorError(f"{where} is no descriptor of a striped file or store") from None
+        if made.kind != kind:
+            raise DescriptorError(f"{where} is of a striped {made.kind}, not of a {kind}")
+        return made
 
     def check(self, where: str) -> None:
         numbers = (self.disks, self.number, self.generation, self.length, self.part, *self.cycle, *self.before)
@@ -94,14 +96,23 @@ class DiskDescriptor:
             raise DescriptorError(f"{where} is damaged: its numbers do not fit each other")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundDescriptor:
+class FoundDescriptor(NamedTuple):
     """Descriptor found on one disk."""
 
     label: str
     """Label of the disk."""
     descriptor: DiskDescriptor | None
     """Its descriptor; None if the disk has none for this file or store."""
+
+
+def descriptors_in(
+    texts: Iterable[bytes | None], labels: Iterable[str], document: str, kind: Kind
+) -> list[FoundDescriptor]:
+    """Return the descriptor of each disk from the bytes of its document, if it has one."""
+    return [
+        FoundDescriptor(label, text if text is None else DiskDescriptor.from_json(text, f"{label}/{document}", kind))
+        for text, label in zip(texts, labels, strict=True)
+    ]
 
 
 def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
@@ -112,38 +123,25 @@ def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
     (id, _), *_ = Counter(part.id for part in parts).most_common()
     one = max((part for part in parts if part.id == id), key=lambda part: (part.generation, part.closed))
     numbers: dict[int, int] = {}
-    for place, each in enumerate(found):
-        _take(what, found, numbers, place, each, one)
+    for place, (label, part) in enumerate(found):
+        if part is None:
+            continue
+        if part.id != one.id:
+            raise DescriptorError(
+                f"{label} has a part of another striped {part.kind}, {part.name!r}, and not of {what}"
+            )
+        if part.number in numbers:
+            other = found[numbers[part.number]].label
+            raise DescriptorError(f"{other} and {label} both have number {part.number} of {what}: give each disk once")
+        if part.disks != one.disks and part.closed and one.closed and part.generation == one.generation:
+            raise DescriptorError(f"{label} says that {what} has {part.disks} disks; others say {one.disks}")
+        numbers[part.number] = place
     missing = [number for number in one.members if number not in numbers]
     if missing or len(one.members) < len(found):
         _refuse_missing(what, found, one, missing)
     order = [numbers[number] for number in one.members]
     _check_generations(what, [found[place] for place in order])
     return order
-
-
-def _take(
-    what: str,
-    found: Sequence[FoundDescriptor],
-    numbers: dict[int, int],
-    place: int,
-    each: FoundDescriptor,
-    one: DiskDescriptor,
-) -> None:
-    """Record one disk's position; raise if it is foreign or a duplicate."""
-    part = each.descriptor
-    if part is None:
-        return
-    if part.id != one.id:
-        raise DescriptorError(
-            f"{each.label} has a part of another striped {part.kind}, {part.name!r}, and not of {what}"
-        )
-    if part.number in numbers:
-        other = found[numbers[part.number]].label
-        raise DescriptorError(f"{other} and {each.label} both have number {part.number} of {what}: give each disk once")
-    if part.disks != one.disks and part.closed and one.closed and part.generation == one.generation:
-        raise DescriptorError(f"{each.label} says that {what} has {part.disks} disks; others say {one.disks}")
-    numbers[part.number] = place
 
 
 def _refuse_missing(what: str, found: Sequence[FoundDescriptor], one: DiskDescriptor, missing: Sequence[int]) -> None:
@@ -162,7 +160,8 @@ def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
 
     closed 7  closed 7  ─►  opening 8  closed 7  ─►  open 8  opening 8  ─►  closed 8  open 8  ─►  closed 8  closed 8
     """
-    states = {_state(d) for each in found if (d := each.descriptor) is not None}
+    said = [(label, d) for label, d in found if d is not None]
+    states = {(d.generation, "closed" if d.closed else d.phase) for _, d in said}
     newest = max(generation for generation, _ in states)
     allowed = (
         {(newest - 1, "closed"), (newest, "opening")},
@@ -173,17 +172,13 @@ def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
     )
     if len(states) == 1 or states in allowed:
         return
-    stale = [(e.label, d.generation) for e in found if (d := e.descriptor) is not None and d.generation < newest]
+    stale = [(label, d.generation) for label, d in said if d.generation < newest]
     if not stale:
         raise DescriptorError(f"disks of {what} disagree in generation {newest}: one of them is an old copy")
     label, generation = stale[0]
     raise DescriptorError(
         f"{label} has generation {generation} of its part of {what}, and others have {newest}: it is an old copy"
     )
-
-
-def _state(said: DiskDescriptor) -> tuple[int, str]:
-    return said.generation, "closed" if said.closed else said.phase
 
 
 def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:

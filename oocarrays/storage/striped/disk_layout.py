@@ -1,15 +1,32 @@
-"""Assignment of keys to disks in a striped store."""
+"""Layout of a striped store: the disk of each key, and the descriptors on the disks that state it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from zarr.abc.store import Store
+from zarr.core.buffer import Buffer
 
+from oocarrays.errors import DescriptorError, InputError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.direct_io import Piece
+from oocarrays.storage.local.names import PARTIAL
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.urls import joined_url
+from oocarrays.storage.striped.descriptor import (
+    DiskDescriptor,
+    FoundDescriptor,
+    announced,
+    descriptors_in,
+    in_order,
+    newest_of,
+)
 from oocarrays.storage.striped.layout import turn_of
+from oocarrays.storage.striped.parts import DOCUMENT, PROTOTYPE, FolderStore, label_of
 
 
 class DiskLayout:
@@ -87,3 +104,133 @@ class StripedBlobs(LocalBlobs):
         super().check()
         for root in dict.fromkeys(self._roots):
             LocalBlobs(root).check()
+
+
+class Labels:
+    """Descriptors of one striped store, reread until a writer has created them."""
+
+    def __init__(self, parts: Sequence[Store], block: int | None) -> None:
+        self.parts = parts
+        self._block = block
+        self._layout: DiskLayout | None = None
+        self._announced = False
+        self._id = uuid.uuid4().hex
+
+    @property
+    def url(self) -> str:
+        """The URL that opens the store."""
+        return joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in self.parts])
+
+    @property
+    def made(self) -> DiskLayout | None:
+        """The layout; None until descriptors exist on the disks."""
+        return self._layout if self._layout is not None and self._layout.made else None
+
+    def forget(self) -> None:
+        """Discard the cached layout."""
+        self._layout, self._announced = None, False
+
+    async def known(self, *, anew: bool = False) -> DiskLayout:
+        """Return the layout; read it again until descriptors exist."""
+        if self._layout is None or not self._layout.made or anew:
+            self._layout = await self._read_layout()
+        return self._layout
+
+    async def _read_layout(self) -> DiskLayout:
+        what, found, order = f"striped store {self.url}", await self._found(), None
+        try:
+            order = in_order(what, found)
+        except DescriptorError:
+            if not await self._is_bare(found):  # unless another process created the store since the first look
+                found = await self._found()
+                order = in_order(what, found)
+        if order is None:
+            for part in self.parts:
+                if isinstance(part, FolderStore):
+                    part.check_disk()
+            members = tuple(range(len(self.parts)))
+            return DiskLayout(
+                parts=dict(enumerate(self.parts)), cycle=members, before=(), block=self._block, made=False
+            )
+        said = newest_of(found)
+        if self._block not in (None, said.block):
+            raise InputError(f"block={self._block}: {what} has {said.block or 'chunks that are not split'}")
+        numbered = [(d.number, self.parts[place]) for place in order if (d := found[place].descriptor) is not None]
+        return DiskLayout(parts=dict(numbered), cycle=said.cycle, before=said.before, block=said.block, made=True)
+
+    async def _found(self) -> list[FoundDescriptor]:
+        await asyncio.gather(*(part._ensure_open() for part in self.parts))
+        texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self.parts))
+        said = (None if text is None else text.to_bytes() for text in texts)
+        return descriptors_in(said, map(label_of, self.parts), DOCUMENT, "store")
+
+    async def _is_bare(self, found: Sequence[FoundDescriptor]) -> bool:
+        """Return whether the disks hold only some descriptors, left by an interrupted creation or removal."""
+        if all(each.descriptor is not None for each in found):
+            return False
+        for part in self.parts:
+            async for key in part.list():
+                if key != DOCUMENT and not PARTIAL.search(key):  # a concurrent writer has only partial files so far
+                    return False
+        return True
+
+    async def make(self) -> DiskLayout:
+        """Write missing descriptors on all disks; the first disk decides between concurrent creators."""
+        layout = await self.known()
+        if layout.made:
+            return layout
+        members = tuple(layout.parts)
+        of = DiskDescriptor(
+            name=self.url, id=self._id, kind="store", disks=len(members), block=self._block, number=0, closed=False,
+            phase="open", cycle=members,
+        )  # fmt: skip
+        first = layout.parts[0]
+        await first.set_if_not_exists(DOCUMENT, _buffer(of.to_json()))
+        there = await first.get(DOCUMENT, PROTOTYPE)
+        text = of.to_json() if there is None else there.to_bytes()
+        said = DiskDescriptor.from_json(text, f"{label_of(first)}/{DOCUMENT}", "store")
+        others = [(number, part) for number, part in layout.parts.items() if number]
+        await asyncio.gather(
+            *(part.set(DOCUMENT, _buffer(replace(said, number=number).to_json())) for number, part in others)
+        )
+        return await self.known(anew=True)
+
+    async def begin(self) -> DiskLayout:
+        """Announce a writer on all disks before its first write, and return the layout."""
+        layout = await self.make()
+        if not self._announced:
+            said = await self.described()
+            if any(each.closed or each.phase == "opening" for each in said):
+                for descriptors in announced(said):
+                    await asyncio.gather(
+                        *(layout.parts[d.number].set(DOCUMENT, _buffer(d.to_json())) for d in descriptors)
+                    )
+            self._announced = True
+        return layout
+
+    async def close(self) -> int:
+        """Mark the store closed on all disks, and return the generation that ends."""
+        layout, (said, *_) = await self.known(anew=True), await self.described()
+        parts = layout.parts
+        await self.say({n: replace(said, number=n, closed=True, phase="") for n in parts}, parts)
+        return said.generation
+
+    async def described(self) -> list[DiskDescriptor]:
+        """Return the descriptors of all disks, newest first."""
+        found = [d for each in await self._found() if (d := each.descriptor) is not None]
+        return sorted(found, key=lambda each: (-each.generation, not each.closed))
+
+    async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
+        """Write descriptors, one disk after the other."""
+        for number, said in descriptors.items():
+            await parts[number].set(DOCUMENT, _buffer(said.to_json()))
+        self.forget()
+
+    async def check_disk(self, part: Store) -> None:
+        """Raise if a disk has lost its descriptor, so that its values do not count as missing."""
+        if await part.get(DOCUMENT, PROTOTYPE) is None:
+            raise DescriptorError(f"disk {label_of(part)} of striped store {self.url} is empty, or has gone")
+
+
+def _buffer(data: bytes) -> Buffer:
+    return PROTOTYPE.buffer.from_bytes(data)

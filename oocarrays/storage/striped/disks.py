@@ -15,15 +15,6 @@ from oocarrays.storage.local.fs import failure, open_regular, read_file, remove_
 from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.stores.urls import check_path, store_of
 
-JOINED_BYTES = 2**20
-"""Maximum bytes of consecutive blocks joined in one request, because each request has a fixed cost."""
-CACHED_SECONDS, CACHED_RATE = 0.005, 2e8
-"""Maximum latency in seconds and minimum bytes per second of a cached write; a slower write waited for the device."""
-WAITING_SECONDS = 1.0
-"""Seconds for which a device counts as busy after a slow write."""
-MOST_VIEWS = 512
-"""Maximum blocks of one request; the system accepts 1024."""
-
 
 class DiskPart(Protocol):
     """Open part of a striped file on one disk."""
@@ -114,8 +105,8 @@ class FolderPart:
         begun = time.monotonic()
         self.write(views, offset)
         seconds = time.monotonic() - begun
-        if seconds > CACHED_SECONDS + sum(map(len, views)) / CACHED_RATE:
-            self._waits_until = begun + seconds + WAITING_SECONDS
+        if seconds > 0.005 + sum(map(len, views)) / 2e8:  # slower than the page cache: it waited for the device
+            self._waits_until = begun + seconds + 1.0
         return True
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
@@ -155,7 +146,7 @@ def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
 class FolderDisk:
     """Folder of parts of striped files, one file a part."""
 
-    joined_bytes = JOINED_BYTES
+    joined_bytes = 2**20  # each request has a fixed cost
 
     def __init__(self, folder: str) -> None:
         self.folder = self.label = folder

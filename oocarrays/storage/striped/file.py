@@ -22,15 +22,13 @@ from typing import Any
 
 from oocarrays.errors import InputError, StoreFailure
 from oocarrays.mapping.given import whole
-from oocarrays.storage.striped.disks import MOST_VIEWS, DiskPart
+from oocarrays.storage.striped.disks import DiskPart
 from oocarrays.storage.striped.layout import runs
 from oocarrays.storage.striped.parts import Transfers
 from oocarrays.storage.striped.table import Table
 
 Request = tuple[int, list[memoryview]]
 """Offset of a request on its disk, and the memory of its blocks."""
-BUFFERS = 2
-"""Default number of requests in flight per disk: the double buffers of the paper."""
 ZEROS = bytes(2**16)
 
 
@@ -53,7 +51,7 @@ class StripedFile(io.RawIOBase):
         self.name = table.name
         self._transfers = Transfers(len(self.disks), buffers)
         self._joined = [
-            min(max(disk.joined_bytes // self.block, 1), MOST_VIEWS if len(self.disks) > 1 else 2**30)
+            min(max(disk.joined_bytes // self.block, 1), 512 if len(self.disks) > 1 else 2**30)  # of 1024 per call
             for disk in table.disks
         ]
         self._position, self._moving = 0, threading.RLock()

@@ -24,8 +24,6 @@ from oocarrays.storage.local.names import PARTIAL, PARTIAL_END
 
 INDEX = re.compile(r"(?:^|/)(?:c[./])?(\d+(?:[./]\d+)*)$")
 """End of chunk keys."""
-LONGEST_CYCLE = 5040
-"""Maximum turns of a cycle: a multiple of any number of disks up to ten."""
 
 
 def turn_of(key: str) -> int | None:
@@ -52,8 +50,8 @@ def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
 
 def _longer(cycle: Sequence[int], disks: int) -> list[int]:
     """Return the cycle repeated so that ``disks`` disks can have equal numbers of turns."""
-    length = math.lcm(len(cycle), disks)
-    return [*cycle] * (length // len(cycle) if length <= LONGEST_CYCLE else max(LONGEST_CYCLE // len(cycle), 1))
+    length, most = math.lcm(len(cycle), disks), 5040  # a multiple of any number of disks up to ten
+    return [*cycle] * (length // len(cycle) if length <= most else max(most // len(cycle), 1))
 
 
 def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
@@ -86,12 +84,9 @@ def length_of(parts: Sequence[int], block: int) -> int:
 def runs(
     offset: int, nbytes: int, block: int, disks: int, number: int, most: int
 ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Yield the requests of one disk for a range of a file; blocks of a request are consecutive on the disk.
+    """Yield the requests of one disk for a range of a file, each of blocks that are consecutive on the disk.
 
-    Yields
-    ------
-    tuple
-        Offset of a request on the disk, and the begin and end of each of its blocks in the range.
+    A request is its offset on the disk, and the begin and end of each of its blocks in the range.
     """
     end = offset + nbytes
     first, last = offset // block, (end - 1) // block if nbytes else -1

@@ -26,10 +26,10 @@ from oocarrays.mapping.given import whole
 from oocarrays.storage.local.names import PARTIAL_END, SAYING
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.disks import disks_of
-from oocarrays.storage.striped.file import BUFFERS, StripedFile
+from oocarrays.storage.striped.file import StripedFile
 from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, HIDDEN, clear_folders, label_of, part_of
-from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
+from oocarrays.storage.striped.parts import DOCUMENT, HIDDEN, PROTOTYPE, clear_folders, label_of, part_of
+from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
 from oocarrays.storage.striped.table import Table
 from oocarrays.storage.striped.verifying import AT_ONCE, Recorded, each_of, put_record, receipt_of, record_of
@@ -41,7 +41,7 @@ def open_striped(
     *,
     disks: Sequence[Any],
     block: int | None = None,
-    buffers: int = BUFFERS,
+    buffers: int = 2,
     buffering: int = 0,
     encoding: str | None = None,
     errors: str | None = None,
@@ -64,7 +64,7 @@ def open_striped(
     block : int, optional
         Bytes of a block when the file is created; 1 MiB by default.
     buffers : int
-        Maximum requests in flight per disk.
+        Maximum requests in flight per disk; by default the double buffers of the paper.
     buffering : int
         Bytes of a buffer in this process as in ``open``; 1 for the default size, 0 for none.
     encoding, errors, newline
@@ -93,7 +93,8 @@ def open_striped(
     (16, 3, b'345678', b'ef')
     b'4567'
     """
-    _check_name(name)
+    if not isinstance(name, str) or not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise InputError(f"name={name!r} is no name of a file: the folders are given as disks=")
     kind, text = _mode(mode)
     block = None if block is None else whole(block, "block", 1)
     buffers, there = whole(buffers, "buffers", 1), disks_of(disks)
@@ -110,11 +111,6 @@ def open_striped(
     except BaseException:
         raw.close()
         raise
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name or "/" in name or "\0" in name or name in (".", ".."):
-        raise InputError(f"name={name!r} is no name of a file: the folders are given as disks=")
 
 
 def _mode(mode: Any) -> tuple[str, bool]:
@@ -241,7 +237,7 @@ def _say(
     striped: StripedStore, parts: dict[int, Store], cycle: tuple[int, ...], before: tuple[int, ...], *, closed: bool
 ) -> None:
     """Write the cycles to all disks; a new disk first, which no reader uses before the others name it."""
-    said = striped.said()
+    said = sync(striped.labels.described())[0]
     generation = said.generation if closed else said.generation + 1
     members = len({*cycle, *before})
     new = {
@@ -250,7 +246,7 @@ def _say(
         )
         for number in parts
     }
-    sync(striped.say(new, parts))
+    sync(striped.labels.say(new, parts))
 
 
 def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = None) -> Moved:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from zarr.abc.store import Store
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure
@@ -118,6 +118,7 @@ class _Transfer(Generic[R]):
             self.future.set_exception(failure)
 
 
+PROTOTYPE = default_buffer_prototype()
 DOCUMENT = ".striped.json"
 """Key of the descriptor on each disk."""
 RECORD = ".striped-values.json"

@@ -20,15 +20,14 @@ from typing import Any
 
 import numpy as np
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.buffer import Buffer
 
 from oocarrays.errors import CorruptChunkError, OocError
 from oocarrays.storage.stores.joined import span
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import runs
-from oocarrays.storage.striped.parts import HIDDEN
+from oocarrays.storage.striped.parts import HIDDEN, PROTOTYPE
 
-PROTOTYPE = default_buffer_prototype()
 HEAD = ".striped"
 """Suffix of heads."""
 BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")

@@ -27,14 +27,10 @@ from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import OPENERS, Joined, joined_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways
-from oocarrays.storage.striped.descriptor import DiskDescriptor
-from oocarrays.storage.striped.disk_layout import DiskLayout, StripedBlobs
-from oocarrays.storage.striped.labels import Labels
+from oocarrays.storage.striped.disk_layout import DiskLayout, Labels, StripedBlobs
 from oocarrays.storage.striped.layout import turn_of
 from oocarrays.storage.striped.parts import DOCUMENT, clear_folders, file_details, label_of, part_below, parts_of
 from oocarrays.storage.striped.split import HEAD, all_of, head_on, key_of, put_split, read_split, unsplit
-
-SCHEME = "striped"
 
 
 class StripedStore(Joined):
@@ -83,14 +79,15 @@ class StripedStore(Joined):
         super().__init__(read_only=read_only)
         self._given = parts_of(disks, storage_options, ways)
         self._asked = None if block is None else whole(block, "block", 1)
-        self._labels = Labels(self._given, self._asked)
+        self.labels = Labels(self._given, self._asked)
+        """Descriptors on the disks."""
 
     # ----------------------------------------------------------------------------------------------- properties
 
     @property
     def url(self) -> str:
         """The URL that opens the store."""
-        return self._labels.url
+        return self.labels.url
 
     @property
     def disks(self) -> tuple[str, ...]:
@@ -114,11 +111,7 @@ class StripedStore(Joined):
 
     def layout(self) -> DiskLayout:
         """Return the layout, cached once descriptors exist."""
-        return self._labels.made or sync(self._known())
-
-    def layout_is_made(self) -> bool:
-        """Return whether a layout with descriptors is cached."""
-        return self._labels.made is not None
+        return self.labels.made or sync(self.labels.known())
 
     def disk_of(self, key: str) -> int:
         """Return the number of the disk of a key."""
@@ -126,7 +119,7 @@ class StripedStore(Joined):
 
     def below(self, folder: str) -> StripedStore:
         """Return the store of the same folder on each disk."""
-        return self._again([part_below(part, folder) for part in self._given])
+        return self.with_disks([part_below(part, folder) for part in self._given])
 
     def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
         """Return the chunks of an array as local files; None unless all disks are folders and chunks are whole."""
@@ -138,22 +131,16 @@ class StripedStore(Joined):
             return None
         return StripedBlobs(layout, prefix, begin=self.begin_writing, past_cache=past_cache)
 
-    def _again(self, parts: Sequence[Store], read_only: bool | None = None) -> StripedStore:
-        made = StripedStore.__new__(StripedStore)
-        Joined.__init__(made, read_only=self.read_only if read_only is None else read_only)
-        made._given, made._asked = list(parts), self._asked
-        made._labels = Labels(made._given, made._asked)
-        return made
-
-    def with_disks(self, parts: Sequence[Store]) -> StripedStore:
-        return self._again(parts)
+    def with_disks(self, parts: Sequence[Store], read_only: bool | None = None) -> StripedStore:
+        """Return a store of the same block size on other disks."""
+        return _on(list(parts), self._asked, self.read_only if read_only is None else read_only, False)
 
     def with_read_only(self, read_only: bool = False) -> StripedStore:
         """Return the same store, read-only or not."""
-        return self._again(self._given, read_only)
+        return self.with_disks(self._given, read_only)
 
     def __reduce__(self) -> Any:
-        return _again, (self._given, self._asked, self.read_only, self._is_open)
+        return _on, (self._given, self._asked, self.read_only, self._is_open)
 
     def _identity(self) -> Any:
         return self._given, self._asked, self.read_only
@@ -161,57 +148,25 @@ class StripedStore(Joined):
     def __repr__(self) -> str:
         return f"StripedStore({list(self.disks)!r})"
 
-    async def _known(self, *, anew: bool = False) -> DiskLayout:
-        """Return the layout; read it again until descriptors exist."""
-        await self._ensure_open()
-        return await self._labels.known(anew=anew)
-
-    async def _begun(self) -> DiskLayout:
-        """Return the layout after announcing a writer on all disks."""
-        await self._ensure_open()
-        return await self._labels.begin()
-
-    async def known(self) -> DiskLayout:
-        """Return the layout, read from the disks now."""
-        return await self._known(anew=True)
-
-    async def described(self) -> list[DiskDescriptor]:
-        """Return the descriptors of all disks, newest first."""
-        await self._ensure_open()
-        return await self._labels.described()
-
-    def said(self) -> DiskDescriptor:
-        """Return the newest descriptor."""
-        return sync(self.described())[0]
-
     def begin_writing(self) -> None:
         """Announce a writer on all disks, unless that was done."""
-        sync(self._begun())
-
-    async def closed(self) -> int:
-        """Mark the store closed on all disks, and return the generation that ends."""
-        await self._ensure_open()
-        return await self._labels.close()
+        sync(self.labels.begin())
 
     def end_writing(self) -> int:
-        """Do the same outside an event loop."""
-        return sync(self.closed())
-
-    async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
-        """Write descriptors, one disk after the other."""
-        await self._labels.say(descriptors, parts)
+        """Mark the store closed on all disks, and return the generation that ends."""
+        return sync(self.labels.close())
 
     # ------------------------------------------------------------------------------------------------------ reading
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Return the value under ``key``, or None; documents require all disks."""
-        layout = await self._known(anew=turn_of(key) is None)
+        layout = await self.labels.known(anew=turn_of(key) is None)
         for part in layout.places(key):
             found = await self._get_of(layout, part, key, prototype, byte_range)
             if found is not None:
                 return found
         if layout.made and turn_of(key) is not None:
-            await self._labels.check_disk(layout.part_of(key))
+            await self.labels.check_disk(layout.part_of(key))
         return None
 
     async def _get_of(
@@ -231,7 +186,7 @@ class StripedStore(Joined):
         raise CorruptChunkError(f"{key} of {self} lacks blocks")
 
     async def exists(self, key: str) -> bool:
-        layout = await self._known()
+        layout = await self.labels.known()
         for part in layout.places(key):
             if await part.exists(key) or (layout.block is not None and await part.exists(key + HEAD)):
                 return True
@@ -239,7 +194,7 @@ class StripedStore(Joined):
 
     async def getsize(self, key: str) -> int:
         """Return the size in bytes of the value under ``key``."""
-        layout = await self._known()
+        layout = await self.labels.known()
         for part in layout.places(key):
             try:
                 return await part.getsize(key)
@@ -254,8 +209,9 @@ class StripedStore(Joined):
     async def set(self, key: str, value: Buffer) -> None:
         """Replace the value under ``key`` atomically: a reader sees the old value or the new one."""
         self._check_writable()
-        _check_value(value)
-        layout = await self._begun()
+        if not isinstance(value, Buffer):
+            raise TypeError(f"a store takes values of type Buffer, not {type(value).__name__}")
+        layout = await self.labels.begin()
         home, *others = layout.places(key)
         if layout.block is None:
             await home.set(key, value)
@@ -269,7 +225,7 @@ class StripedStore(Joined):
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         self._check_writable()
-        layout = await self._begun()
+        layout = await self.labels.begin()
         if layout.block is not None and turn_of(key) is not None:
             if not await self.exists(key):
                 await self.set(key, value)
@@ -279,8 +235,8 @@ class StripedStore(Joined):
     async def delete(self, key: str) -> None:
         """Delete ``key`` if it exists."""
         self._check_writable()
-        layout = await self._known()
-        layout = await self._begun() if layout.made else layout
+        layout = await self.labels.known()
+        layout = await self.labels.begin() if layout.made else layout
         for part in reversed(layout.places(key)):  # the current place last, because it takes precedence
             await self._delete_of(layout, part, key)
 
@@ -292,9 +248,9 @@ class StripedStore(Joined):
     async def delete_dir(self, prefix: str) -> None:
         """Delete all keys below ``prefix``; for the whole store, delete the descriptors last."""
         self._check_writable()
-        layout, prefix = await self._known(), prefix.strip("/")
+        layout, prefix = await self.labels.known(), prefix.strip("/")
         if prefix and layout.made:
-            layout = await self._begun()
+            layout = await self.labels.begin()
         if prefix:
             await all_of([part.delete_dir(prefix) for part in layout.parts.values()])
             return
@@ -304,18 +260,9 @@ class StripedStore(Joined):
         for part in self._given:
             await part.delete(DOCUMENT)
             clear_folders(part)
-        self._labels.forget()
-
-    async def clear(self) -> None:
-        await self.delete_dir("")
+        self.labels.forget()
 
     # ------------------------------------------------------------------------------------------------------ listing
-
-    async def is_empty(self, prefix: str) -> bool:
-        """Return whether no key is below ``prefix``."""
-        async for _ in self.list_dir(prefix):
-            return False
-        return True
 
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         return self._keys(lambda part: part.list_prefix(prefix))
@@ -325,7 +272,7 @@ class StripedStore(Joined):
 
     async def _keys(self, names: Callable[[Store], AsyncIterator[str]]) -> AsyncIterator[str]:
         """Yield each key on any disk once."""
-        layout, seen = await self._known(), set()
+        layout, seen = await self.labels.known(), set()
         for part in layout.parts.values():
             async for name in names(part):
                 key = key_of(name)
@@ -335,7 +282,7 @@ class StripedStore(Joined):
 
     async def details(self, prefix: str) -> Any:
         """Return keys with a prefix, their sizes and versions; None if a disk does not report them."""
-        layout = await self._known()
+        layout = await self.labels.known()
         if layout.block is not None or layout.before:
             return None
         found: Any = []
@@ -362,15 +309,12 @@ class StripedStore(Joined):
         super().close()
 
 
-def _again(given: list[Store], asked: int | None, read_only: bool, is_open: bool) -> StripedStore:
-    made = StripedStore(given, block=asked, read_only=read_only)
-    made._is_open = is_open
+def _on(parts: list[Store], asked: int | None, read_only: bool, is_open: bool) -> StripedStore:
+    made = StripedStore.__new__(StripedStore)
+    Joined.__init__(made, read_only=read_only)
+    made._given, made._asked, made._is_open = parts, asked, is_open
+    made.labels = Labels(parts, asked)
     return made
-
-
-def _check_value(value: Any) -> None:
-    if not isinstance(value, Buffer):
-        raise TypeError(f"a store takes values of type Buffer, not {type(value).__name__}")
 
 
 def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedStore:
@@ -391,4 +335,4 @@ def striped_of(store: Any) -> StripedStore:
     return found[0]
 
 
-OPENERS[SCHEME] = opened
+OPENERS["striped"] = opened

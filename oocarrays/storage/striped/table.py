@@ -16,6 +16,7 @@ from oocarrays.storage.striped.descriptor import (
     DiskDescriptor,
     FoundDescriptor,
     announced,
+    descriptors_in,
     in_order,
     newest_of,
 )
@@ -24,8 +25,6 @@ from oocarrays.storage.striped.layout import length_of, part_bytes
 
 SUFFIX = ".striped"
 """Suffix of a descriptor's file name."""
-BLOCK_BYTES = 2**20
-"""Default bytes of a block of a new file."""
 
 
 class Table:
@@ -43,7 +42,7 @@ class Table:
         blank: bool = False,
     ) -> None:
         self.name, self._lock = name, threading.Lock()
-        found = [FoundDescriptor(label=disk.label, descriptor=self._described(disk)) for disk in disks]
+        found = self._read(disks)
         order = self._order_to_blank(found, block) if blank else self._order(found, make, new)
         if order is None:
             if not make:
@@ -87,13 +86,10 @@ class Table:
         except DescriptorError:
             return None
 
-    def _described(self, disk: Disk) -> DiskDescriptor | None:
-        where = f"{disk.label}/{self.name}{SUFFIX}"
-        text = disk.get_document(self.name + SUFFIX)
-        made = None if text is None else DiskDescriptor.from_json(text, where)
-        if made is not None and made.kind != "file":
-            raise DescriptorError(f"{where} is of a striped store, not of a file")
-        return made
+    def _read(self, disks: Sequence[Disk]) -> list[FoundDescriptor]:
+        """Read the descriptor of each disk."""
+        name = self.name + SUFFIX
+        return descriptors_in((disk.get_document(name) for disk in disks), (d.label for d in disks), name, "file")
 
     def _made(
         self, disks: Sequence[Disk], found: Sequence[FoundDescriptor], block: int | None
@@ -111,7 +107,7 @@ class Table:
             number=0,
             replaces=next((each.descriptor.id for each in found if each.descriptor), ""),
         )
-        making = replace(making, disks=len(disks), block=block or BLOCK_BYTES)
+        making = replace(making, disks=len(disks), block=block or 2**20)
         numbered = [replace(making, number=number) for number in range(len(disks))]
         self._put(disks, numbered)
         for disk in disks:
@@ -123,7 +119,7 @@ class Table:
                 part.close()
         made = [replace(each, replaces=None) for each in numbered]
         self._put(disks, made)
-        return [FoundDescriptor(label=disk.label, descriptor=each) for disk, each in zip(disks, made, strict=True)]
+        return [FoundDescriptor(disk.label, each) for disk, each in zip(disks, made, strict=True)]
 
     def _check_free(self, disk: Disk) -> None:
         """Raise if a disk has an unrelated file of that name."""
@@ -206,14 +202,14 @@ class Table:
 
     def _reread(self) -> None:
         """Read the descriptors again, because another process may have written."""
-        again = [self._described(disk) for disk in self.disks]
+        again = [each.descriptor for each in self._read(self.disks)]
         if any(now is None or now.id != was.id for now, was in zip(again, self.descriptors, strict=True)):
             raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
         self.descriptors = [now for now in again if now is not None]
 
     def lost(self, number: int) -> bool:
         """Return whether a part is shorter than its descriptor states, with no write by another handle since."""
-        said, now = self.descriptors[number], self._described(self.disks[number])
+        said, now = self.descriptors[number], self._read([self.disks[number]])[0].descriptor
         if now is None or now.id != said.id:
             raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
         return now.generation == said.generation and self.parts[number].size() < said.part

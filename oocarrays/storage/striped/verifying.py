@@ -25,8 +25,8 @@ from oocarrays.errors import OocError
 from oocarrays.storage.local.blobs import checksum
 from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END
 from oocarrays.storage.striped.disk_layout import DiskLayout
-from oocarrays.storage.striped.parts import HIDDEN, RECORD, label_of
-from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
+from oocarrays.storage.striped.parts import HIDDEN, PROTOTYPE, RECORD, label_of
+from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
 
 AT_ONCE = 4
@@ -71,14 +71,14 @@ def receipt_of(value: Buffer) -> list[int]:
 
 async def put_record(striped: StripedStore, values: Recorded) -> None:
     """Mark the store closed, and write a record that is valid until the next write."""
-    generation = await striped.closed()
+    generation = await striped.labels.close()
     text = json.dumps({"generation": generation, "values": values}).encode()
-    await (await striped.known()).part_of(RECORD).set(RECORD, PROTOTYPE.buffer.from_bytes(text))
+    await (await striped.labels.known(anew=True)).part_of(RECORD).set(RECORD, PROTOTYPE.buffer.from_bytes(text))
 
 
 async def record_of(striped: StripedStore) -> Recorded | None:
     """Return the record of all values; None if it is absent or invalidated by a later write."""
-    layout, said = await striped.known(), await striped.described()
+    layout, said = await striped.labels.known(anew=True), await striped.labels.described()
     text = await layout.part_of(RECORD).get(RECORD, PROTOTYPE)
     if text is None or not all(each.closed for each in said):
         return None
