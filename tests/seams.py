@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
+import zarr
 
 from oocarrays.cli.sections import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers as known_workers
@@ -48,10 +49,9 @@ from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
 from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
-from oocarrays.storage.stores.shown import shown
+from oocarrays.storage.stores.remote import shown
 from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.stores.uneven import SETTING
-from oocarrays.storage.stores.uneven import knowing_uneven as knowing_uneven
 from oocarrays.storage.striped import moving, verifying
 from oocarrays.storage.striped.disks import FolderDisk as FolderDisk
 from oocarrays.storage.striped.disks import FolderPart as FolderPart
@@ -89,6 +89,11 @@ plan_to_json = as_json.to_json
 shown_name = shown
 add_disk, empty_disk, lay_out_on_disks, verify_disks = moving.add, moving.empty, moving.lay_out, verifying.verify
 ProgressState, progress_lines = progress.State, progress._logged_lines
+
+
+def knowing_uneven() -> AbstractContextManager[Any]:
+    """Return a context in which Zarr opens arrays of uneven chunks, if it supports them."""
+    return nullcontext() if zarr.config.get(SETTING, None) is None else zarr.config.set({SETTING: True})
 
 
 def store_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> Any:

@@ -14,12 +14,10 @@ open_group("*.nc")        the description of every array, from each file; arrays
 
 from __future__ import annotations
 
-import math
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,11 +31,7 @@ from oocarrays.storage.foreign.facts import Facts, Format, Reader, Stacked
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
 
-COORDINATE_BYTES = 2**22
-"""Maximum bytes of an unjoined array that is compared wholly between files."""
 _looking = threading.RLock()
-JOINED_BYTES = 2**24
-"""Maximum bytes of a 1-d array that is assembled as one chunk when joined: coordinates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +131,8 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
     variants, whole = _variants(name, all, firsts, path)
     shape = tuple(bounds[-1] if a == axis else n for a, n in enumerate(all[0].shape))
     whole = replace(whole, shape=shape)
-    made = len(ways) > 1 or whole.library is not None or not _fit(bounds, whole.chunks[axis])
-    small = len(all) > 1 and len(shape) == 1 and _nbytes(whole) <= JOINED_BYTES
+    made = len(ways) > 1 or whole.library is not None or any(bound % whole.chunks[axis] for bound in bounds[:-1])
+    small = len(all) > 1 and len(shape) == 1 and whole.nbytes <= 2**24  # a coordinate, assembled as one chunk
     if made or small:
         whole = _made(whole, (max(shape[0], 1),) if small else whole.chunks, all[firsts[0]], len(ways) > 1)
     return ForeignArray(
@@ -160,16 +154,6 @@ def _made(whole: Facts, chunks: tuple[int, ...], first: Facts, unpacked: bool) -
         native = np.dtype(dtype).newbyteorder("=")
         dtype = native if native.names else native.str
     return replace(whole, chunks=chunks, filters=(), order=None, library=by, dtype=dtype)
-
-
-def _nbytes(facts: Facts) -> int:
-    size = 16 if facts.dtype == "O" else np.dtype(facts.dtype).itemsize
-    return int(np.prod(facts.shape, dtype=np.int64)) * size
-
-
-def _fit(bounds: Sequence[int], chunk: int) -> bool:
-    """Return whether every file but the last ends at a chunk boundary."""
-    return all(bound % chunk == 0 for bound in bounds[:-1])
 
 
 def _variants(
@@ -317,15 +301,11 @@ class Contents:
         found = [look(self.files.readable(number), tuple(names), brief=True) for number in numbers]
         self.told |= {name: [each[n] for each in found] for n, name in enumerate(names)}
 
-    def __reduce__(self) -> Any:
-        return partial(Contents, **{each.name: getattr(self, each.name) for each in fields(self)}), ()
-
 
 def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
     """Return the sections of an array to compare: all of it, or the first and last rows of a large one."""
-    size = 16 if facts.dtype == "O" else np.dtype(facts.dtype).itemsize
     whole = (slice(None),) * len(facts.shape)
-    if math.prod(facts.shape) * size <= COORDINATE_BYTES:
+    if facts.nbytes <= 2**22:  # a coordinate
         return [whole]
     return [(slice(0, 1), *whole[1:]), (slice(facts.shape[0] - 1, None), *whole[1:])]
 

@@ -8,10 +8,11 @@ a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        read
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from zarr.dtype import parse_dtype
@@ -19,6 +20,7 @@ from zarr.dtype import parse_dtype
 from oocarrays.errors import NotFoundError
 from oocarrays.mapping.grid import ceil_div, ravel
 from oocarrays.plan.documents import Document
+from oocarrays.storage.local.fs import open_regular
 
 Readable = str | BinaryIO
 """File argument of libraries: its path, or an object that reads it."""
@@ -64,6 +66,11 @@ class Facts:
         """Number of chunks along each axis."""
         return tuple(map(ceil_div, self.shape, self.chunks))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, with 16 for a string of any length."""
+        return math.prod(self.shape) * (16 if self.dtype == "O" else np.dtype(self.dtype).itemsize)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTable:
@@ -99,20 +106,25 @@ class Reader(Protocol):
         """Read elements by the format's own library."""
 
 
+class FileParts(NamedTuple):
+    """Arrays and groups in a file."""
+
+    arrays: tuple[str, ...]
+    """Paths of all arrays; "" for a file that is one array."""
+    groups: dict[str, Document]
+    """Attributes of all groups, by path; "" is the file itself."""
+    skipped: dict[str, str]
+    """Reasons why arrays are left out, by path, as the end of a sentence."""
+
+
 class Format(Reader, Protocol):
     """A file format: an object registered by its module in `FORMATS`."""
 
     extra: str
     """Our extra with the package that the format needs."""
 
-    def groups(self, file: Readable) -> dict[str, Document]:
-        """Return the attributes of all groups in a file, by path; "" is the file itself."""
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Return the paths of all arrays in a file; "" for a file that is one array."""
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        """Return the reasons why arrays in a file are left out, by path, as the end of a sentence."""
+    def parts(self, file: Readable) -> FileParts:
+        """Return the arrays and groups in a file."""
 
 
 FORMATS: dict[str, Format] = {}
@@ -231,10 +243,6 @@ def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
     return ChunkTable(counts=facts.counts, offsets=offsets.reshape(-1), nbytes=np.full(offsets.size, nbytes))
 
 
-def index_of(name: str) -> tuple[int, ...]:
-    return tuple(map(int, name.split("/")[1:]))
-
-
 def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
     """Return a part of a chunk padded to its full length."""
     if data.shape == chunks:
@@ -254,7 +262,7 @@ def opened_file(file: Readable, kind: str) -> Iterator[BinaryIO]:
         yield file
         return
     try:
-        with open(file, "rb") as opened:
+        with open(file, "rb", opener=open_regular) as opened:
             yield opened
     except OSError as error:
         raise NotFoundError(f"{file} cannot be opened as a {kind} file: {error.strerror}") from error

@@ -1,6 +1,6 @@
-"""Source files of an array, with their locations and versions.
+"""Source files of an array, with their locations and versions, and the chunks in them.
 
-/data/*.nc          local     size and modification time, at each opening
+/data/*.nc          local     size and modification time, at each opening; chunks are ranges, accessed like chunk files
 s3://bucket/*.nc    remote    size and ETag from a listing; byte ranges, some of them cached
 """
 
@@ -10,7 +10,7 @@ import glob
 import io
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -21,16 +21,14 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.store_blobs import PartBlob
 from oocarrays.storage.stores.underway import got
 
 PAGE_BYTES = 2**18
 """Bytes of a page of a remote file, fetched at a time for libraries that search for metadata."""
-KEPT_PAGES = 64
-"""Maximum cached pages of one file."""
-FEW = 8
-"""Maximum remote files checked one by one; for more, a listing is requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +44,25 @@ class Files:
     versions: tuple[str, ...]
     """Version of each file when found: modification time or ETag."""
 
+    @classmethod
+    def on_disk(cls, paths: Sequence[str], root: str) -> Files:
+        """Return local files below a folder, with their current sizes and versions; raise as ``os.stat``."""
+        status = [os.stat(path) for path in paths]
+        return cls(
+            root=root,
+            names=tuple(os.path.relpath(path, root) for path in paths),
+            sizes=tuple(each.st_size for each in status),
+            versions=tuple(str(each.st_mtime_ns) for each in status),
+        )
+
     @property
     def local(self) -> bool:
         return isinstance(self.root, str)
+
+    def details(self, prefix: str) -> list[tuple[str, int, str]]:
+        """Return the names with a prefix, sizes and versions of all files with a known version."""
+        found = zip(self.names, self.sizes, self.versions, strict=True)
+        return [(f"{prefix}{name}", size, version) for name, size, version in found if version]
 
     def path(self, number: int) -> str:
         """Return the full name of a file."""
@@ -82,7 +96,7 @@ class Files:
     def _check_remote(self, numbers: Sequence[int]) -> None:
         store = self.root
         assert isinstance(store, RemoteStore), "what is on this machine is looked at there"
-        if len(numbers) > FEW:
+        if len(numbers) > 8:  # one listing takes less time than requests one by one
             listed = {key: (size, version) for key, size, version in sync(store.details("")) or ()}
             now = [listed.get(self.names[n]) for n in numbers]
         else:
@@ -156,7 +170,7 @@ class RemoteFile(io.RawIOBase):
             if data is None:
                 raise StoreFailure(f"cannot read {self._key} of {self._store}: it has gone")
             self._pages[number] = data.tobytes()
-            while len(self._pages) > KEPT_PAGES:
+            while len(self._pages) > 64:
                 self._pages.popitem(last=False)
         return self._pages[number]
 
@@ -174,15 +188,9 @@ def listed_files(paths: Sequence[str], pattern: str) -> Files:
     paths = [os.path.abspath(path) for path in paths]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     try:
-        status = [os.stat(path) for path in paths]
+        return Files.on_disk(paths, root)
     except OSError as error:
         raise NotFoundError(f"no such file: {error.filename}") from None
-    return Files(
-        root=root,
-        names=tuple(os.path.relpath(path, root) for path in paths),
-        sizes=tuple(each.st_size for each in status),
-        versions=tuple(str(each.st_mtime_ns) for each in status),
-    )
 
 
 def remote_files(store: RemoteStore, pattern: str) -> Files:
@@ -199,3 +207,85 @@ def remote_files(store: RemoteStore, pattern: str) -> Files:
         raise NotFoundError(f"no file is named {store.name}/{pattern}")
     names, sizes, versions = zip(*found, strict=True)
     return Files(root=store, names=names, sizes=sizes, versions=versions)
+
+
+Place = tuple[int, int, int]
+"""Number of a chunk's file, and its offset and size there in bytes."""
+
+
+class RangeBlob(PartBlob):
+    """A chunk in a file, with zeros beyond the end of the file."""
+
+    def __init__(self, blob: LocalBlob, offset: int, nbytes: int, file_bytes: int) -> None:
+        super().__init__(blob, offset, nbytes)
+        self._there = min(nbytes, max(file_bytes - offset, 0))
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        there = max(min(len(out), self._there - offset), 0)
+        if there:
+            super().read_into(offset, out[:there])
+        if there < len(out):
+            np.frombuffer(out, np.uint8)[there:] = 0
+
+    def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
+        if self._there == self.size:
+            super().read_runs(offsets, out)
+            return
+        for offset, row in zip(offsets.tolist(), out, strict=True):
+            self.read_into(offset, row.data)
+
+    def pages(self) -> np.ndarray:
+        """Return all bytes, mapped if none is beyond the end of the file."""
+        return super().pages() if self._there == self.size else self.read_all()
+
+
+class RangeBlobs(LocalBlobs):
+    """Chunks of an array in local files of another format."""
+
+    def __init__(self, files: Files, place: Callable[[str], Place | None], name: str) -> None:
+        super().__init__(str(files.root))
+        self._files, self._place, self._name = files, place, name
+
+    def range_of(self, key: str) -> tuple[str, int, int]:
+        """Return the path of a chunk's file, its offset there, and its size in bytes."""
+        found = self._place(key)
+        if found is None:
+            raise MissingBlob(key)
+        number, offset, nbytes = found
+        return self._files.path(number), offset, nbytes
+
+    def check_file(self, key: str, file: int) -> None:
+        """Raise if the file of a chunk has changed since it was found."""
+        found = self._place(key)
+        if found is not None:
+            self._files.check(found[0], file)
+
+    def path(self, key: str) -> str:
+        return self.range_of(key)[0]
+
+    def open(self, key: str, read_ahead: bool = False) -> Any:
+        path, offset, nbytes = self.range_of(key)
+        try:
+            blob = LocalBlob(path, read_ahead=False)
+        except MissingBlob:
+            raise StoreFailure(f"cannot open {path}: it has gone") from None
+        try:
+            self.check_file(key, blob.number)
+            if read_ahead:
+                blob.want(offset, nbytes)
+            return RangeBlob(blob, offset, nbytes, blob.size)
+        except BaseException:
+            blob.close()
+            raise
+
+    def exists(self, key: str) -> bool:
+        return self._place(key) is not None
+
+    def announce(self, keys: Iterable[str]) -> None:
+        """Do nothing: files of other formats have no read-ahead."""
+
+    def _refuse(self, key: str, *_: Any, **__: Any) -> Any:
+        """Raise, because files of other formats are read-only."""
+        raise StoreFailure(f"cannot write {key} of {self._name}: it is no Zarr store, and is only read")
+
+    put = put_pieces = change = remove = _refuse

@@ -46,8 +46,6 @@ except ImportError:
 
 INFLATED = {"zlib": 15, "gzip": 31}
 """Codecs of deflated bytes, and the argument of `decompress` for their headers."""
-SPARE = 1
-"""Extra bytes of an inflate buffer: if the buffer is exactly full, libraries expect more data."""
 
 
 class Chained(Codec):  # type: ignore[misc]
@@ -98,7 +96,8 @@ def _decoded(codec: Codec, data: Any, nbytes: int | None) -> Any:
     if codec.codec_id not in INFLATED:
         return codec.decode(data)
     try:
-        return decompress(data, INFLATED[codec.codec_id], (nbytes or 2**16) + SPARE)
+        most = (nbytes or 2**16) + 1  # if the buffer is exactly full, libraries expect more data
+        return decompress(data, INFLATED[codec.codec_id], most)
     except Exception as error:
         raise ValueError(str(error)) from error
 

@@ -27,6 +27,7 @@ from oocarrays.storage.foreign.facts import (
     FORMATS,
     ChunkTable,
     Facts,
+    FileParts,
     Readable,
     file_name,
     in_one_piece,
@@ -41,8 +42,6 @@ SIGNS = {8: (-128, "i1"), 16: (2**15, "u2"), 32: (2**31, "u4"), 64: (2**63, "u8"
 """BZERO and type of integers with the opposite sign convention, by BITPIX."""
 CARD, BLOCK = 80, 2880
 """Bytes of a card, and of a block of a header or of data."""
-AXES = ("x", "y", "z", "w")
-"""Names of axes, NAXIS1 first."""
 STRUCTURE = re.compile(
     r"SIMPLE|XTENSION|BITPIX|NAXIS\d*|EXTEND|PCOUNT|GCOUNT|GROUPS|BSCALE|BZERO|BLANK|CHECKSUM|DATASUM|CONTINUE|"
 )
@@ -108,18 +107,16 @@ class Fits:
 
     extra = ""
 
-    def groups(self, file: Readable) -> dict[str, Document]:
-        """Return the attributes of the primary header, and of others without data."""
+    def parts(self, file: Readable) -> FileParts:
+        """Return the images, headers without data as groups, and the tables and compressed images left out, by name."""
         parts = _parts(file)
-        empty = {name: part.attributes for name, part in parts.items() if not part.shape and part.why_not is None}
-        return {"": next(iter(parts.values())).attributes} | {n: a for n, a in empty.items() if parts[n].number}
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        return tuple(name for name, part in _parts(file).items() if part.shape and part.why_not is None)
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        """Return the reasons why tables and compressed images are left out, by name."""
-        return {name: part.why_not for name, part in _parts(file).items() if part.why_not is not None}
+        whole = {name: part for name, part in parts.items() if part.why_not is None}
+        groups = {name: part.attributes for name, part in whole.items() if not part.shape and part.number}
+        return FileParts(
+            tuple(name for name, part in whole.items() if part.shape),
+            {"": next(iter(parts.values())).attributes} | groups,
+            {name: part.why_not for name, part in parts.items() if part.why_not is not None},
+        )
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         parts = _parts(file)
@@ -186,7 +183,7 @@ def _axes(parts: dict[str, HeaderDataUnit], name: str, own: tuple[int, ...]) -> 
     shapes = [part.shape[::-1] for part in parts.values() if part.why_not is None]
     found = list[str]()
     for axis, length in enumerate(own[::-1]):
-        usual = AXES[axis] if axis < len(AXES) else f"axis{axis + 1}"
+        usual = "xyzw"[axis] if axis < 4 else f"axis{axis + 1}"
         same = all(shape[axis] == length for shape in shapes if axis < len(shape))
         found.append(usual if same else f"{usual}_{name}")
     return tuple(reversed(found))

@@ -20,7 +20,16 @@ from zarr.dtype import parse_dtype
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, file_name, in_one_piece, rows_of
+from oocarrays.storage.foreign.facts import (
+    FORMATS,
+    ChunkTable,
+    Facts,
+    FileParts,
+    Readable,
+    file_name,
+    in_one_piece,
+    rows_of,
+)
 from oocarrays.storage.foreign.packing import PACKED, TELLING, coded_fill
 
 HIDDEN = frozenset(
@@ -30,8 +39,6 @@ HIDDEN = frozenset(
 """Attributes of the file's structure; `_FillValue` is written anew."""
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix in the file of variables that share an axis's name without being its coordinate."""
-NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
-BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZF, BLOSC_ID, ZSTD_ID = 1, 2, 3, 4, 32000, 32001, 32015
 """Numbers of filters that numcodecs also implements."""
 
@@ -41,23 +48,15 @@ class Hdf5:
 
     extra = "netcdf"
 
-    def groups(self, file: Readable) -> dict[str, Document]:
+    def parts(self, file: Readable) -> FileParts:
+        """Return the groups, and all datasets except placeholders for axis lengths; Zarr lacks some of their types."""
         with _opened(file) as root:
-            found = {"": _attributes(root)}
-            for path, node in _walked(root):
-                if isinstance(node, _h5py().Group):
-                    found[path] = _attributes(node)
-            return found
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Return the paths of all datasets that Zarr supports, except placeholders for axis lengths."""
-        with _opened(file) as root:
-            return tuple(path for path, node in _walked_datasets(root) if _reason(node) is None)
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        """Return the reasons why datasets are left out, by path."""
-        with _opened(file) as root:
-            return {path: why for path, node in _walked_datasets(root) if (why := _reason(node)) is not None}
+            nodes = dict(_walked(root))
+            groups = {path: _attributes(node) for path, node in nodes.items() if isinstance(node, _h5py().Group)}
+            why = {path: _reason(node) for path, node in nodes.items() if isinstance(node, _h5py().Dataset)}
+            arrays = tuple(path for path, reason in why.items() if reason is None)
+            skipped = {path: reason for path, reason in why.items() if reason is not None}
+            return FileParts(arrays, {"": _attributes(root)} | groups, skipped)
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         with _datasets(file, names) as found:
@@ -92,18 +91,15 @@ def _h5py() -> Any:
 @contextmanager
 def _opened(file: Readable) -> Iterator[Any]:
     """Open a file for a ``with`` block."""
-    with _h5py_file(_h5py(), file) as root:
-        yield root
-
-
-def _h5py_file(h5py: Any, file: Readable) -> Any:
+    h5py = _h5py()
     try:
-        return h5py.File(file, "r", locking=False)
+        root = h5py.File(file, "r", locking=False)
     except OSError as error:
-        if "locking flag" in str(error):  # this process has already opened it with the default locking
-            return h5py.File(file, "r")
-        name = file_name(file)
-        raise NotFoundError(f"{name} cannot be opened as an HDF5 file: {error}") from error
+        if "locking flag" not in str(error):  # this process has already opened it with the default locking
+            raise NotFoundError(f"{file_name(file)} cannot be opened as an HDF5 file: {error}") from error
+        root = h5py.File(file, "r")
+    with root:
+        yield root
 
 
 def _walked(root: Any) -> Iterator[tuple[str, Any]]:
@@ -122,13 +118,10 @@ def _walked(root: Any) -> Iterator[tuple[str, Any]]:
                 waiting.append((f"{path}/", node))
 
 
-def _walked_datasets(root: Any) -> Iterator[tuple[str, Any]]:
-    return ((path, node) for path, node in _walked(root) if isinstance(node, _h5py().Dataset))
-
-
 def _stands_for_an_axis(node: Any) -> bool:
     name = node.attrs.get("NAME") if isinstance(node, _h5py().Dataset) and "NAME" in node.attrs else b""
-    return bool(name) and (name if isinstance(name, bytes) else str(name).encode()).startswith(NO_VARIABLE)
+    text = name if isinstance(name, bytes) else str(name).encode()
+    return text.startswith(b"This is a netCDF dimension but not a netCDF variable")
 
 
 @contextmanager
@@ -313,23 +306,21 @@ def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], 
 
 @cache
 def _filter(code: int, values: tuple[int, ...], itemsize: int) -> str | None:
-    made = _numcodec(code, values, itemsize)
-    return None if made is None else json.dumps(made)
-
-
-def _numcodec(code: int, values: tuple[int, ...], itemsize: int) -> Document | None:
+    """Return a filter as a numcodecs configuration; None if numcodecs has no such one."""
+    made: Document | None = None
     if code == DEFLATE:
-        return {"id": "zlib", "level": int(values[0]) if values else 1}
-    if code == SHUFFLE:
-        return {"id": "shuffle", "elementsize": int(values[0]) if values else itemsize}
-    if code == FLETCHER32:
-        return {"id": "fletcher32"}
-    if code == ZSTD_ID:
-        return {"id": "zstd", "level": int(values[0]) if values else 3}
-    if code == BLOSC_ID:
-        cname = BLOSC[values[6]] if len(values) > 6 else "blosclz"
-        return {"id": "blosc", "cname": cname, "clevel": int(values[4]), "shuffle": int(values[5])}
-    return None
+        made = {"id": "zlib", "level": int(values[0]) if values else 1}
+    elif code == SHUFFLE:
+        made = {"id": "shuffle", "elementsize": int(values[0]) if values else itemsize}
+    elif code == FLETCHER32:
+        made = {"id": "fletcher32"}
+    elif code == ZSTD_ID:
+        made = {"id": "zstd", "level": int(values[0]) if values else 3}
+    elif code == BLOSC_ID:
+        names = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+        cname = names[values[6] if len(values) > 6 else 0]
+        made = {"id": "blosc", "cname": cname, "clevel": int(values[4]), "shuffle": int(values[5])}
+    return None if made is None else json.dumps(made)
 
 
 def _attributes(node: Any) -> Document:
@@ -391,16 +382,13 @@ def _dimensions(group: Any) -> dict[int, str]:
 
 
 def _table(node: Any, name: str, facts: Facts) -> ChunkTable:
-    if node.get_create_plist().get_layout() != _h5py().h5d.CHUNKED:
-        offset = node.get_offset()
-        empty = ChunkTable(counts=facts.counts, offsets=np.zeros(0, np.int64), nbytes=np.zeros(0, np.int64))
-        if offset is None:
-            count = int(np.prod(facts.counts, dtype=np.int64))
-            return ChunkTable(counts=empty.counts, offsets=np.zeros(count, np.int64), nbytes=np.zeros(count, np.int64))
-        return in_one_piece(facts, offset)
     counts = facts.counts
     count = int(np.prod(counts, dtype=np.int64))
     offsets, nbytes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    if node.get_create_plist().get_layout() != _h5py().h5d.CHUNKED:
+        offset = node.get_offset()
+        empty = ChunkTable(counts=counts, offsets=offsets, nbytes=nbytes)
+        return empty if offset is None else in_one_piece(facts, offset)
     found: list[Any] = []
     node.chunk_iter(found.append)
     if any(each.filter_mask for each in found):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import threading
 import zipfile
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -24,8 +24,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.storage.foreign.blobs import RangeBlobs
-from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
 from oocarrays.storage.local.names import SAYING
 from oocarrays.storage.stores.joined import OnlyRead, span
 
@@ -42,7 +41,7 @@ class ReferenceStore(OnlyRead):
         super().__init__(url)
         self._inner = inner
         self._known: dict[str, Files | None] = {}
-        self._places: dict[str, tuple[int, int, int]] = {}
+        self._places: dict[str, Place] = {}
         self._lock = threading.RLock()
 
     def __reduce__(self) -> Any:
@@ -57,7 +56,7 @@ class ReferenceStore(OnlyRead):
         """Return the chunks of an array as ranges of local files; None unless all are."""
         path = prefix.strip("/")
         found = self._found(path)
-        return None if found is None else RangeBlobs(_Ranges(self, found), path)
+        return None if found is None else RangeBlobs(found, partial(self._place, self._prefix(path)), str(self))
 
     def _found(self, path: str) -> Files | None:
         with self._lock:
@@ -81,17 +80,7 @@ class ReferenceStore(OnlyRead):
             number = numbers.setdefault(file, len(numbers))
             self._places[key] = number, int(said[1]), int(said[2])
         with suppress(OSError):  # fsspec reports missing files
-            status = [os.stat(file) for file in numbers]
-            return (
-                None
-                if not numbers
-                else Files(
-                    root="/",
-                    names=tuple(file.lstrip("/") for file in numbers),
-                    sizes=tuple(each.st_size for each in status),
-                    versions=tuple(str(each.st_mtime_ns) for each in status),
-                )
-            )
+            return Files.on_disk(list(numbers), "/") if numbers else None
         return None
 
     def _references(self) -> Any:
@@ -103,17 +92,14 @@ class ReferenceStore(OnlyRead):
         whole = "/".join(filter(None, (self._inner.path.strip("/"), path)))
         return f"{whole}/" if whole else ""
 
-    def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        """Return the file number, offset and size in bytes of a chunk; None without a reference."""
-        return self._places.get(self._prefix(path) + key)
+    def _place(self, prefix: str, key: str) -> Place | None:
+        """Return the place of a chunk; None without a reference."""
+        return self._places.get(prefix + key)
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return the files of an array with their sizes and versions; None unless all are local."""
         found = self._found(prefix.strip("/"))
-        if found is None:
-            return None
-        listed = zip(found.names, found.sizes, found.versions, strict=True)
-        return [(f"{prefix}{name}", size, version) for name, size, version in listed]
+        return None if found is None else found.details(prefix)
 
     # ------------------------------------------------------------------------------------------- through fsspec
 
@@ -135,27 +121,12 @@ class ReferenceStore(OnlyRead):
         return self._inner.list_dir(prefix)
 
 
-class _Ranges:
-    """Files of one array of references."""
-
-    def __init__(self, store: ReferenceStore, files: Files) -> None:
-        self._store, self.source_files = store, files
-
-    def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        return self._store.place(path, key)
-
-    def __str__(self) -> str:
-        return str(self._store)
-
-
 def references(store: Store, url: str) -> ReferenceStore | None:
     """Return a store of fsspec's references with direct reads of local files; None for any other store."""
-    is_one = isinstance(store, FsspecStore) and "reference" in _protocols(store.fs)
-    return ReferenceStore(store, url) if is_one and isinstance(store, FsspecStore) else None
-
-
-def _protocols(fs: Any) -> tuple[str, ...]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+    if not isinstance(store, FsspecStore):
+        return None
+    protocols = (store.fs.protocol,) if isinstance(store.fs.protocol, str) else store.fs.protocol
+    return ReferenceStore(store, url) if "reference" in protocols else None
 
 
 def _local(url: Any) -> str | None:
@@ -185,7 +156,7 @@ class ZipRanges(OnlyRead):
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return the file with its size and version."""
-        return [(f"{prefix}{self._files.names[0]}", self._files.sizes[0], self._files.versions[0])]
+        return self._files.details(prefix)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         entry = self._entries.get(key)

@@ -24,6 +24,7 @@ from oocarrays.storage.foreign.facts import (
     FORMATS,
     ChunkTable,
     Facts,
+    FileParts,
     Readable,
     file_name,
     in_one_piece,
@@ -82,15 +83,10 @@ class Netcdf3:
 
     extra = ""
 
-    def groups(self, file: Readable) -> dict[str, Document]:
-        return {"": {name: _plain(value) for name, value in _header(file).attributes.items()}}
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        return tuple(_header(file).variables)
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        """Return an empty mapping, because no array is left out."""
-        return {}
+    def parts(self, file: Readable) -> FileParts:
+        header = _header(file)
+        attributes = {name: _plain(value) for name, value in header.attributes.items()}
+        return FileParts(tuple(header.variables), {"": attributes}, {})
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         header = _header(file)
@@ -155,20 +151,19 @@ def _facts(header: Header, name: str, file: Readable) -> Facts:
     attributes = {key: _plain(value) for key, value in said.attributes.items()}
     if "_FillValue" in said.attributes:
         attributes["_FillValue"] = coded_fill(np.ravel(said.attributes["_FillValue"])[0])
+    native = {key: value for key, value in said.attributes.items() if key in PACKED}
+    if np.dtype(said.dtype).kind == "S":
+        native = {key: value.encode() if isinstance(value, str) else value for key, value in native.items()}
     return Facts(
         shape=said.shape,
         chunks=chunks,
         dtype=said.dtype,
         library=None if mapped else "netcdf3",
         attributes=attributes,
-        native={key: _native(value, said.dtype) for key, value in said.attributes.items() if key in PACKED},
+        native=native,
         endless=header.endless & set(said.names),
         names=said.names,
     )
-
-
-def _native(value: Any, dtype: Any) -> Any:
-    return value.encode() if isinstance(value, str) and np.dtype(dtype).kind == "S" else value
 
 
 def _plain(value: Any) -> Any:

@@ -8,9 +8,8 @@ x[::2, 3:]     a non-contiguous array              chunk i: a copy, one chunk at
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,23 +18,20 @@ from zarr.storage import MemoryStore
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import (
     FORMATS,
     ChunkTable,
     Facts,
+    FileParts,
     Readable,
     document,
+    file_name,
     in_one_piece,
-    index_of,
+    opened_file,
     rows_of,
     whole_chunk,
 )
-from oocarrays.storage.local.fs import open_regular
-from oocarrays.storage.local.names import METADATA
-
-KINDS = "biufcmMSU"
-"""Kinds of elements that Zarr stores in a fixed number of bytes."""
+from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
 
 
 class Npy:
@@ -43,17 +39,9 @@ class Npy:
 
     extra = ""
 
-    def groups(self, file: Readable) -> dict[str, Document]:
-        """Return none: the file is an array."""
-        return {}
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Return the file itself."""
-        return ("",)
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        """Return an empty mapping, because no array is left out."""
-        return {}
+    def parts(self, file: Readable) -> FileParts:
+        """Return the file itself as an array."""
+        return FileParts(("",), {}, {})
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Return the facts in the header."""
@@ -63,8 +51,7 @@ class Npy:
         return in_one_piece(facts, _header(file)[1])
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        facts, _ = _header(file)
-        return math.prod(facts.shape) * int(np.dtype(facts.dtype).itemsize)
+        return _header(file)[0].nbytes
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Raise, because this format has no library of its own."""
@@ -84,11 +71,9 @@ FORMATS["raw"] = Raw()
 
 
 def _header(file: Readable) -> tuple[Facts, int]:
-    if isinstance(file, str):
-        with open(file, "rb", opener=open_regular) as opened:
-            return _read_header(opened, file)
-    file.seek(0)
-    return _read_header(file, "the file")
+    with opened_file(file, "numpy") as opened:
+        opened.seek(0)
+        return _read_header(opened, file_name(file))
 
 
 def _read_header(file: Any, name: str) -> tuple[Facts, int]:
@@ -149,25 +134,20 @@ class ArrayChunks(Mapping[str, Buffer]):
         buffer = default_buffer_prototype().buffer
         if key == METADATA:
             return buffer.from_bytes(json.dumps(document(self._facts)).encode())
-        if key not in self:
+        index = chunk_index(key, self._grid.counts)
+        if index is None:
             raise KeyError(key)
-        part = self._array[self._grid.section(index_of(key)).slices]
+        part = self._array[self._grid.section(index).slices]
         order = self._facts.order or range(part.ndim)
         chunks = tuple(self._facts.chunks[axis] for axis in order)
         data = whole_chunk(part.transpose(*order), chunks, np.zeros((), part.dtype)[()])
         return buffer.from_array_like(data.reshape(-1).view(np.uint8))
 
     def __contains__(self, key: object) -> bool:
-        parts = str(key).split("/")
-        index = [int(n) if n.isdecimal() else -1 for n in parts[1:]]
-        counts = self._grid.counts
-        inside = len(index) == len(counts) and all(0 <= i < n for i, n in zip(index, counts, strict=True))
-        return key == METADATA or (parts[0] == "c" and inside)
+        return key == METADATA or chunk_index(str(key), self._grid.counts) is not None
 
     def __iter__(self) -> Iterator[str]:
-        yield METADATA
-        for index in product(*map(range, self._grid.counts)):
-            yield "/".join(("c", *map(str, index)))
+        return chain((METADATA,), chunk_keys(self._grid.counts))
 
     def __len__(self) -> int:
         return 1 + self._grid.count
@@ -180,7 +160,7 @@ def facts_of(array: np.ndarray) -> Facts:
     columns = array.flags.f_contiguous and not array.flags.c_contiguous
     facts = piece_facts(array.shape, array.dtype, columns=columns)
     try:
-        if array.dtype.kind in KINDS and array.dtype.itemsize:
+        if array.dtype.kind in "biufcmMSU" and array.dtype.itemsize:
             document(facts)
             return facts
     except (ValueError, TypeError):  # Zarr's own errors for unsupported types

@@ -32,8 +32,6 @@ MICROSECONDS = {
 }  # fmt: skip
 ABBREVIATED = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second", "min": "minute", "h": "hour"}
 ABBREVIATED |= {"hr": "hour", "d": "day", "msec": "millisecond"}
-CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-"""Calendars that numpy supports, from 1582 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, 
     for each, name in zip(all, names, strict=True):
         _check_units(first, each, (names[0], name), what)
         packings.append(_packing(first, each))
-    if any(map(_is_packed, all)):
+    if any(name in each.attributes for each in all for name in PACKED):
         kinds = [_unpacked_type(each) for each in all]
         return np.result_type(*kinds).str, packings, attributes
     plain = np.result_type(*(np.dtype(each.dtype).newbyteorder("=") for each in all))
@@ -88,10 +86,6 @@ def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, 
     parts = any(not float(number).is_integer() for p in packings for number in (p.scale, p.offset))
     wide = "f8" if parts or plain.kind == "f" else "i8"  # converted values may exceed a narrower type
     return np.dtype(wide).str, packings, attributes
-
-
-def _is_packed(facts: Facts) -> bool:
-    return any(name in facts.attributes for name in PACKED)
 
 
 def _differ(what: str, names: Sequence[str], name: str, one: Any, other: Any) -> UnsupportedError:
@@ -140,7 +134,9 @@ def _since(facts: Facts) -> tuple[int, int] | None:
     unit, since, start = str(facts.attributes.get("units", "")).partition(" since ")
     name = unit.strip().lower()
     name = ABBREVIATED.get(name, name.removesuffix("s") if name.removesuffix("s") in MICROSECONDS else name)
-    if not since or name not in MICROSECONDS or str(facts.attributes.get("calendar", "standard")) not in CALENDARS:
+    calendar = str(facts.attributes.get("calendar", "standard"))
+    known = calendar in ("standard", "gregorian", "proleptic_gregorian")  # as numpy's, from 1582 on
+    if not since or name not in MICROSECONDS or not known:
         return None
     try:
         begun = np.datetime64(_iso(start), "us")

@@ -7,6 +7,7 @@ h5py.Dataset   numpy.memmap   numpy.ndarray
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from oocarrays.storage.foreign.packing import told
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_of, not_read
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
-from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.sessions import session
 from oocarrays.storage.stores.underway import got
 from oocarrays.storage.stores.urls import Ways, check_options, opened, store_of
@@ -41,9 +42,6 @@ SCHEME = "files"
 ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
 """Pattern of a path to a zip file, and a path in it."""
 WILD = re.compile(r"[*?\[]")
-DEFAULT = Ways()
-NAMED_FILES = 16
-"""Maximum number of listed files named in a URL."""
 
 
 def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> Any:
@@ -59,10 +57,10 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
         return _remote(text, options, ways)
     text = unquote(text.partition("://")[2]) if "://" in text else text
     found = _split(text)
-    if found is None:
-        return _new_zip(text)
-    pattern, inner = found
-    return _local(pattern, inner, None)
+    if found is not None:
+        return _local(*found, None)
+    new = ZIP.fullmatch(os.path.abspath(text))
+    return None if new is None or os.path.lexists(new["file"]) else new_zip(new["file"], new["inner"] or "")
 
 
 PLACES.append(foreign_place)
@@ -137,7 +135,7 @@ def files(
     return opened_files(f"{SCHEME}://{named}{'?' if asked else ''}{urlencode(asked, safe=',<>|')}", storage_options)
 
 
-def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways = DEFAULT) -> Any:
+def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways | None = None) -> Any:
     """Return the store of a URL made by `files`."""
     rest = url.partition("://")[2]
     names, _, query = rest.rpartition("?") if re.search(r"\?[a-z_]+=[^/]*", rest) else (rest, "", "")
@@ -151,20 +149,16 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
     dim: Any = asked.get("concat_dim")
     dim = int(dim) if dim is not None and re.fullmatch("-?[0-9]+", dim) else dim
     if "://" in names:
-        return _remote(names, options, ways, dim)
+        return _remote(names, options, ways or Ways(), dim)
     if "," in names and not os.path.exists(names):
         listed = [unquote(each) for each in names.split(",")]
-        return _store(listed_files(listed, names), dim, inner, _shortened(url, listed))
+        name = url if len(listed) <= 16 else f"{len(listed)} files from {listed[0]} to {listed[-1]}"
+        return _store(listed_files(listed, names), dim, inner, name)
     pattern, within = _split(names) or (names, "")
     found = _local(pattern, inner or within, dim)
     if found is None:
         raise UnsupportedError(not_read(pattern, head_of(pattern)))
     return found
-
-
-def _shortened(url: str, listed: Sequence[str]) -> str:
-    """Return a name for a list of files; with many files, it is not a URL."""
-    return url if len(listed) <= NAMED_FILES else f"{len(listed)} files from {listed[0]} to {listed[-1]}"
 
 
 OPENERS[SCHEME] = opened_files
@@ -187,14 +181,6 @@ def _split(text: str) -> tuple[str, str] | None:
         path, name = os.path.split(path)
         rest = f"{name}/{rest}" if rest else name
     return None
-
-
-def _new_zip(text: str) -> Any:
-    """Return a new zip file, or a path in it; None for other names."""
-    named = ZIP.fullmatch(os.path.abspath(text))
-    if named is None or os.path.lexists(named["file"]):
-        return None
-    return new_zip(named["file"], named["inner"] or "")
 
 
 def _named_part(text: str) -> tuple[str, str] | None:
@@ -233,7 +219,8 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
     folder = path.partition("*")[0].rpartition("/")[0]
     root: RemoteStore = store_of(f"{scheme}://{folder}", options, ways)
     pattern = path.removeprefix(f"{folder}/")
-    head = b"" if "*" in pattern else _remote_head(root, pattern)
+    data = None if "*" in pattern else sync(got(root, pattern, RangeByteRequest(0, HEAD_BYTES)))
+    head = b"" if data is None else data.tobytes()
     kind = kind_of(head)
     if "*" not in pattern and kind not in (*FORMATS, "zip"):
         if head:
@@ -246,11 +233,6 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
     return _store(remote_files(root, pattern), dim, inner or within, name)
 
 
-def _remote_head(root: RemoteStore, key: str) -> bytes:
-    data = sync(got(root, key, RangeByteRequest(0, HEAD_BYTES)))
-    return b"" if data is None else data.tobytes()
-
-
 def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     """Return the store of files of one format."""
     first = found.readable(0)
@@ -261,18 +243,18 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     if not isinstance(first, str):
         first.seek(0)
     format = FORMATS[kind]
-    names, groups = format.arrays(first), format.groups(first)
+    names, groups, skipped = format.parts(first)
     if len(found.names) > 1 and dim is None:
         dim = _common_axis(found, format, names)
     _check_axis(found, format, names, dim)
-    said: Any = {"skipped": format.skipped(first), "dim": dim, "stacked": _stacked(found, format, names, dim)}
+    said: Any = {"skipped": skipped, "dim": dim, "stacked": _stacked(found, format, names, dim)}
     contents = Contents(files=found, format=format, names=names, groups=groups, **said)
     contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
 
 
 def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
-    remote = RemoteStore(store, store.url, DEFAULT.patience)
+    remote = RemoteStore(store, store.url, Patience())
     return StorePath(remote, inner) if inner else remote
 
 
@@ -368,17 +350,11 @@ def _mapped(array: np.ndarray) -> Any:
         array.flush()  # type: ignore[attr-defined]
     mapped: Any = array._mmap  # type: ignore[attr-defined]
     base = np.frombuffer(mapped, np.uint8).ctypes.data
-    first = array.offset - array.offset % _granularity()  # type: ignore[attr-defined]
+    first = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY  # type: ignore[attr-defined]
     offset, path = first + array.ctypes.data - base, os.path.abspath(array.filename)  # type: ignore[attr-defined]
     asked = {"shape": ",".join(map(str, array.shape)), "dtype": array.dtype.str, "offset": offset}
     asked["order"] = "F" if columns else "C"
     return opened_files(f"{SCHEME}://{path}?{urlencode(asked, safe=',<>|')}")
-
-
-def _granularity() -> int:
-    import mmap
-
-    return mmap.ALLOCATIONGRANULARITY
 
 
 def _h5py_object(node: Any) -> Any:

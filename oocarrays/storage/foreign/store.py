@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from itertools import product
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,12 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray, made_section
-from oocarrays.storage.foreign.blobs import RangeBlobs
-from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, index_of, whole_chunk
-from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, whole_chunk
+from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.numpy_files import Raw
-from oocarrays.storage.local.names import METADATA
-from oocarrays.storage.stores.joined import OnlyRead, span
+from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
+from oocarrays.storage.stores.joined import OnlyRead, part_of, span
 
 KEPT_TABLES = 4096
 """Maximum chunk tables cached by a store in one process."""
@@ -43,15 +41,7 @@ MOST_ROWS = 40
 
 
 class ForeignStore(OnlyRead):
-    """Files of another format as a Zarr store.
-
-    Parameters
-    ----------
-    contents : Contents
-        The files and their arrays.
-    url : str
-        The URL that opens the store.
-    """
+    """Files of another format as a Zarr store."""
 
     why = "it is no Zarr store, and is only read"
 
@@ -78,13 +68,17 @@ class ForeignStore(OnlyRead):
         path = prefix.strip("/")
         if not self.source_files.local or path not in self._contents.names:
             return None
-        return None if self._contents.array(path).made else RangeBlobs(self, path)
+        return (
+            None
+            if self._contents.array(path).made
+            else RangeBlobs(self.source_files, partial(self.place, path), str(self))
+        )
 
     def stored_bytes(self, path: str) -> int:
         """Return the stored bytes of an array in all files."""
         array, reader = self._contents.array(path), self._contents.reader
         if isinstance(self._contents.format, Raw):
-            return math.prod(array.facts.shape) * int(np.dtype(array.facts.dtype).itemsize)
+            return array.facts.nbytes
         parts = range(len(array.bounds) - 1)
         return sum(reader.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
 
@@ -119,9 +113,7 @@ class ForeignStore(OnlyRead):
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return all files with their sizes and versions."""
-        files = self.source_files
-        found = zip(files.names, files.sizes, files.versions, strict=True)
-        return [(f"{prefix}{name}", size, version) for name, size, version in found if version]
+        return self.source_files.details(prefix)
 
     def _identity(self) -> Any:
         return self.url, self.source_files
@@ -132,18 +124,12 @@ class ForeignStore(OnlyRead):
     def __reduce__(self) -> Any:
         return ForeignStore, (self._contents, self._url)
 
-    def with_read_only(self, read_only: bool = False) -> ForeignStore:
-        """Return the same store, which is always read-only."""
-        if not read_only:
-            raise NotImplementedError(f"{self} is only read")
-        return self
-
     # ----------------------------------------------------------------------------------------------- locations
 
-    def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        """Return the file number, offset and size in bytes of a mapped array's chunk; None if it is not stored."""
+    def place(self, path: str, key: str) -> Place | None:
+        """Return the place of a mapped array's chunk; None if it is not stored."""
         array = self._contents.array(path)
-        part, index = array.place(index_of(key))
+        part, index = array.place(tuple(map(int, key.split("/")[1:])))
         found = self.table(array, part).place(index)
         return None if found is None else (part, *found)
 
@@ -173,15 +159,15 @@ class ForeignStore(OnlyRead):
         path, name = _parted(key)
         if name == METADATA:
             said = await asyncio.to_thread(self._document, path)
-            return None if said is None else _part(np.frombuffer(said, np.uint8), byte_range)
+            return None if said is None else part_of(np.frombuffer(said, np.uint8), byte_range)
         if not name.startswith("c") or path not in self._contents.names:
             return None
         array = await asyncio.to_thread(self._contents.array, path)
-        index = _index(name, array.grid.counts)
+        index = chunk_index(name, array.grid.counts)
         if index is None:
             return None
         if array.made:
-            return _part(await asyncio.to_thread(self._made_chunk, array, index), byte_range)
+            return part_of(await asyncio.to_thread(self._made_chunk, array, index), byte_range)
         return await self._range(path, name, byte_range)
 
     def _document(self, path: str) -> bytes | None:
@@ -205,7 +191,7 @@ class ForeignStore(OnlyRead):
         number, offset, nbytes = found
         start, stop = span(byte_range, nbytes)
         data = await self.source_files.range(number, offset + start, offset + stop)
-        return data if len(data) == stop - start else _padded(data, stop - start)
+        return whole_chunk(data, (stop - start,), 0)  # zeros beyond the end of the file
 
     def _made_chunk(self, array: ForeignArray, index: tuple[int, ...]) -> np.ndarray:
         """Return a whole chunk as plain elements, zero beyond the array; strings in Zarr's encoding."""
@@ -247,7 +233,7 @@ class ForeignStore(OnlyRead):
         if path not in self._contents.names:
             return False
         array = await asyncio.to_thread(self._contents.array, path)
-        if _index(name, array.grid.counts) is None:
+        if chunk_index(name, array.grid.counts) is None:
             return False
         return array.made or await asyncio.to_thread(self.place, path, name) is not None
 
@@ -260,8 +246,7 @@ class ForeignStore(OnlyRead):
                 yield above + METADATA
             if path in self._contents.names and (above.startswith(prefix) or prefix.startswith(f"{above}c/")):
                 array = await asyncio.to_thread(self._contents.array, path)
-                for index in product(*map(range, array.grid.counts)):
-                    key = "/".join(("c", *map(str, index)))
+                for key in chunk_keys(array.grid.counts):
                     if f"{above}{key}".startswith(prefix) and await self.exists(above + key):
                         yield above + key
 
@@ -300,28 +285,6 @@ def _parted(key: str) -> tuple[str, str]:
         at -= 1
     at = at - 1 if at and parts[at - 1] == "c" else at
     return "/".join(parts[:at]), "/".join(parts[at:])
-
-
-def _index(name: str, counts: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the index of a chunk from its key; None if the array has no such chunk."""
-    try:
-        index = index_of(name)
-    except ValueError:
-        return None
-    inside = len(index) == len(counts) and all(0 <= i < n for i, n in zip(index, counts, strict=True))
-    return index if inside else None
-
-
-def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
-    start, stop = span(byte_range, len(data))
-    return data[start:stop]
-
-
-def _padded(data: np.ndarray, nbytes: int) -> np.ndarray:
-    """Return data padded with zeros, for a chunk beyond the end of a file."""
-    out = np.zeros(nbytes, np.uint8)
-    out[: len(data)] = data
-    return out
 
 
 def _as_stored(elements: np.ndarray, facts: Facts) -> np.ndarray:

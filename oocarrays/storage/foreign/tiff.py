@@ -21,7 +21,7 @@ import numpy as np
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.multiscales import LENGTHS, TIMES, unit_name
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, file_name
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, FileParts, Readable, file_name, in_one_piece
 
 CODECS: dict[int, Document] = {
     1: {},
@@ -33,8 +33,6 @@ CODECS: dict[int, Document] = {
 """Codecs of numcodecs by TIFF compression number."""
 Scales = dict[str, tuple[float, str | None]]
 """Distance of neighbouring elements and its unit, by axis name."""
-TAGGED = {2: "inch", 3: "centimeter"}
-"""Units of resolution tags."""
 OME = {axis: (f"PhysicalSize{axis.upper()}", "µm") for axis in "xyz"} | {"t": ("TimeIncrement", "s")}
 """Attributes of pixels in OME-XML, with their default units."""
 
@@ -44,19 +42,12 @@ class Tiff:
 
     extra = "tiff"
 
-    def groups(self, file: Readable) -> dict[str, Document]:
-        """Return the file and its multi-level series as groups, if it has more than one array."""
-        names = self.arrays(file)
-        paths = {"": None} | dict.fromkeys(name.rpartition("/")[0] for name in names)
-        return {path: {} for path in paths if names != ("",)}
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Return the file itself, or the numbers of its series and resolution levels if there are several."""
+    def parts(self, file: Readable) -> FileParts:
+        """Return the file itself, or its series and resolution levels, and multi-level series as groups."""
         with _opened(file) as tiff:
-            return tuple(_levels(tiff))
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        return {}
+            names = tuple(_levels(tiff))
+        paths = {"": None} | dict.fromkeys(name.rpartition("/")[0] for name in names)
+        return FileParts(names, {path: {} for path in paths if names != ("",)}, {})
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         with _opened(file) as tiff:
@@ -141,7 +132,7 @@ def _tagged(series: Any, unit: str | None = None) -> Scales:
     """Return sizes by the resolution tags, in ``unit`` or the unit of the tags."""
     page = series.keyframe
     tags = {name: page.tags.valueof(name) for name in ("XResolution", "YResolution", "ResolutionUnit")}
-    unit = unit or TAGGED.get(int(tags["ResolutionUnit"] or 1))
+    unit = unit or {2: "inch", 3: "centimeter"}.get(int(tags["ResolutionUnit"] or 1))
     found: Scales = {}
     for axis in "xy" if unit else "":
         with suppress(TypeError, ValueError, ZeroDivisionError):
@@ -189,24 +180,15 @@ def _size(axis: str, size: Any, unit: str | None) -> Scales:
 def _facts(level: Any) -> Facts:
     keyframe, dtype = level.keyframe, np.dtype(level.dtype)
     big = np.dtype(dtype).newbyteorder(keyframe.parent.byteorder) if dtype.itemsize > 1 else dtype
-    chunks = _chunks(level)
+    chunks, names = _chunks(level), tuple(axis.lower() for axis in level.axes)
     coded = CODECS.get(int(keyframe.compression))
     mapped = chunks is not None and coded is not None and _is_simple(level, chunks, coded)
     if not mapped or chunks is None:
-        chunks = chunks or _whole_pages(level)
-        return Facts(shape=level.shape, chunks=chunks, dtype=dtype.str, library="tifffile", names=_names(level))
+        inner = len(keyframe.shape)  # a chunk is a whole page
+        chunks = chunks or (1,) * (len(level.shape) - inner) + tuple(level.shape[len(level.shape) - inner :])
+        return Facts(shape=level.shape, chunks=chunks, dtype=dtype.str, library="tifffile", names=names)
     filters = (json.dumps(coded),) if coded else ()
-    return Facts(shape=level.shape, chunks=chunks, dtype=big.str, filters=filters, names=_names(level))
-
-
-def _names(level: Any) -> tuple[str | None, ...]:
-    return tuple(axis.lower() for axis in level.axes)
-
-
-def _whole_pages(level: Any) -> tuple[int, ...]:
-    """Return the chunk of a whole page."""
-    inner = len(level.keyframe.shape)
-    return (1,) * (len(level.shape) - inner) + tuple(level.shape[len(level.shape) - inner :])
+    return Facts(shape=level.shape, chunks=chunks, dtype=big.str, filters=filters, names=names)
 
 
 def _chunks(level: Any) -> tuple[int, ...] | None:
@@ -240,18 +222,8 @@ def _table(level: Any, facts: Facts) -> ChunkTable:
     if not facts.filters:  # the last strip is stored without padding
         full = int(np.prod(facts.chunks, dtype=np.int64)) * np.dtype(facts.dtype).itemsize
         sizes = np.where(sizes > 0, full, 0)
-    return (
-        _pages_in_one_piece(level, facts)
-        if len(places) != np.prod(facts.counts)
-        else ChunkTable(counts=facts.counts, offsets=places, nbytes=sizes)
-    )
-
-
-def _pages_in_one_piece(level: Any, facts: Facts) -> ChunkTable:
-    """Return the locations of chunks in contiguous pages with only the first offset given, as ImageJ writes them."""
-    first, pages = level.dataoffset, int(np.prod(facts.shape, dtype=np.int64))
-    if first is None or not pages:
+    if len(places) == np.prod(facts.counts):
+        return ChunkTable(counts=facts.counts, offsets=places, nbytes=sizes)
+    if level.dataoffset is None or not facts.nbytes:
         raise UnsupportedError("the pages of a TIFF file do not say where they are")
-    from oocarrays.storage.foreign.facts import in_one_piece
-
-    return in_one_piece(facts, first)
+    return in_one_piece(facts, level.dataoffset)  # contiguous pages with only the first offset, as ImageJ writes them

@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 METADATA, ARRAY_2, GROUP_2, ATTRIBUTES_2 = "zarr.json", ".zarray", ".zgroup", ".zattrs"
@@ -90,3 +91,22 @@ def names_below(keys: Iterable[str], prefix: str) -> Iterator[str]:
     before = f"{prefix.rstrip('/')}/" if prefix else ""
     below = (key.removeprefix(before).partition("/")[0] for key in keys if key.startswith(before))
     yield from dict.fromkeys(below)
+
+
+def chunk_key(index: Iterable[int]) -> str:
+    """Return the default key of a chunk in format 3."""
+    return "/".join(("c", *map(str, index)))
+
+
+def chunk_index(key: str, counts: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the index of a chunk from its default key; None if an array of ``counts`` chunks has no such one."""
+    word, *numbers = key.split("/")
+    if word != "c" or len(numbers) != len(counts) or not all(map(str.isdecimal, numbers)):
+        return None
+    index = tuple(map(int, numbers))
+    return index if all(i < n for i, n in zip(index, counts, strict=True)) else None
+
+
+def chunk_keys(counts: Sequence[int]) -> Iterator[str]:
+    """Yield the default keys of all chunks."""
+    return map(chunk_key, product(*map(range, counts)))

@@ -30,6 +30,8 @@ N = TypeVar("N", zarr.Array, zarr.Group)
 class DraftStore(Wrapped[Store]):
     """Store that writes metadata documents as drafts, and reads a draft if its document is absent."""
 
+    set_if_not_exists = Store.set_if_not_exists
+
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Return a value, or the draft of a document."""
         found = await self._store.get(key, prototype, byte_range)
@@ -50,10 +52,6 @@ class DraftStore(Wrapped[Store]):
     async def set(self, key: str, value: Buffer) -> None:
         """Store a value, or the draft of a document."""
         await self._store.set(draft_key(key) if is_document(key) else key, value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        if not await self.exists(key):
-            await self.set(key, value)
 
     async def delete(self, key: str) -> None:
         """Delete a value, and a document's draft."""
@@ -111,6 +109,7 @@ class AsideStore(Wrapped[T]):
 
     one_writer = ""
     """Error text for several concurrent workers; empty if they are allowed."""
+    set_if_not_exists = Store.set_if_not_exists
 
     def __init__(self, store: T) -> None:
         super().__init__(store)
@@ -143,10 +142,6 @@ class AsideStore(Wrapped[T]):
 
     async def set(self, key: str, value: Buffer) -> None:
         await self._of(key).set(key, value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        if not await self.exists(key):
-            await self.set(key, value)
 
     async def delete(self, key: str) -> None:
         await self._of(key).delete(key)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
@@ -17,8 +18,7 @@ from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.local.names import names_below
 
 T = TypeVar("T", bound=Store)
-ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
-"""Modules that register their stores on import, at the first access to a location."""
+D = TypeVar("D", np.ndarray, Buffer)
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """Openers of URLs by scheme, registered by each joined store."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
@@ -28,9 +28,15 @@ SHORTER: list[Callable[[Store, str], Store | None]] = []
 
 
 def have_all_entered() -> None:
-    """Import all modules that register stores."""
-    for module in ENTERING:
-        import_module(module)
+    """Import all modules that register stores, at the first access to a location."""
+    import_module("oocarrays.storage.striped.store")
+    import_module("oocarrays.storage.foreign.places")
+
+
+async def _get_each(
+    store: Store, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+) -> list[Buffer | None]:
+    return list(await asyncio.gather(*(store.get(key, prototype, part) for key, part in key_ranges)))
 
 
 class Joined(Store):
@@ -62,10 +68,7 @@ class Joined(Store):
     def __str__(self) -> str:
         return self.url
 
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return await _all_of(self, prototype, key_ranges)
+    get_partial_values = _get_each
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         for name in names_below([key async for key in self.list_prefix(prefix)], prefix):
@@ -114,6 +117,12 @@ class OnlyRead(Joined):
     why: ClassVar[str]
     """Reason in error messages for being read-only."""
 
+    def with_read_only(self, read_only: bool = False) -> Store:
+        """Return the same store, which is always read-only."""
+        if not read_only:
+            raise NotImplementedError(f"{self} is only read")
+        return self
+
     def below(self, folder: str) -> Joined:
         """Raise, because the store is read-only."""
         raise NotFoundError(f"{self} {self.is_what} no folder {folder}")
@@ -138,29 +147,16 @@ class Wrapped(WrapperStore[T]):
     _supports_sync_io = False
     _get_many = Store._get_many
     _set_many = Store._set_many
+    _check_writable = Store._check_writable
+    get_partial_values = _get_each
     if hasattr(Store, "get_ranges"):
         get_ranges = Store.get_ranges
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return await _all_of(self, prototype, key_ranges)
 
     async def clear(self) -> None:
         await self.delete_dir("")
 
-    def _check_writable(self) -> None:
-        if self.read_only:
-            raise ValueError("store was opened in read-only mode and does not support writing")
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
-
-
-async def _all_of(
-    store: Store, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-) -> list[Buffer | None]:
-    return list(await asyncio.gather(*(store.get(key, prototype, part) for key, part in key_ranges)))
 
 
 def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
@@ -169,6 +165,12 @@ def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
     start, stop = _normalize_byte_range_index(data, byte_range)
     start = min(max(start, 0), nbytes)
     return start, max(min(stop, nbytes), start)
+
+
+def part_of(data: D, byte_range: ByteRequest | None) -> D:
+    """Return the requested range of a whole value."""
+    found: D = data[slice(*span(byte_range, len(data)))]
+    return found
 
 
 def layers(store: Any) -> Iterator[Any]:

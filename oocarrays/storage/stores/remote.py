@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -24,19 +25,12 @@ from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.fs import FULL, failure
 from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
 from oocarrays.storage.stores.responses import active_checks, version_of, versioned
-from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 """Seconds before the first retry, and maximum seconds before later ones."""
-LAST_WAIT, LAST_WORD = 2.0, 0.05
-"""Maximum seconds that process exit waits for requests, and seconds for the libraries' cleanup after them."""
-LEFT_OUT = ("RequestTimeout",)
-"""Transient S3 error codes with status 400 that obstore does not retry."""
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
 """Exceptions of libraries for a missing key."""
-LONGEST_REASON = 300
-"""Maximum characters of a library's error text in our messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +101,7 @@ class RemoteStore(Wrapped[Store]):
                     raise
                 if isinstance(error, OSError) and error.errno in FULL:
                     raise failure("write", f"{key} of {self}", error) from error
-                if not left or not _says(error, LEFT_OUT):
+                if not left or not _says(error, ("RequestTimeout",)):  # of status 400, which obstore does not retry
                     raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
             left -= 1
             await asyncio.sleep(FIRST_WAIT)
@@ -241,10 +235,10 @@ def _let_finish() -> None:
     An obstore thread that calls into a finalized interpreter aborts the process: one in thirty processes that ended
     right after an error was aborted so.
     """
-    deadline = time.monotonic() + LAST_WAIT
+    deadline = time.monotonic() + 2
     while _under_way.now and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(LAST_WORD if _under_way.ever else 0)
+    time.sleep(0.05 if _under_way.ever else 0)  # for the libraries' own cleanup
 
 
 def is_remote(store: Any) -> bool:
@@ -275,29 +269,20 @@ def status_of(error: BaseException) -> int | None:
     return None
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes, each once."""
+    seen, each = set[int](), error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or each.__context__
 
 
 def is_refused(error: BaseException) -> bool:
     """Return whether the store refused access or the credentials are missing."""
-    return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, _REFUSALS)
-
-
-_REFUSALS = (
-    "NoCredentialsError",
-    "PartialCredentialsError",
-    "PermissionDeniedError",
-    "UnauthenticatedError",
-    "TokenRetrievalError",
-    "ExpiredToken",
-    "InvalidToken",
-)
-"""Errors of botocore and obstore, matched by name because both are optional, and S3 codes with status 400."""
+    words = ("NoCredentialsError", "PartialCredentialsError", "PermissionDeniedError", "UnauthenticatedError")
+    codes = ("TokenRetrievalError", "ExpiredToken", "InvalidToken")  # by name: botocore and obstore are optional
+    return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*words, *codes))
 
 
 def _lacks_a_bucket(error: BaseException) -> bool:
@@ -325,4 +310,38 @@ def reason(error: BaseException) -> str:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = shown(lines[0]) if lines else type(error).__name__
-    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
+    return text if len(text) <= 300 else f"{text[:299]}…"
+
+
+USER = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://([^/\s?#'\"]*)@")
+QUERY = re.compile(r"(\bhttps?://[^\s?'\"]*)\?[^\s'\")>]+")
+PARAMETER = re.compile(
+    r"((?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature|sig|(?:access_|api_)?token)=)"
+    r"[^\s&'\")>]+",
+    re.IGNORECASE,
+)
+NAMED = re.compile(
+    r"(\b(?:user(?:name)?|[a-z_]*password|[a-z_]*secret[a-z_]*|[a-z_]*token|access_key(?:_id)?)['\"]?\s*[:=]\s*"
+    r"(?:Some\(\s*)?['\"])[^'\"]+",
+    re.IGNORECASE,
+)
+"""Pattern of named values in the messages of libraries."""
+
+
+def shown(text: object) -> str:
+    """Return a location, or a text with locations, without users, passwords and signatures."""
+    text = QUERY.sub(r"\1?…", USER.sub(_without_user, str(text)))
+    return NAMED.sub(r"\1…", PARAMETER.sub(r"\1…", text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    scheme, user = found.groups()
+    is_container = scheme in ("az", "abfs", "abfss", "wasb", "wasbs") and ":" not in user
+    return found.group() if is_container else f"{scheme}://"
+
+
+def cleaned(error: BaseException) -> BaseException:
+    """Redact credentials in the messages of an error and its causes, and return it."""
+    for each in _chain(error):
+        each.args = tuple(shown(word) if isinstance(word, str) else word for word in each.args)
+    return error

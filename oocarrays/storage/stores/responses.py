@@ -16,8 +16,6 @@ from typing import Any
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
-NOTHING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""Exceptions of the libraries for a missing object."""
 Response = tuple[Buffer | None, str | None]
 """Bytes and version of an object; both None if it does not exist."""
 
@@ -59,7 +57,7 @@ async def versioned(store: Any, key: str, prototype: BufferPrototype, part: Byte
     get = _by_obstore if type(store).__name__ == "ObjectStore" else _by_s3fs
     try:
         data, version = await get(store, key, part)
-    except NOTHING:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None, None
     return prototype.buffer.from_bytes(data), version
 
@@ -98,10 +96,7 @@ def _range_text(part: ByteRequest) -> str:
     return f"{part.offset}-" if isinstance(part, OffsetByteRequest) else f"-{part.suffix}"
 
 
-VERSIONS = ("e_tag", "ETag", "etag", "generation", "last_modified", "LastModified", "mtime", "created")
-"""Names of an object's version in listings and responses of the libraries."""
-
-
 def version_of(said: Mapping[str, Any]) -> str:
     """Return the version of an object as given by a library; empty if unknown."""
-    return next((str(said[name]) for name in VERSIONS if said.get(name)), "")
+    names = ("e_tag", "ETag", "etag", "generation", "last_modified", "LastModified", "mtime", "created")
+    return next((str(said[name]) for name in names if said.get(name)), "")

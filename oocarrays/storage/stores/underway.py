@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.names import METADATA
-from oocarrays.storage.stores.joined import innermost, span
+from oocarrays.storage.stores.joined import innermost, part_of
 from oocarrays.storage.stores.remote import reason
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | Non
         if part is None:
             raise
     found = await store.get(key, default_buffer_prototype())
-    return None if found is None else found[slice(*span(part, len(found)))]
+    return None if found is None else part_of(found, part)
 
 
 def answers_ranges(store: Store) -> bool:

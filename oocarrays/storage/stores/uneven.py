@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import chain, product
+from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,16 +28,14 @@ from zarr.storage import MemoryStore, StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.local.names import METADATA
+from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
 from oocarrays.storage.stores.aside import DraftStore, clear_tracebacks, open_draft_array, with_drafts, without_drafts
-from oocarrays.storage.stores.joined import Joined, innermost, span
+from oocarrays.storage.stores.joined import Joined, innermost, part_of
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
 SETTING = "array.rectilinear_chunks"
 """Zarr's setting for such grids; absent in versions that do not support them."""
 GRID = "rectilinear"
-NEEDS = "zarr-python 3.3 and Python 3.12 or later read and write them"
-PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
 
 
 def is_uneven(array: zarr.Array) -> bool:
@@ -77,16 +75,6 @@ def as_stored(array: zarr.Array) -> zarr.Array:
     return found._array if isinstance(found, UnevenStore) else array
 
 
-def knowing_uneven() -> AbstractContextManager[Any]:
-    """Return a context in which Zarr opens arrays of uneven chunks, if it supports them."""
-    return _allowed() if _are_known() else nullcontext()
-
-
-def _are_known() -> bool:
-    """Return whether zarr-python supports uneven chunks."""
-    return bool(zarr.config.get(SETTING, None) is not None)
-
-
 def _allowed() -> AbstractContextManager[Any]:
     """Return a context in which zarr-python accepts uneven chunks."""
     allowed: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
@@ -95,9 +83,10 @@ def _allowed() -> AbstractContextManager[Any]:
 
 def check_known(name: str) -> None:
     """Raise if zarr-python does not support chunks of unequal lengths."""
-    if not _are_known():
+    if zarr.config.get(SETTING, None) is None:
         raise UnsupportedError(
-            f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: {NEEDS}"
+            f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: "
+            "zarr-python 3.3 and Python 3.12 or later read and write them"
         )
 
 
@@ -162,17 +151,17 @@ class UnevenStore(Joined):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Return a document, or assemble a chunk."""
-        index = self._index(key)
+        index = chunk_index(key, self.grid.counts)
         if key == METADATA:
             found = prototype.buffer.from_bytes(json.dumps(await self._document()).encode())
         elif index is not None:
             found = prototype.buffer.from_array_like(await self._made(index))
         else:
             return None
-        return found[slice(*span(byte_range, len(found)))]
+        return part_of(found, byte_range)
 
     async def exists(self, key: str) -> bool:
-        return key == METADATA or self._index(key) is not None
+        return key == METADATA or chunk_index(key, self.grid.counts) is not None
 
     async def set(self, key: str, value: Buffer) -> None:
         """Write a chunk, or attributes."""
@@ -180,21 +169,20 @@ class UnevenStore(Joined):
         if key == METADATA:
             await self._put_attributes(json.loads(value.to_bytes()).get("attributes", {}))
             return
-        index = self._index(key)
+        index = chunk_index(key, self.grid.counts)
         if index is None:
             raise TargetError(f"{key} is no chunk of {self}")
         await self._put(index, np.frombuffer(value.to_bytes(), self._dtype))
 
     async def delete(self, key: str) -> None:
         """Overwrite a chunk with the fill value."""
-        index = self._index(key)
+        index = chunk_index(key, self.grid.counts)
         if index is not None:
             filled = np.full(self.grid.chunks, self._array.fill_value, self._dtype)
             await self._put(index, filled.reshape(-1))
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        chunks = ("/".join(["c", *map(str, index)]) for index in product(*map(range, self.grid.counts)))
-        for key in chain((METADATA,), chunks):
+        for key in chain((METADATA,), chunk_keys(self.grid.counts)):
             if key.startswith(prefix):
                 yield key
 
@@ -212,19 +200,12 @@ class UnevenStore(Joined):
     async def _document(self) -> Document:
         regular = {"name": "regular", "configuration": {"chunk_shape": list(self.grid.chunks)}}
         keys = {"name": "default", "configuration": {"separator": "/"}}
-        return await self._stored() | {"chunk_grid": regular, "chunk_key_encoding": keys, "codecs": PLAIN}
+        plain = [{"name": "bytes", "configuration": {"endian": "little"}}]
+        return await self._stored() | {"chunk_grid": regular, "chunk_key_encoding": keys, "codecs": plain}
 
     async def _put_attributes(self, attributes: dict[str, Any]) -> None:
         text = json.dumps(await self._stored() | {"attributes": attributes}).encode()
         await (self._array.store_path / METADATA).set(default_buffer_prototype().buffer.from_bytes(text))
-
-    def _index(self, key: str) -> tuple[int, ...] | None:
-        """Return the chunk index of a key; None for other keys."""
-        word, *numbers = key.split("/")
-        if word != "c" or len(numbers) != len(self.grid.counts) or not all(map(str.isdecimal, numbers)):
-            return None
-        index = tuple(map(int, numbers))
-        return index if all(i < n for i, n in zip(index, self.grid.counts, strict=True)) else None
 
     async def _made(self, index: tuple[int, ...]) -> np.ndarray:
         """Return a whole chunk as plain elements, zero beyond the end of the array."""

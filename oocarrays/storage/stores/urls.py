@@ -31,8 +31,7 @@ from oocarrays.mapping.given import from_home, named
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.fs import failure
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
-from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, reason
-from oocarrays.storage.stores.shown import cleaned, shown
+from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, cleaned, reason, shown
 
 Library = Literal["obstore", "fsspec"]
 EXTRAS = {
@@ -127,7 +126,11 @@ def absolute(place: Any) -> Any:
         return place if store is place.store else StorePath(store, place.path)
     if isinstance(place, zarr.Array | zarr.Group):
         there = absolute(place.store_path)
-        return place if there is place.store_path else _node_at(place, there)
+        if there is place.store_path:
+            return place
+        if isinstance(place, zarr.Array):
+            return zarr.Array(replace(place.async_array, store_path=there))
+        return zarr.Group(replace(place._async_group, store_path=there))
     return place
 
 
@@ -165,13 +168,6 @@ def _with(store: Store, **changed: Any) -> Store:
     return again
 
 
-def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | zarr.Group:
-    """Return an open array or group at an equivalent location."""
-    if isinstance(node, zarr.Array):
-        return zarr.Array(replace(node.async_array, store_path=there))
-    return zarr.Group(replace(node._async_group, store_path=there))
-
-
 def check_path(path: Any, name: str = "the path") -> None:
     """Raise if a path is not valid on any machine, or is ambiguous."""
     try:
@@ -205,9 +201,12 @@ def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> s
 
 
 def options_of(scheme: str, options: Mapping[str, Any] | None) -> Settings:
+    """Return the options of a scheme: those named by it, or all that are not named by another one."""
     given = {} if options is None else named(options, "storage_options")
     own = given.get(scheme)
-    return dict(own) if isinstance(own, Mapping) else {k: v for k, v in given.items() if not _is_for_others(k, v)}
+    if isinstance(own, Mapping):
+        return dict(own)
+    return {name: value for name, value in given.items() if not (isinstance(value, Mapping) and name in EXTRAS)}
 
 
 def check_options(options: Mapping[str, Any] | None, places: Iterable[Any]) -> None:
@@ -226,10 +225,6 @@ def _is_local(place: Any) -> bool:
     """Return whether a location is a path of this machine; open arrays and stores are not."""
     text = os.fsdecode(place) if isinstance(place, str | os.PathLike) else "://"
     return "://" not in text or text.startswith(("file://", "local://"))
-
-
-def _is_for_others(name: str, value: Any) -> bool:
-    return isinstance(value, Mapping) and name in EXTRAS
 
 
 def _name_of(store: Any) -> str:
@@ -272,17 +267,14 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
         "timeout": f"{ways.patience.timeout:.0f}s",
         "pool_max_idle_per_host": str(ways.requests),
     }
+    wait = {"init_backoff": timedelta(seconds=FIRST_WAIT), "max_backoff": timedelta(seconds=LONGEST_WAIT), "base": 2}
+    limit = timedelta(seconds=ways.patience.limit)
+    retries = {"max_retries": ways.patience.retries, "backoff": wait, "retry_timeout": limit}
     try:
-        store = opener(url, config=config, client_options=client, retry_config=_retries(ways.patience))
+        store = opener(url, config=config, client_options=client, retry_config=retries)
     except (BaseError, ValueError, TypeError) as error:
         raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
     return ObjectStore(store)
-
-
-def _retries(patience: Patience) -> Settings:
-    """Return obstore's retry settings."""
-    wait = {"init_backoff": timedelta(seconds=FIRST_WAIT), "max_backoff": timedelta(seconds=LONGEST_WAIT), "base": 2}
-    return {"max_retries": patience.retries, "backoff": wait, "retry_timeout": timedelta(seconds=patience.limit)}
 
 
 def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:

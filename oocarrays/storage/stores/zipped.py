@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from zarr.abc.store import ByteRequest
+from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import StorePath, ZipStore
 
@@ -32,6 +32,7 @@ class ZipTarget(AsideStore[ZipStore]):
     once = True
     """Keys are written once; none is replaced or removed."""
     supports_deletes = True
+    is_empty = Store.is_empty
 
     def __init__(self, store: ZipStore, *, mine: bool = False) -> None:
         super().__init__(store)
@@ -118,11 +119,6 @@ class ZipTarget(AsideStore[ZipStore]):
         self._store.close()
         self._store, self._changed = ZipStore(self._store.path, mode="a"), False
         self._held[:] = [self._store]
-
-    async def is_empty(self, prefix: str) -> bool:
-        async for _ in self.list_prefix(prefix and f"{prefix.rstrip('/')}/"):
-            return False
-        return True
 
     async def delete(self, key: str) -> None:
         """Delete a key; raise if it is in the file."""
