@@ -305,8 +305,10 @@ class StripedFile(io.RawIOBase):
     def _read_one(self, short: list[int], number: int, request: Request) -> None:
         begin, views = request
         part = self._table.parts[number]
-        with _of_disk(self, number):
+        try:
             got = part.read(views, begin)
+        except OSError as error:
+            raise self._failure(number, error) from error
         if got < sum(map(len, views)):
             short.append(number)
             self._read_hole(number, views, got)
@@ -324,8 +326,14 @@ class StripedFile(io.RawIOBase):
 
     def _write_one(self, number: int, request: Request) -> None:
         begin, views = request
-        with _of_disk(self, number):
+        try:
             self._table.parts[number].write(views, begin)
+        except OSError as error:
+            raise self._failure(number, error) from error
+
+    def _failure(self, number: int, error: OSError) -> StoreFailure:
+        disk = self.disks[number]
+        return StoreFailure(f"disk {disk} of striped file {self.name!r} failed: {error.strerror or error}")
 
     # ------------------------------------------------------------------------------------------------- the rest
 
@@ -351,8 +359,10 @@ class StripedFile(io.RawIOBase):
         self._transfers.start(parts, self._sync_one, 0).result()
 
     def _sync_one(self, number: int, part: DiskPart) -> None:
-        with _of_disk(self, number):
+        try:
             part.sync()
+        except OSError as error:
+            raise self._failure(number, error) from error
 
     def close(self) -> None:
         """Wait for pending transfers, record the length if the file was written, and close all parts: PIO_CLOSE."""
@@ -378,23 +388,6 @@ class StripedFile(io.RawIOBase):
 
     def __reduce__(self) -> Any:
         raise TypeError("an open striped file cannot be pickled: open it where it is used")
-
-
-class _of_disk:
-    """Context that adds the disk to I/O errors."""
-
-    __slots__ = ("_file", "_number")
-
-    def __init__(self, file: StripedFile, number: int) -> None:
-        self._file, self._number = file, number
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            disk = self._file.disks[self._number]
-            raise StoreFailure(f"disk {disk} of striped file {self._file.name!r} failed: {error.strerror or error}")
 
 
 def _bytes_of(data: Any) -> memoryview:

@@ -98,9 +98,7 @@ def open_striped(
     kind, text = _mode(mode)
     block = None if block is None else whole(block, "block", 1)
     buffers, there = whole(buffers, "buffers", 1), disks_of(disks)
-    table = Table(
-        name, there, block, write=kind != "r", make=kind[0] in "wxa", new=kind[0] == "x", blank=kind[0] == "w"
-    )
+    table = Table(name, there, block, kind)
     raw = StripedFile(table, kind, buffers)
     try:
         if kind[0] == "w":

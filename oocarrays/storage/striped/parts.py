@@ -23,7 +23,7 @@ from zarr.abc.store import Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import LocalStore
 
-from oocarrays.errors import InputError, NotFoundError, StoreFailure
+from oocarrays.errors import InputError, NotFoundError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.durable import replace_file
 from oocarrays.storage.local.fs import files_below, make_folders
@@ -109,13 +109,10 @@ class _Transfer(Generic[R]):
             self._end()
 
     def _end(self) -> None:
-        failure = self._failure
-        if failure is None:
+        if self._failure is None:
             self.future.set_result(self._result)
-        elif isinstance(failure, OSError):
-            self.future.set_exception(StoreFailure(f"a disk failed: {failure.strerror or failure}"))
         else:
-            self.future.set_exception(failure)
+            self.future.set_exception(self._failure)
 
 
 PROTOTYPE = default_buffer_prototype()
@@ -176,20 +173,15 @@ class FolderStore(LocalStore):
         if not os.path.isdir(self.base):
             raise NotFoundError(f"no such disk: {self.base} is not a folder")
 
-    def clear_folders(self) -> None:
-        """Remove the store's empty folders, including its own."""
-        for folder, _, _ in os.walk(str(self.root), topdown=False):
-            with suppress(OSError):
-                os.rmdir(folder)
-
     def __reduce__(self) -> Any:
         return partial(FolderStore, base=self.base, read_only=self.read_only), (str(self.root),)
 
 
 def clear_folders(part: Store) -> None:
-    """Remove the empty folders of a disk."""
-    if isinstance(part, FolderStore):
-        part.clear_folders()
+    """Remove the empty folders of a store on a disk, including its own."""
+    for folder, *_ in os.walk(str(part.root), topdown=False) if isinstance(part, FolderStore) else ():
+        with suppress(OSError):
+            os.rmdir(folder)
 
 
 def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:

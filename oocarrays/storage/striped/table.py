@@ -30,20 +30,11 @@ SUFFIX = ".striped"
 class Table:
     """Open parts of a striped file, in order."""
 
-    def __init__(
-        self,
-        name: str,
-        disks: Sequence[Disk],
-        block: int | None,
-        *,
-        write: bool,
-        make: bool,
-        new: bool,
-        blank: bool = False,
-    ) -> None:
+    def __init__(self, name: str, disks: Sequence[Disk], block: int | None, mode: str) -> None:
         self.name, self._lock = name, threading.Lock()
+        make, new = mode[0] in "wxa", mode[0] == "x"
         found = self._read(disks)
-        order = self._order_to_blank(found, block) if blank else self._order(found, make, new)
+        order = self._order_to_blank(found, block) if mode[0] == "w" else self._order(found, make, new)
         if order is None:
             if not make:
                 raise NotFoundError(f"no striped file {name!r} on {', '.join(disk.label for disk in disks)}")
@@ -57,7 +48,7 @@ class Table:
         if block not in (None, self.block):
             raise InputError(f"block={block}: striped file {name!r} has blocks of {self.block} bytes")
         self._dirty = False
-        self.parts = self._opened(write)
+        self.parts = self._opened(mode != "r")
 
     def _order(self, found: Sequence[FoundDescriptor], make: bool, new: bool) -> list[int] | None:
         """Return the positions of the disks in order; None if the file must be created."""
