@@ -44,14 +44,14 @@ def check_view(item: np.dtype, wanted: np.dtype, name: str) -> None:
         raise InputError(f"dtype={wanted}: {name} has items of dtype {item}; leave out dtype=, or read bytes with 'u1'")
 
 
-def as_fill(value: Any, item: np.dtype, name: str = "fill") -> np.ndarray:
+def as_fill(value: Any, item: np.dtype) -> np.ndarray:
     """Return a value for missing items as an array without axes."""
     try:
         made = as_items(value, item)
     except InputError as error:
-        raise InputError(f"{name}={value!r:.80}: {error}") from None
+        raise InputError(f"fill={value!r:.80}: {error}") from None
     if made.ndim:
-        raise InputError(f"{name}={value!r:.80} must be one value")
+        raise InputError(f"fill={value!r:.80} must be one value")
     return made
 
 

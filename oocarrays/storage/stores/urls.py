@@ -194,10 +194,10 @@ def scratch_place(place: Any) -> str | RemoteStore:
     return os.path.abspath(os.fsdecode(from_home(place)))
 
 
-def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> str:
+def joined_url(parts: Iterable[str | RemoteStore]) -> str:
     """Return the URL of a store joined from others."""
     names = (part.name if isinstance(part, RemoteStore) else part for part in parts)
-    return f"{scheme}://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
+    return "striped://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
 
 
 def options_of(scheme: str, options: Mapping[str, Any] | None) -> Settings:

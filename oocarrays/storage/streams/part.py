@@ -32,12 +32,12 @@ class RanksPart:
 
     def __init__(
         self, file: StreamFile, ranks: range, budget: int, *, writes: bool, asked: dict[str, int] | None = None,
-        threads: int = 1, meter: Meter | None = None,
+        threads: int = 1,
     ) -> None:  # fmt: skip
         self.file = file
         self.ranks = ranks
         self.writes = writes
-        self.meter = meter or Meter()
+        self.meter = Meter()
         meta = file.meta
         self.lower = meta.cells.of_rank(ranks.start)[0]
         self.upper = meta.cells.of_rank(ranks.stop - 1)[1] if len(ranks) else self.lower
