@@ -233,7 +233,8 @@ class Contents:
         first = self.reader.facts(self.files.readable(0), (name,))[0]
         if self.dim is None:
             return alone(name, first)
-        axis, all = self._axis(first), self._told(name)
+        self.look_at([name])
+        axis, all = self._axis(first), self.told.pop(name)
         if axis is None:
             self._check_same(name, all)
             return alone(name, first)
@@ -274,12 +275,6 @@ class Contents:
     def _values(self, number: int, name: str, part: tuple[slice, ...]) -> np.ndarray:
         return self.reader.read(self.files.readable(number), name, part)
 
-    def _told(self, name: str) -> list[Facts]:
-        """Return brief facts of an array from each file."""
-        if name not in self.told:
-            self._look_at([name])
-        return self.told.pop(name)
-
     def prepare(self, inner: str) -> None:
         """Read the files' indexes before the first request, because many files take seconds."""
         if self.dim is None:
@@ -291,15 +286,13 @@ class Contents:
 
     def look_at(self, names: Iterable[str]) -> None:
         """Examine several arrays at once, opening each file once for all of them."""
-        if self.dim is not None:
-            with _looking:
-                self._look_at([name for name in names if name not in self.known and name not in self.told])
-
-    def _look_at(self, names: list[str]) -> None:
-        look = self.reader.facts
-        numbers = range(len(self.files.names) if names else 0)
-        found = [look(self.files.readable(number), tuple(names), brief=True) for number in numbers]
-        self.told |= {name: [each[n] for each in found] for n, name in enumerate(names)}
+        if self.dim is None:
+            return
+        with _looking:
+            left = tuple(name for name in names if name not in self.known and name not in self.told)
+            look, numbers = self.reader.facts, range(len(self.files.names) if left else 0)
+            found = [look(self.files.readable(number), left, brief=True) for number in numbers]
+            self.told |= {name: [each[n] for each in found] for n, name in enumerate(left)}
 
 
 def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
