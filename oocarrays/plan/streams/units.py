@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -76,8 +75,10 @@ def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int
 
 def _sizes(chunks: tuple[tuple[int, ...], ...]) -> list[int]:
     """Return the cells of each block, in C order."""
-    sizes: Any = reduce(np.multiply.outer, (np.array(lengths, np.int64) for lengths in chunks), np.int64(1))
-    return [int(size) for size in sizes.reshape(-1)]
+    sizes = np.ones(1, np.int64)
+    for lengths in chunks:
+        sizes = (sizes[:, None] * np.array(lengths, np.int64)).reshape(-1)
+    return [int(size) for size in sizes]
 
 
 def parts_of(counts: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
