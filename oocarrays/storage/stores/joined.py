@@ -19,6 +19,8 @@ from oocarrays.storage.local.names import names_below
 
 T = TypeVar("T", bound=Store)
 D = TypeVar("D", np.ndarray, Buffer)
+ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
+"""Modules that register their stores on import, at the first access to a location."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """Openers of URLs by scheme, registered by each joined store."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
@@ -28,9 +30,9 @@ SHORTER: list[Callable[[Store, str], Store | None]] = []
 
 
 def have_all_entered() -> None:
-    """Import all modules that register stores, at the first access to a location."""
-    import_module("oocarrays.storage.striped.store")
-    import_module("oocarrays.storage.foreign.places")
+    """Import all modules that register stores."""
+    for module in ENTERING:
+        import_module(module)
 
 
 async def _get_each(
