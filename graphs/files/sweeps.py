@@ -153,7 +153,8 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
     @property
     def read_from(self) -> Sequence[zarr.Array]:
         """Return the files of all ranks, except those on workers' own disks; none after the first pass."""
-        return [] if self.number else [file.zarr for source in self.given[1] for file in source.shared]
+        sources: Sequence[Any] = () if self.number else self.given[1]
+        return [file.zarr for source in sources for file in source.shared]
 
     def read_now(self) -> Any:
         return [] if self.number else super().read_now()
