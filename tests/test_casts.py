@@ -157,3 +157,47 @@ def test_constants_beyond_edges_that_do_not_fit_are_refused(tmp_path: Path, fill
             call(lambda block: block, source(ROWS.astype("u1")), tmp_path / "t", **how)
     with pytest.raises(ooc.errors.InputError, match=f"boundary={fill} is no value"):
         ooc.shift(ooc.distribute(np.zeros(6, "u1"), "block", ranks=2, scheduler="threads"), 1, boundary=fill)
+
+
+DAY, SECOND = np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00:00:01")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (DAY, "i1"), (SECOND, "f2"), (np.datetime64("NaT", "s"), "i8"), (np.timedelta64("NaT", "s"), "f8"),
+        (1.5, "M8[D]"), (np.inf, "m8[s]"), (2**64 - 1, "M8[ns]"),
+        (1 + 2j, "m8[s]"), (2**70, "f2"), (DAY, "S3"), (SECOND, "U3"), (12345, "S3"),
+        (np.nan, [("a", "i4"), ("b", "f8")]), (2**31, [("a", "i4"), ("b", "f8")]),
+    ],
+)  # fmt: skip
+def test_times_and_fields_take_what_fits_only(value: Any, dtype: Any) -> None:
+    stored = zarr.create_array({}, shape=(3,), dtype=np.dtype(dtype), chunks=(2,), zarr_format=2)
+    before = stored[...]
+    with pytest.raises(ooc.errors.SelectionError, match="cannot be stored as"):
+        ooc.open_array(stored, mode="r+")[1:] = value
+    assert stored[...].tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(DAY, "i4"), (3, "m8[s]"), (7.0, "M8[D]"), (np.nan, "m8[s]"), (1.0, "a")])
+def test_times_and_fields_take_numbers_that_fit(value: Any, dtype: str) -> None:
+    kind = np.dtype([("a", "i4"), ("b", "f8")] if dtype == "a" else dtype)
+    stored = zarr.create_array({}, shape=(3,), dtype=kind, chunks=(2,), zarr_format=2)
+    ooc.open_array(stored, mode="r+")[1:] = value
+    wanted = np.zeros(3, kind) if kind.kind not in "mM" else np.full(3, stored[0], kind)
+    wanted[1:] = np.array([value]).astype(kind)
+    assert stored[...].tobytes() == wanted.tobytes()
+
+
+def test_masked_elements_have_no_value(tmp_path: Path) -> None:
+    masked = np.ma.masked_equal(ROWS, 3)
+    stored = source(ROWS.copy())
+    with pytest.raises(ooc.errors.SelectionError, match=r"a masked array has no mask .* x\.filled\(value\)"):
+        ooc.open_array(stored, mode="r+")[...] = masked
+    with pytest.raises(ooc.errors.InputError, match="masked array"):
+        ooc.rechunk(masked, tmp_path / "t.zarr", **HOW)
+    with pytest.raises(ooc.errors.KernelError, match="masked array"):
+        ooc.map_slabs(lambda block: np.ma.masked_equal(block, 3), stored, tmp_path / "t.zarr", **HOW).run()
+    np.testing.assert_array_equal(stored[...], ROWS)
+    ooc.open_array(stored, mode="r+")[...] = np.ma.masked_equal(ROWS + 1, -1)  # nothing is masked
+    np.testing.assert_array_equal(stored[...], ROWS + 1)

@@ -130,6 +130,24 @@ def test_chunks_that_nobody_has_written_are_fill_values(entry: str, stored: str,
     np.testing.assert_array_equal(ENTRIES[entry](str(source), tmp_path, THREADS)(), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["M8[s]", ">m8[ns]", "?", "f4"])
+@pytest.mark.parametrize("method", ["independent", "assembled"])
+def test_without_a_fill_value_zarrs_own_is_read_and_written(tmp_path: Path, dtype: str, method: Any) -> None:
+    """In format 2: times are NaT, and others zero."""
+    source = tmp_path / "s.zarr"
+    z = zarr.create_array(source, shape=(10, 9), chunks=(3, 4), dtype=np.dtype(dtype), fill_value=None, zarr_format=2)
+    z[3:6, 4:8] = np.zeros((3, 4), z.dtype)
+    a, wanted = ooc.open_array(source), z[...]
+    assert a[...].tobytes() == a.to_dask().compute().tobytes() == wanted.tobytes()
+    made = ooc.rechunk(source, tmp_path / "t.zarr", chunks=(10, 2), method=method, memory="64MiB", **THREADS).run()
+    assert zarr.open_array(made.store)[...].tobytes() == wanted.tobytes()
+    b = zarr.create_array({}, shape=(10, 9), chunks=(3, 4), dtype=z.dtype, fill_value=None, zarr_format=2)
+    ooc.open_array(b, mode="r+")[4:5, 5:6] = 0
+    wanted[...] = wanted[0, 0]
+    wanted[4, 5] = 0
+    assert b[...].tobytes() == wanted.tobytes()
+
+
 @each_entry
 def test_an_array_without_chunks_is_fill_values(entry: str, source: Path, tmp_path: Path) -> None:
     entries.emptied(source)

@@ -18,6 +18,7 @@ from oocarrays.errors import KernelError, RunError
 from oocarrays.kernels.binding import INFO, BlockInfo, takes_info
 from oocarrays.mapping.casting import lost_value, misfit
 from oocarrays.mapping.coarsening import Coarsening
+from oocarrays.mapping.given import check_unmasked
 from oocarrays.mapping.section import Section
 
 SMALL = 2**22
@@ -48,6 +49,7 @@ def wide_type(dtype: np.dtype) -> np.dtype:
 def on_host(given: Any) -> np.ndarray:
     """Return a result as a NumPy array; an array on a device, such as CuPy's, is copied."""
     if isinstance(given, np.ndarray):
+        check_unmasked(given, error=KernelError)
         return given
     on_device = hasattr(given, "__cuda_array_interface__")
     if on_device or not hasattr(given, "__array__"):

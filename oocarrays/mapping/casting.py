@@ -21,6 +21,8 @@ Lost = Callable[[np.ndarray, np.dtype], np.ndarray]
 
 def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
     """Return a value without a counterpart in another type; None if all have one, or a nearest number."""
+    if dtype.names and values.dtype.kind not in "VO":
+        return next((lost for name in dtype.names if (lost := lost_value(values, dtype[name].base)) is not None), None)
     if values.dtype.names and dtype.names:
         fields = ((values[a], dtype[b].base) for a, b in zip(values.dtype.names, dtype.names, strict=False))
         return next((each_lost for each in fields if (each_lost := lost_value(*each)) is not None), None)
@@ -64,6 +66,10 @@ def _check_of(given: np.dtype, dtype: np.dtype) -> Lost | None:
         return _overflows if np.can_cast(given, dtype, "safe") and given != dtype else None  # to a finer unit
     if np.can_cast(given, dtype, "safe"):
         return None
+    if number and dtype.kind in TIMES:
+        return _no_count
+    if given.kind in TIMES and dtype.kind in INTEGERS + FLOATS:
+        return _no_number
     if number and dtype.kind in FLOATS:
         return _infinite
     if number and dtype.kind in INTEGERS:
@@ -86,6 +92,19 @@ def _no_integer(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
     held: np.ndarray = np.isfinite(real) & (real == np.trunc(real))  # the limits of i8 are infinite in f2
     held &= (real >= float(least)) & (real < float(most + 1))
     return ~held | (piece.imag != 0) if piece.dtype.kind == "c" else ~held
+
+
+def _no_count(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a mask of numbers that a time cannot count; NaN is NaT."""
+    lost: np.ndarray = _no_integer(piece, np.dtype(np.int64)) & (piece == piece)
+    return lost
+
+
+def _no_number(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a mask of times whose count of units a type does not have."""
+    check = _infinite if dtype.kind in FLOATS else _no_integer
+    lost: np.ndarray = check(piece.astype(np.int64), dtype) | np.isnat(piece)
+    return lost
 
 
 def _overflows(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:

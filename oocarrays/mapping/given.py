@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, OocError
 
 MOST_EXTENT = 2**63 - 1
 """Maximum number of elements of an axis: the largest index in memory."""
@@ -144,6 +144,12 @@ def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple
     if len(names) != ndim or not all(each is None or isinstance(each, str) for each in names):
         raise InputError(f"{name}={given!r} must be one name, or None, for each of {ndim} axes")
     return names
+
+
+def check_unmasked(given: Any, *, error: type[OocError] = InputError) -> None:
+    """Raise if an array has masked elements: they have no value."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise error("a masked array has no mask in Zarr: pass x.filled(value)")
 
 
 def from_home(path: Any) -> Any:

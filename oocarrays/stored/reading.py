@@ -22,8 +22,8 @@ from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.telling import warn_of_missing
-from oocarrays.mapping.casting import lost_value, misfit
-from oocarrays.mapping.given import chosen
+from oocarrays.mapping.casting import TEXTS, lost_value, misfit
+from oocarrays.mapping.given import check_unmasked, chosen
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.sections.batches import READ_BUFFER_BYTES
@@ -77,13 +77,17 @@ def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
 
 def cast(values: Any, dtype: np.dtype) -> np.ndarray:
     """Return values cast for elements of a type; an array of another type is cast when it is written."""
+    check_unmasked(values, error=SelectionError)
     try:
         given = np.asarray(values)
+        if dtype.kind in TEXTS and given.dtype.kind in "biufcmM":
+            given = given.astype(dtype.kind)  # as long as it is
         lost = lost_value(given, dtype)
         if lost is None:
             numeric = given.dtype.kind in "biufcmM" and np.can_cast(given.dtype, dtype, "unsafe")
-            return given if numeric else np.asarray(values, dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+            with np.errstate(over="raise", invalid="raise"):
+                return given if numeric else np.asarray(values, dtype)
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
         raise SelectionError(f"values of type {type(values).__name__} cannot be stored as {dtype}: {error}") from error
     advice = f"give values that fit, or cast them with astype('{dtype}')"
     raise SelectionError(f"the value {lost} ({given.dtype}) cannot be stored as {dtype}: {advice}")

@@ -21,7 +21,7 @@ from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, UnfinishedError, UnsupportedError
-from oocarrays.mapping.casting import lost_value
+from oocarrays.mapping.casting import TIMES, lost_value
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
@@ -102,7 +102,9 @@ class ArrayFile:
 
     @property
     def fill_value(self) -> Any:
-        return np.zeros((), self.dtype)[()] if self.zarr.fill_value is None else self.zarr.fill_value
+        if self.zarr.fill_value is not None:
+            return self.zarr.fill_value
+        return np.array("NaT", self.dtype)[()] if self.dtype.kind in TIMES else np.zeros((), self.dtype)[()]
 
     @property
     def name(self) -> str:
