@@ -122,7 +122,8 @@ def pass_seconds(
     ranks, workers, (read_waits, write_waits) = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
-    writing += _puts(traffic, target, pipeline) * costs.put_seconds / ranks
+    if pipeline.past_cache and not target.cached:  # writes in place wait for the device
+        writing += traffic.placed_runs * costs.put_seconds / ranks
     reading += read_waits * costs.remote_request_seconds / ranks
     writing += write_waits * costs.remote_request_seconds / ranks
     in_ranges = traffic.read_requests * costs.range_seconds if source.local else 0.0
@@ -288,11 +289,6 @@ def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
     if source.remote or not source.local or is_cached(costs, source):
         return 0
     return max(traffic.read_requests - source.grid.count, 0)
-
-
-def _puts(traffic: Traffic, target: Stored, pipeline: Pipeline) -> int:
-    """Return the in-place writes that bypass the cache and wait for the device."""
-    return traffic.placed_runs if pipeline.past_cache and not target.cached else 0
 
 
 def _hidden(pipeline: Pipeline, cores: int) -> float:

@@ -44,16 +44,6 @@ def check_budgets(refused: Sequence[BudgetError]) -> None:
         raise max(refused, key=lambda error: error.least)
 
 
-def check_rounds(chunks: int, at_once: int) -> None:
-    """Raise if a collective write has too many rounds to plan: the writes of each are computed."""
-    rounds, most = -(-chunks // at_once), 100_000
-    if rounds > most:
-        raise InputError(
-            f"a collective write of {chunks} chunks has {rounds} rounds, more than the {most} that can be "
-            "planned: give fewer at a time, or sections that share no chunk with method='independent'"
-        )
-
-
 def check_priced(stored: Stored, name: str) -> None:
     """Raise if the array is too large for its cost to be computed."""
     most = 512  # predicted seconds are products of bytes, and floats end at 1024 bits

@@ -70,9 +70,13 @@ class CheckedReduction:
 
     def plan(self, resources: Resources, target: Stored | None) -> ReducePlan:
         cut, groups, mask = self.reducer.cut, self.reducer.groups, self.reducer.mask
-        ranks = resources.workers or 1
+        ranks, size = resources.workers or 1, self.values.itemsize
+        scattered = groups is not None and groups.are_scattered(cut)  # or decoded: an element is copied first
+        state = {"count": 0, "min": size, "max": size, "functions": STATE_BYTES - 4}
+        wide = 32 if self.values.kind == "c" else 16
         plan = ReducePlan(
-            cut=cut, how=self.name, copied_bytes=self._copied(), state_bytes=self._state_bytes(), target=target,
+            cut=cut, how=self.name, copied_bytes=size if self.reducer.decode is not None or scattered else 0,
+            state_bytes=state.get(self.name, wide) + self.reducer.counts.itemsize, target=target,
             most_groups=(groups.most(cut, cut.deep), groups.most(cut, cut.segments)) if groups else (1, 1),
             masks=(0 if mask is None else mask.nbytes) + (groups.codes.nbytes if groups else 0),
             ranks=ranks, threads=1, budget=resources.budget, processes=resources.workers,
@@ -80,18 +84,6 @@ class CheckedReduction:
             costs=resources.costs,
         )  # fmt: skip
         return plan.within(resources.threads)
-
-    def _copied(self) -> int:
-        """Return the bytes of the copy of an element that is made before the reduction, or 0."""
-        groups = self.reducer.groups
-        scattered = groups is not None and groups.are_scattered(self.reducer.cut)
-        return self.values.itemsize if self.reducer.decode is not None or scattered else 0
-
-    def _state_bytes(self) -> int:
-        """Return the bytes of an element of a partial result."""
-        wide = 32 if self.values.kind == "c" else 16
-        more = {"count": 0, "min": self.values.itemsize, "max": self.values.itemsize, "functions": STATE_BYTES - 4}
-        return more.get(self.name, wide) + self.reducer.counts.itemsize
 
 
 def wanted(

@@ -47,7 +47,7 @@ from oocarrays.plan.collective.wanted import Coverage, check_boxes, chunks_of, r
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.machine import Costs, check_rounds
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources
 from oocarrays.plan.plan import Bytes, Facts, alternative, estimate, shared_facts
 from oocarrays.plan.search import cheapest
@@ -196,14 +196,19 @@ def plan_collective_write(
     dealing: Dealing = BLOCKS,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectiveWritePlan:
-    costs = resources.costs
+    costs, at_once = resources.costs, max(buffer_bytes // max(stored.chunk_bytes, 1), 1)
     coverage = Coverage(grid=stored.grid, requests=tuple(requests))
     chosen = _method(method, shared=coverage.shared)
     ways = [_own(coverage)]
     if chosen == "two-phase":
         check_boxes(requests, stored.grid)
-        chunks = sum(chunks_of(stored.grid, axes) for axes in requests)
-        check_rounds(chunks, max(buffer_bytes // max(stored.chunk_bytes, 1), 1))
+        chunks, most = sum(chunks_of(stored.grid, axes) for axes in requests), 100_000
+        rounds = ceil_div(chunks, at_once)
+        if rounds > most:  # planning computes the writes of each
+            raise InputError(
+                f"a collective write of {chunks} chunks has {rounds} rounds, more than the {most} that can be planned: "
+                "give fewer at a time, or sections that share no chunk with method='independent'"
+            )
         ways = [
             _shared_out(coverage, some, dealing)
             for some in chosen_aggregators(aggregators, len(requests), dealing.disks)
@@ -214,7 +219,7 @@ def plan_collective_write(
         method=chosen,
         partition="static" if dealing.partition == "static" else "dynamic",
         domains=(),
-        chunks=max(buffer_bytes // max(stored.chunk_bytes, 1), 1),
+        chunks=at_once,
         threads=max(min(len(requests), costs.cores), 1),
         at_once=resources.requests if stored.remote else 1,
         processes=resources.workers,
