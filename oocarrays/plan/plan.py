@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.alternative import TAKEN, Alternative, too_large
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.search import TAKEN, Alternative, too_large
 
 
 class Bytes(int):

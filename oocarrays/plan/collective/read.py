@@ -25,7 +25,6 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, common, lengths
-from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting, Round, Rounds
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
@@ -33,6 +32,7 @@ from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.plan import Bytes, Facts, Value, estimate, plural, shared_facts
+from oocarrays.plan.search import Alternative
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "part_shape", "requests_of"]
 

@@ -36,7 +36,6 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
-from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.domains import Aggregators, Deal, Dealing, Partition, chosen_aggregators
 from oocarrays.plan.collective.read import AHEAD, BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
@@ -45,7 +44,7 @@ from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, flat_c
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
 from oocarrays.plan.machine import MOST_TASKS, Costs
 from oocarrays.plan.memory import Memory, Resources
-from oocarrays.plan.search import cheapest
+from oocarrays.plan.search import Alternative, cheapest
 from oocarrays.plan.sections.batches import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections.batches import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes
 from oocarrays.plan.sections.read import SectionPlan

@@ -30,7 +30,6 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.domains import (
     BLOCKS,
     Aggregators,
@@ -50,7 +49,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources
 from oocarrays.plan.plan import Bytes, Facts, alternative, estimate, shared_facts
-from oocarrays.plan.search import cheapest
+from oocarrays.plan.search import Alternative, cheapest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,6 @@ import numpy as np
 from oocarrays.mapping.along import Line
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
-from oocarrays.plan.alternative import TAKEN, Alternative
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
@@ -37,7 +36,7 @@ from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
-from oocarrays.plan.search import first_fitting
+from oocarrays.plan.search import TAKEN, Alternative, first_fitting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,12 @@ from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import span_elements
-from oocarrays.plan.alternative import TAKEN, Alternative
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, largest_block, singly
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, shared_facts
+from oocarrays.plan.search import TAKEN, Alternative
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
 
 Method = Literal["blocks", "groups", "scratch"]

@@ -15,7 +15,6 @@ from functools import lru_cache
 from itertools import pairwise, permutations, product
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.alternative import MIB
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
 from oocarrays.plan.rechunk.passes import (
     TILE_BYTES,
@@ -27,6 +26,7 @@ from oocarrays.plan.rechunk.passes import (
     Shape,
     some,
 )
+from oocarrays.plan.search import MIB
 
 
 def legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]:

@@ -17,13 +17,13 @@ from functools import reduce
 from operator import add
 
 from oocarrays.errors import BudgetError
-from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts, where
 from oocarrays.plan.rechunk.counting import BATCH_BYTES
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.search import Alternative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

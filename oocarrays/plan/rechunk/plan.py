@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.alternative import MIB, Alternative
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
@@ -30,6 +29,7 @@ from oocarrays.plan.plan import Facts, estimate, shared_facts, where
 from oocarrays.plan.rechunk.assembled import can_assemble
 from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
+from oocarrays.plan.search import MIB, Alternative
 from oocarrays.plan.shown import above
 
 

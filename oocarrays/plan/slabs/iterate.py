@@ -22,12 +22,11 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
 from oocarrays.plan import cost
-from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic, Work, overlapped
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
-from oocarrays.plan.search import cheapest
+from oocarrays.plan.search import Alternative, cheapest
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs

@@ -19,11 +19,11 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import in_one_piece
 from oocarrays.mapping.selection import Axes, Taken, moved
-from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Duration, Facts, Value, cache_words, estimate, shared_facts
+from oocarrays.plan.search import Alternative
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import can_change, plan_section_write
