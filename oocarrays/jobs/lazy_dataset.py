@@ -327,9 +327,10 @@ def is_lazy(source: Any) -> bool:
 
 def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any) -> Any:
     """Return the result of `rechunk` for a lazy source without a target."""
-    given = next((name for name, value in others.items() if not _is_default(value)), None)
-    if given is not None:
-        raise InputError(f"{given}={others[given]!r} is for a target, and none is given")
+    defaults = {
+        name for name, value in others.items() if value is False or (isinstance(value, str) and value == "auto")
+    }
+    refuse("is for a target, and none is given", **{name: others[name] for name in others if name not in defaults})
     if not is_lazy(source):
         raise InputError(
             "only lazy arrays are rechunked without a target: of a stored one open_array(…).to_dask(chunks=…) reads "
@@ -348,11 +349,6 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
     for name, variable in zip(names, made, strict=True):
         found[name] = variable
     return found
-
-
-def _is_default(value: Any) -> bool:
-    """Return whether an option has its default; arrays are not compared."""
-    return value is None or value is False or (isinstance(value, str) and value == "auto")
 
 
 def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:

@@ -39,7 +39,7 @@ from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike, shapes_said
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass, reshaping, result_types, targets_of
+from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass, reshaping, result_types, target_of
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
@@ -372,7 +372,8 @@ def _global_pass(
     request, chunks = reshaping(request, arrays)
     levels = request.options.coarser
     dtypes = result_types(request, arrays, resources.budget)
-    targets = targets_of(request, arrays[0], chunks, dtypes)
+    each = zip(request.stores, levels or [None] * len(request.stores), chunks, dtypes, strict=True)
+    targets = [target_of(request, arrays[0], *one) for one in each]
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,

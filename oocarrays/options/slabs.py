@@ -314,19 +314,7 @@ def result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: int
     return [each.dtype or element_type(array.dtype) for each, array in zip(wanted, made, strict=True)]
 
 
-def targets_of(
-    request: SlabRequest,
-    like: zarr.Array,
-    chunks: Sequence[ChunksLike | None],
-    dtypes: Sequence[np.dtype],
-) -> list[TargetSpec]:
-    """Return the targets, in the requested chunks."""
-    levels = request.options.coarser
-    each: Sequence[Coarsening | None] = levels or [None] * len(request.stores)
-    return [_target(request, like, *one) for one in zip(request.stores, each, chunks, dtypes, strict=True)]
-
-
-def _target(
+def target_of(
     request: SlabRequest,
     like: zarr.Array,
     store: StoreLike,

@@ -238,13 +238,10 @@ def _beside(*parts: str) -> str:
 
 
 def _row(cells: tuple[str, ...], tag: str, width: int) -> str:
-    spans = [1] * (len(cells) - 1) + [width - len(cells) + 1]
-    return f"<tr>{''.join(_cell(text, tag, span) for text, span in zip(cells, spans, strict=True))}</tr>"
-
-
-def _cell(text: str, tag: str, span: int) -> str:
-    wide = f' colspan="{span}"' if span > 1 else ""
-    return f'<{tag} style="text-align:left;padding:0 .5em"{wide}>{escape(text)}</{tag}>'
+    spans = [""] * (len(cells) - 1) + [f' colspan="{width - len(cells) + 1}"' if width > len(cells) else ""]
+    each = zip(cells, spans, strict=True)
+    row = "".join(f'<{tag} style="text-align:left;padding:0 .5em"{wide}>{escape(text)}</{tag}>' for text, wide in each)
+    return f"<tr>{row}</tr>"
 
 
 def _folded(title: str, body: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -108,15 +108,9 @@ def _draw_flow(axes: Axes, each: Verdict, block: BlockVerdict, places: dict, mos
         width = max(14.0 * seconds / most, 0.8) if most else 0.8
         axes.plot([x0, x1], [y0, y1], color=color, linewidth=width, solid_capstyle="butt", zorder=1)
     clear = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
-    text = "\n".join(_flow_lines(block))
+    shapes = shortened(", ".join(map(use_text, block.uses)), most=34, quoted=False)
+    text = f"{block.weight:g} ×{' writes' * block.writes}\n{shapes}\n{block.method}"
     axes.text((x0 + x1) / 2, (y0 + y1) / 2, text, fontsize=7, ha="center", va="center", zorder=3, bbox=clear)
-
-
-def _flow_lines(block: BlockVerdict) -> Iterator[str]:
-    """Yield the count, the shapes and the method of a flow."""
-    yield f"{block.weight:g} ×" + (" writes" if block.writes else "")
-    yield shortened(", ".join(map(use_text, block.uses)), most=34, quoted=False)
-    yield block.method
 
 
 def _array_label(each: Verdict) -> str:
