@@ -139,6 +139,7 @@ def disk_of(key: str, disks: int) -> int:
 
 CONSTANTS = {
     "batch_bytes": "oocarrays.plan.rechunk.counting:BATCH_BYTES",
+    "copied_bytes": "oocarrays.plan.rechunk.group:BATCH_BYTES",
     "round_bytes": "oocarrays.plan.files.scatter:ROUND_BYTES",
     "box_bytes": "oocarrays.plan.reductions.cut:BOX_BYTES",
     "record_seconds": "oocarrays.storage.local.syncing:GROUP_SECONDS",

@@ -67,6 +67,12 @@ def only(client: Client, *ways: str) -> Iterator[Client]:
         client.run(nearby.use, worked)
 
 
+def ways_of(client: Client) -> frozenset[str]:
+    """The ways in which all workers of a cluster get each other's messages now."""
+    (found,) = set(client.run(lambda: nearby._ways).values())
+    return found
+
+
 def ways_that_work() -> frozenset[str]:
     """How this process gets its own messages: a worker's children and siblings are no nearer."""
     here, where = nearby._tried()

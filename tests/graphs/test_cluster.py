@@ -20,9 +20,8 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
-from oocarrays.plan.exchange.schedule import complete_exchange
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, until, within
-from tests.seams import known_workers, set_constants
+from tests.seams import PROCESS, known_workers, set_constants
 from tests.small import CODECS, make
 
 METHODS = ("independent", "two-phase", "assembled", "staged")
@@ -98,10 +97,11 @@ def test_only_chosen_workers_do_anything(three: Client, field: Path) -> None:
 def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks: int, name: str) -> None:
     """As it really happened: a rank sends when its last message has been taken and its own has come."""
     job = tight(lambda **memory: job_of(field, **{"ranks": ranks, "chunks": (1024, 40), "schedule": name} | memory))
-    assert job.plan.passes[0].schedule.name == complete_exchange(ranks).name == name
+    schedule = ooc.Schedule.of(name, ranks)
+    assert job.plan.passes[0].schedule == schedule
     within(job.run)
     at = {(event["verb"], *event["args"]): place for place, event in enumerate(events(three, job))}
-    partners = {stage: step.destinations.tolist() for stage, step in enumerate(complete_exchange(ranks), 1)}
+    partners = {stage: step.destinations.tolist() for stage, step in enumerate(schedule, 1)}
     steps = [(unit, stage) for unit in range(job.plan.passes[0].units) for stage in range(1, ranks)]
     assert len(steps) > ranks
     for (unit, stage), after in pairwise(steps):
@@ -187,20 +187,14 @@ def test_a_scheduler_keeps_the_events_of_few_runs(three: Client, field: Path) ->
     def kept(dask_scheduler: Any) -> list[str]:
         return [name for name in dask_scheduler._broker._topics if name.startswith("oocarrays-")]
 
-    def keep_few(dask_scheduler: Any, runs: int) -> int:
-        from oocarrays.graphs.cluster import pins
-
-        former, pins.TOLD_RUNS = pins.TOLD_RUNS, runs
-        return former
-
-    former = three.run_on_scheduler(keep_few, runs=2)
+    three.run_on_scheduler(lambda: set_constants(PROCESS, told_runs=2))
     try:
         jobs = [job_of(field, overwrite=True) for _ in range(5)]
         for job in jobs:
             within(job.run)
         told = three.run_on_scheduler(kept)
     finally:
-        three.run_on_scheduler(keep_few, runs=former)
+        three.run_on_scheduler(lambda: PROCESS.undo())
     assert [job._run.topic for job in jobs[-2:]] == told[-2:]
     assert len(told) <= 3
 

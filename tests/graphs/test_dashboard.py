@@ -12,7 +12,8 @@ import zarr
 from distributed import Client, LocalCluster
 
 import oocarrays as ooc
-from oocarrays.graphs.dashboard.page import MOST_RUNS, SeenRun, courses, serve
+from oocarrays.graphs.dashboard.page import SeenRun, courses, serve
+from tests.seams import small
 from tests.small import make
 
 pytestmark = pytest.mark.long
@@ -27,8 +28,12 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
+def all_seen(cluster: LocalCluster) -> list[SeenRun]:
+    return list(courses(cluster.scheduler).values())
+
+
 def latest(cluster: LocalCluster) -> SeenRun:
-    return list(courses(cluster.scheduler).values())[-1]
+    return all_seen(cluster)[-1]
 
 
 @pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "staged"])
@@ -57,12 +62,13 @@ def test_a_job_that_is_run_again_is_another_run_and_the_oldest_are_forgotten(
     make(tmp_path / "a.zarr", FIELD)
     job = ooc.rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr", chunks=(96, 10), memory="64MiB", overwrite=True)
     job.run()
-    first = latest(cluster)
-    for _ in range(MOST_RUNS):
-        job.run()
-    kept = list(courses(cluster.scheduler).values())
-    assert len(kept) == MOST_RUNS
+    first, kept = latest(cluster), []
+    with small(seen_runs=3):
+        for _ in range(3):
+            job.run()
+            kept.append(latest(cluster))
     assert first not in kept
+    assert all_seen(cluster) == kept, "the last three"
     assert {course.share() for course in kept} == {1.0}
 
 

@@ -19,6 +19,7 @@ from tests.profiles import some
 from tests.small import CODECS
 
 pytestmark = pytest.mark.long
+SLOW = {"oocarrays.cost.decode_bandwidth": {"zstd": 1e6, "other": 1e6}, "oocarrays.cost.cores": 1}
 
 
 @pytest.fixture
@@ -29,8 +30,7 @@ def slabs(tmp_path: Path) -> ooc.OutOfCoreArray:
 
 @pytest.mark.parametrize(("memory", "method"), [("64MiB", "groups"), ("1.6MiB", "scratch")])
 def test_workers_read_what_is_stored(two: Client, slabs: ooc.OutOfCoreArray, memory: str, method: str) -> None:
-    slow = {"oocarrays.cost.decode_bandwidth": {"zstd": 1e6, "other": 1e6}, "oocarrays.cost.cores": 1}
-    with dask.config.set(slow):
+    with dask.config.set(SLOW):
         x = slabs.to_dask((1024, 96), memory=memory)
     assert x.plan.method == method
     np.testing.assert_array_equal(within(x.compute), FIELD)

@@ -21,9 +21,8 @@ from distributed.core import Status
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from oocarrays.graphs.run import job as graph_run
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, within
-from tests.seams import Journal
+from tests.seams import Journal, set_constants
 from tests.small import CODECS, make
 
 pytestmark = pytest.mark.long
@@ -175,7 +174,7 @@ def test_a_worker_that_comes_changes_nothing(long_field: Path) -> None:
 def test_a_paused_worker_is_waited_for_and_one_that_stays_paused_is_named(
     field: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_run, "LOOK_SECONDS", 0.5)
+    set_constants(monkeypatch, worker_look_seconds=0.5)
 
     def pause(seconds: float, dask_worker: Any) -> None:
         dask_worker.status = Status.paused

@@ -15,7 +15,6 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.cluster.nearby import LOOK, READ
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
@@ -47,7 +46,7 @@ def two(request: pytest.FixtureRequest, workers: Client) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(
-    *pairs(two=(READ, LOOK), method=("independent", "two-phase"), codec=("plain", "zstd")), indirect=["two"]
+    *pairs(two=("read", "look"), method=("independent", "two-phase"), codec=("plain", "zstd")), indirect=["two"]
 )
 def test_ranks_that_share_a_worker_keep_its_budget(two: Client, tmp_path: Path, method: str, codec: str) -> None:
     make(tmp_path / "field.zarr", WIDE, chunks=(128, 2048), compressors=CODECS[codec])

@@ -15,10 +15,8 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, PlacementError, TargetError
-from oocarrays.graphs.run import job as graph_run
-from oocarrays.plan.exchange.schedule import complete_exchange
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, within
-from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers, set_constants
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers, replace_step, set_constants
 from tests.small import CODECS, make
 
 MEMORY = "40MiB"
@@ -76,22 +74,22 @@ def test_odd_shapes_and_more_ranks_than_workers(
     assert len(job.placement) == (ranks if job.plan.passes else 1)
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_ranks_run_where_they_were_put_and_exchange_in_steps(field: Path, count: int) -> None:
+@pytest.mark.parametrize(("count", "name"), [(1, "PEX"), (2, "PEX"), (5, "GEN")])
+def test_ranks_run_where_they_were_put_and_exchange_in_steps(field: Path, count: int, name: str) -> None:
     with cluster(count) as client:
-        job = tight(lambda **memory: job_of(field, ranks=count, schedule=complete_exchange(count).name, **memory))
+        job = tight(lambda **memory: job_of(field, ranks=count, schedule=name, **memory))
         np.testing.assert_array_equal(run(job), FIELD)
         told = events(client, job)
     assert len(set(job.placement.values())) == count
     for event in told:
         assert event["worker"] == home_of(job, event), event
-    check_steps(told, count)
+    check_steps(told, ooc.Schedule.of(name, count))
     assert job.plan.passes[0].units > 2
 
 
-def check_steps(told: list[dict], count: int) -> None:
+def check_steps(told: list[dict], schedule: ooc.Schedule) -> None:
     """Every step of every partition is sent and received once by each rank, and begins after the one before."""
-    partners = {stage: step.destinations.tolist() for stage, step in enumerate(complete_exchange(count), 1)}
+    count, partners = schedule.ranks, {stage: step.destinations.tolist() for stage, step in enumerate(schedule, 1)}
     at: dict[tuple, int] = {}
     steps = defaultdict(set)
     for number, event in enumerate(told):
@@ -162,7 +160,7 @@ def test_an_earlier_result_that_is_held_does_not_stand_for_a_new_run(three: Clie
 def test_a_cluster_that_moves_pinned_tasks_is_refused(
     three: Client, field: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_run, "pin", lambda *args: None)
+    replace_step(monkeypatch, "pin ranks", lambda *args: None)
     job = job_of(field, ranks=6)
     job._addresses = job._addresses[::-1]  # Dask knows no reason to put them so
     monkeypatch.setattr(job, "_find_workers", lambda cluster: None)
