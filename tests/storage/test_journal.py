@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,13 +21,16 @@ import pytest
 import zarr
 from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
+import oocarrays as ooc
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.journal import entries, journal, lock
+from oocarrays.storage.journal import entries, lock
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.local import durable
 from tests.dying import Child, Server
+from tests.seams import JOURNAL_FOLDER as FOLDER
+from tests.seams import begin, set_constants, small
 from tests.small import DATA, make
+from tests.unfinished import FIELD, STORE_MORE, check_finished, fail, options_of
 
 pytestmark = [pytest.mark.long, pytest.mark.sampled(1)]
 
@@ -55,23 +59,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "a.zarr"
 
 
+@pytest.fixture
+def left(field: Path, target: Path) -> Path:
+    """An array that lacks parts, beside the journal of the run that failed."""
+    fail(job_of(field, target), after=6)
+    return target
+
+
+def job_of(source: Path, target: Any, **options: Any) -> ooc.RechunkJob:
+    """A rechunk in which each chunk is a part."""
+    with small(batch_bytes=1):
+        return ooc.rechunk(source, target, **(options_of("independent") | options))
+
+
 def begun(store: Any, run: str = "c0ffee", content: Any = CONTENT) -> Journal:
     made = Journal(store)
     made.begin(run, content)
     return made
-
-
-def test_what_is_recorded_is_read_by_another(store: Any) -> None:
-    mine, other = begun(store), Journal(store)
-    parts = {(), (0,), (0, 12, 3), (7, 0), (10**12,)}
-    assert mine.parts() == set()
-    for part in parts:
-        assert not other.has(part)
-        mine.record(part)
-        assert mine.has(part)
-        assert other.has(part)
-    assert other.read() == Journal(store).read() == ("c0ffee", AS_READ)
-    assert mine.parts() == other.parts() == parts
 
 
 def test_recording_twice_and_by_two_is_fine(store: Any) -> None:
@@ -94,26 +98,6 @@ def test_many_threads_record_at_once(store: Any) -> None:
     assert Journal(store).parts() == set(parts)
 
 
-def test_what_is_forgotten_is_not_there(store: Any) -> None:
-    mine = begun(store)
-    for i in range(5):
-        mine.record((i,))
-    mine.forget((i,) for i in (1, 3, 9))
-    assert mine.parts() == {(0,), (2,), (4,)}
-    assert not mine.has((1,))
-    mine.record((1,))
-    assert Journal(store).has((1,))
-
-
-def test_begin_is_exclusive(store: Any) -> None:
-    begun(store).record((1,))
-    for run in ("c0ffee", "beef"):
-        with pytest.raises(TargetError, match=r"a\.zarr has a journal already|^memory:.* has a journal already"):
-            Journal(store).begin(run, {})
-    assert Journal(store).read() == ("c0ffee", AS_READ)
-    assert Journal(store).parts() == {(1,)}
-
-
 def test_of_two_that_begin_at_once_one_does(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Journal(store)
     for kind in (entries.LocalEntries, entries.StoreEntries):
@@ -129,30 +113,11 @@ def test_of_two_that_begin_at_once_one_does(store: Any, monkeypatch: pytest.Monk
     assert other.read() == Journal(store).read() == ("beef", {})
 
 
-def test_begin_clears_what_a_removal_cut_short_has_left(store: Any) -> None:
-    first = begun(store)
-    first.record((1,))
-    first._entries.delete(["plan.json"])
-    assert begun(store, "beef").parts() == set()
-
-
 def test_what_json_does_not_hold_is_not_begun(store: Any) -> None:
     with pytest.raises(TypeError):
         begun(store, content={"a": object()})
     with pytest.raises(NotFoundError):
         Journal(store).read()
-
-
-def test_removed_it_is_gone(store: Any) -> None:
-    mine = begun(store)
-    mine.record((1,))
-    mine.remove()
-    mine.remove()
-    Journal(store).remove()
-    assert mine._entries.entries("done") == {}
-    assert mine._entries.get("plan.json") is None
-    begun(store, "beef")
-    assert not mine.has((1,))
 
 
 def test_nothing_is_made_before_it_is_begun(folder: Path) -> None:
@@ -161,20 +126,6 @@ def test_nothing_is_made_before_it_is_begun(folder: Path) -> None:
         each.release()
         assert not each.join()
     assert not folder.exists()
-
-
-VERBS: dict[str, Callable[[Journal], Any]] = {
-    "read": lambda j: j.read(),
-    "record": lambda j: j.record((1,)),
-    "has": lambda j: j.has((1,)),
-    "parts": lambda j: j.parts(),
-}
-
-
-@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-def test_without_a_journal_there_is_nothing_to_resume(store: Any, verb: Callable[[Journal], Any]) -> None:
-    with pytest.raises(NotFoundError, match="has no journal: nothing to resume"):
-        verb(Journal(store))
 
 
 def test_a_straggler_does_not_bring_a_removed_journal_back(folder: Path) -> None:
@@ -188,12 +139,11 @@ def test_a_straggler_does_not_bring_a_removed_journal_back(folder: Path) -> None
     assert not (folder / FOLDER).exists()
 
 
-def test_a_copy_without_empty_folders_can_be_recorded_in(folder: Path) -> None:
-    begun(folder)
-    (folder / FOLDER / "done").rmdir()
-    assert Journal(folder).parts() == set()
-    Journal(folder).record((1,))
-    assert Journal(folder).parts() == {(1,)}
+def test_a_copy_without_empty_folders_can_be_recorded_in(field: Path, target: Path) -> None:
+    begin(job_of(field, target))
+    (target / FOLDER / "done").rmdir()
+    ooc.resume(target).run()
+    check_finished(target)
 
 
 def test_pickled_it_is_of_the_same_target(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,56 +171,52 @@ EDITS: dict[str, Callable[[bytes], bytes]] = {
     "another thing": lambda _: b"[1, 2]",
     "a text": lambda _: b'"plan"',
     "no digest": lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "digest"}).encode(),
-    "another run": lambda text: text.replace(b"c0ffee", b"c0ffef"),
-    "another plan": lambda text: text.replace(b"[4, 5]", b"[4, 6]"),
+    "another run": lambda text: json.dumps(json.loads(text) | {"run": "c0ffeec0ffee"}).encode(),
+    "another plan": lambda text: text.replace(b"[1024, 64]", b"[1024, 32]"),
     "another digest": lambda text: json.dumps(json.loads(text) | {"digest": "0" * 64}).encode(),
     "a content that is none": lambda text: json.dumps(json.loads(text) | {"content": 3}).encode(),
 }
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
-def test_a_changed_plan_is_noticed(
-    folder: Path, edit: Callable[[bytes], bytes], verb: Callable[[Journal], Any]
-) -> None:
-    begun(folder).record((1,))
-    text = (folder / PLAN).read_bytes()
+def test_a_changed_plan_is_noticed(left: Path, edit: Callable[[bytes], bytes]) -> None:
+    text = (left / PLAN).read_bytes()
     assert edit(text) != text
-    (folder / PLAN).write_bytes(edit(text))
-    with pytest.raises(JournalError, match=r"plan\.json in the journal of .*a\.zarr (is cut short|has been changed)"):
-        verb(Journal(folder))
+    (left / PLAN).write_bytes(edit(text))
+    with pytest.raises(JournalError, match=r"plan\.json in the journal of .*\.zarr (is cut short|has been changed)"):
+        ooc.resume(left)
 
 
-def test_a_plan_written_otherwise_is_the_same_plan(folder: Path) -> None:
-    begun(folder).record((1,))
-    data = json.loads((folder / PLAN).read_bytes())
-    (folder / PLAN).write_text(json.dumps(data, indent=4, sort_keys=True))
-    assert Journal(folder).read() == ("c0ffee", AS_READ)
-    assert Journal(folder).parts() == {(1,)}
-
-
-def test_an_entry_of_another_plan_is_noticed(store: Any) -> None:
-    begun(store).record((1,))
-    mine = Journal(store)
-    mine._entries.delete(["done/1"])
-    mine._entries.create("done/1", b"0" * 64)
-    for verb in (lambda: mine.has((1,)), mine.parts):
-        with pytest.raises(JournalError, match=r"1 in the journal of .* was finished by a run of another plan"):
-            verb()
+def test_a_plan_written_otherwise_is_the_same_plan(left: Path) -> None:
+    data = json.loads((left / PLAN).read_bytes())
+    (left / PLAN).write_text(json.dumps(data, indent=4, sort_keys=True))
+    job = ooc.resume(left)
+    assert job.left < 1
+    job.run()
+    check_finished(left)
 
 
 @pytest.mark.parametrize("name", ["one", "1.", ".1", "01", "1..2", "-1", "1.2.tmp", "١", " 1", "--"])
-def test_an_entry_with_a_silly_name_is_noticed(store: Any, name: str) -> None:
-    mine = begun(store)
-    mine._entries.create(f"done/{name}", mine._known_digest().encode())
+def test_an_entry_with_a_silly_name_is_noticed(left: Path, name: str) -> None:
+    (left / FOLDER / "done" / name).write_text(json.loads((left / PLAN).read_bytes())["digest"])
     with pytest.raises(JournalError, match="is not the name of a part"):
-        mine.parts()
+        ooc.resume(left)
 
 
-def test_what_was_being_written_is_no_entry(folder: Path) -> None:
-    mine = begun(folder)
-    (folder / FOLDER / "done" / f"3.{'0' * 32}.partial").write_bytes(b"")
-    assert mine.parts() == set()
+def test_what_was_being_written_is_no_entry(left: Path) -> None:
+    before = ooc.resume(left).left
+    (left / FOLDER / "done" / f"0.0.0.{'0' * 32}.partial").write_bytes(b"")
+    job = ooc.resume(left)
+    assert job.left == before
+    job.run()
+    check_finished(left)
+
+
+def test_what_a_removal_cut_short_has_left_is_no_part_of_another_run(field: Path, left: Path) -> None:
+    (left / PLAN).unlink()
+    fail(job_of(field, left, overwrite=True), after=1)
+    ooc.resume(left).run()
+    check_finished(left)
 
 
 # the device
@@ -295,25 +241,32 @@ def test_what_the_device_says_is_told(
     assert not os.listdir(folder / FOLDER / "done")
 
 
-def test_a_journal_that_cannot_be_read_is_told(folder: Path) -> None:
-    begun(folder)
-    (folder / PLAN).unlink()
-    (folder / PLAN).mkdir()
-    with pytest.raises(StoreFailure, match=r"cannot read the journal of .*a\.zarr"):
-        Journal(folder).read()
+def test_without_a_journal_there_is_nothing_to_resume(left: Path) -> None:
+    (left / PLAN).unlink()
+    with pytest.raises(NotFoundError, match="has no journal: nothing to resume"):
+        ooc.resume(left)
 
 
-def test_a_file_system_without_hard_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_cannot_be_read_is_told(left: Path) -> None:
+    (left / PLAN).unlink()
+    (left / PLAN).mkdir()
+    with pytest.raises(StoreFailure, match=r"cannot read the journal of .*\.zarr"):
+        ooc.resume(left)
+
+
+@pytest.mark.parametrize("call", ["hard links", "locks"])
+def test_a_file_system_without(field: Path, target: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     def refuse(*_: Any) -> None:
-        raise OSError(errno.EPERM, "no links")
+        raise OSError(errno.EPERM if call == "hard links" else errno.ENOLCK, f"no {call}")
 
-    monkeypatch.setattr(os, "link", refuse)
-    mine = begun(folder)
-    mine.record((1,))
-    mine.record((1,))
-    assert Journal(folder).parts() == {(1,)}
-    with pytest.raises(TargetError):
-        begun(folder)
+    monkeypatch.setattr(*((os, "link") if call == "hard links" else (fcntl, "flock")), refuse)
+    fail(job_of(field, target), after=6)
+    with pytest.raises(TargetError, match=r"already exists|is unfinished"):
+        job_of(field, target)
+    job = ooc.resume(target)
+    assert job.left < 1
+    job.run()
+    check_finished(target)
 
 
 # the array beside it
@@ -332,15 +285,15 @@ def test_the_array_is_as_without_a_journal(tmp_path: Path) -> None:
     assert again["a"].nchunks_initialized == chunks
 
 
-def test_the_array_in_a_store_is_as_without_a_journal() -> None:
+def test_an_array_in_a_store_has_nothing_of_a_run_when_it_is_finished(field: Path) -> None:
     store = MemoryStore()
-    make(store)
-    keys = set(store._store_dict)
-    begun(store).record((1,))
-    np.testing.assert_array_equal(zarr.open_array(store)[...], DATA)
-    assert {key.split("/")[0] for key in set(store._store_dict) - keys} == {FOLDER}
-    Journal(store).remove()
-    assert set(store._store_dict) == keys
+    fail(job_of(field, store, memory=options_of("independent")["memory"] + STORE_MORE), after=12)
+    assert {key.split("/")[0] for key in store._store_dict} == {FOLDER, "c"}
+    job = ooc.resume(store, source=field)
+    assert job.left < 1, "what is recorded is not done again"
+    job.run()
+    np.testing.assert_array_equal(zarr.open_array(store, mode="r")[...], FIELD)
+    assert {key.split("/")[0] for key in store._store_dict} == {"c", "zarr.json"}
 
 
 def test_what_a_store_is_asked_for() -> None:
@@ -365,20 +318,6 @@ def process(runs: Server, folder: Path, verb: str) -> Iterator[tuple[Child, Any]
         yield child, child.told
     finally:
         child.kill()
-
-
-def test_a_living_run_keeps_others_away_and_a_killed_one_does_not(folder: Path, runs: Server) -> None:
-    begun(folder)
-    with process(runs, folder, "claim") as (holder, said):
-        assert said is True
-        with pytest.raises(TargetError, match=r"another run is at work on .*a\.zarr"):
-            Journal(folder).claim()
-        with process(runs, folder, "claim") as (_, refused):
-            assert refused == f"TargetError another run is at work on {folder}"
-        holder.kill()
-        mine = Journal(folder)
-        assert mine.claim()
-        assert mine.read() == ("c0ffee", AS_READ)
 
 
 def test_a_run_lives_as_long_as_any_of_its_processes(folder: Path, runs: Server) -> None:
@@ -490,54 +429,27 @@ def test_a_claim_comes_before_the_array(folder: Path) -> None:
         Journal(folder).claim()
 
 
-def test_a_file_system_without_locks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
-    first = begun(folder)
-    assert not first.claim()
-    assert not first.join()
-    assert not Journal(folder).claim()
-    first.release()
-    first.record((1,))
-    assert first.parts() == {(1,)}
-
-
-def test_a_store_has_no_locks() -> None:
-    store = MemoryStore()
-    first = begun(store)
-    assert [first.claim(), first.join(), Journal(store).claim()] == [False] * 3
-    first.release()
-    assert first.read()[0] == "c0ffee"
-
-
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreFailure, match="cannot write the journal of"):
         Journal(tmp_path / "file").claim()
 
 
-def test_no_file_stays_open(folder: Path) -> None:
-    begun(folder)
-    before = len(os.listdir("/proc/self/fd"))
-    first, second = Journal(folder), Journal(folder)
-    for _ in range(5):
-        assert first.claim()
-        with pytest.raises(TargetError):
-            second.claim()
-        first.record((1,))
-        first.release()
-    assert len(os.listdir("/proc/self/fd")) == before
+def test_no_file_stays_open(field: Path, target: Path, runs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_constants(monkeypatch, claim_seconds=0.1)
+    alive = runs.start("rechunk", field, target, at="entry", after=2, wait=True, **options_of("independent"))
+    alive.until_there()
+    counts = []
+    for _ in range(6):
+        with pytest.raises(TargetError, match="another run is at work"):
+            ooc.resume(target).run()
+        gc.collect()
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[-1] <= counts[0]
+    assert alive.go_on() == 0, alive.err
 
 
-def test_names_are_as_the_drawing_says(folder: Path) -> None:
-    mine = begun(folder)
-    assert mine.claim()
-    mine.record((0, 3, 1))
-    assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()) == [
-        ".oocarrays/done/0.3.1",
-        ".oocarrays/lock",
-        ".oocarrays/plan.json",
-    ]
-    assert all(name in (journal.__doc__ or "") for name in ("plan.json", "done/0.3.1", "lock"))
+def test_names_are_as_the_drawing_says(left: Path) -> None:
+    names = {str(path.relative_to(left / FOLDER)) for path in (left / FOLDER).rglob("*") if path.is_file()}
+    assert {name for name in names if not name.startswith("done/")} == {"draft.zarr.json", "lock", "plan.json"}
+    assert any(re.fullmatch(r"done/\d+\.\d+\.\d+", name) for name in names)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
+import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,15 @@ import pytest
 import zarr
 from zarr.storage import LocalStore, _local
 
+import oocarrays as ooc
+from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.journal import leftovers, lock
+from oocarrays.storage.journal import lock
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold
-from oocarrays.storage.journal.texts import FOLDER
-from oocarrays.storage.local import blobs
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.names import MARK
+from oocarrays.storage.journal.leftovers import hold
 from tests.dying import Child, Server
+from tests.seams import JOURNAL_FOLDER as FOLDER
+from tests.seams import UNFINISHED_MARK as MARK
 from tests.small import make
 
 HEX = "0123456789abcdef" * 2
@@ -64,23 +66,38 @@ def partial(array: Path, key: str = "c/0/0", seconds: float = 3600) -> Path:
 
 
 def found(folder: Path) -> dict[str, tuple[str, bool]]:
-    return {os.path.relpath(each.path, folder): (each.kind, each.alive) for each in find_leftovers(folder)}
+    """The kind of each leftover, and whether a run is at work on it: as it is typed."""
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["clean", "--dry-run", "--unfinished", str(folder)]) == 0
+    rows = [] if out.getvalue().startswith("nothing was left") else out.getvalue().splitlines()
+    return {os.path.relpath(row.split()[-1], folder): (row.split()[0], "at work" in row) for row in rows}
 
 
 def tree(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-def only(folder: Path) -> Leftover:
-    (leftover,) = find_leftovers(folder)
+def removable(folder: Path) -> list[Any]:
+    """Leftovers that `clean` would remove."""
+    return ooc.clean(folder, dry_run=True, unfinished=True)
+
+
+def only(folder: Path) -> Any:
+    (leftover,) = removable(folder)
     return leftover
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether the one leftover in a folder is kept since a run is at work on it."""
+    ((_, alive),) = found(folder).values()
+    return alive
 
 
 def test_where_nothing_is_left_nothing_is_found(tmp_path: Path) -> None:
     make(tmp_path / "a.zarr")
     zarr.open_group(tmp_path / "g.zarr", mode="w").create_array("x", shape=(4,), dtype="i4")
-    assert find_leftovers(tmp_path) == []
-    assert find_leftovers(tmp_path / "a.zarr") == []
+    assert found(tmp_path) == {}
+    assert found(tmp_path / "a.zarr") == {}
 
 
 def test_each_kind_is_found_where_it_lies_and_removed(tmp_path: Path) -> None:
@@ -89,7 +106,7 @@ def test_each_kind_is_found_where_it_lies_and_removed(tmp_path: Path) -> None:
     scratch(tmp_path / "deep" / "er")
     scratch(tmp_path, ".oocarrays-calibrate-x_1")
     unfinished(tmp_path / "deep" / "half.zarr")
-    Journal(tmp_path / "whole.zarr").begin("c0ffee", {})
+    journal(tmp_path / "whole.zarr")
     partial(tmp_path / "whole.zarr")
     age(tmp_path)
     assert found(tmp_path) == {
@@ -99,13 +116,13 @@ def test_each_kind_is_found_where_it_lies_and_removed(tmp_path: Path) -> None:
         "whole.zarr/.oocarrays": ("journal", False),
         f"whole.zarr/c/0/0.{HEX}.partial": ("partial", False),
     }
-    listed = find_leftovers(tmp_path)
+    listed = removable(tmp_path)
     assert [each.path for each in listed] == sorted(each.path for each in listed)
     for leftover in listed:
         leftover.remove()
         leftover.remove()
         assert not os.path.lexists(leftover.path)
-    assert find_leftovers(tmp_path) == []
+    assert found(tmp_path) == {}
     assert tree(tmp_path) == sorted([*before, tmp_path / "deep", tmp_path / "deep" / "er"])
 
 
@@ -113,6 +130,7 @@ def test_a_folder_is_told_as_it_is_on_the_disk(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     scratch(tmp_path / "real")
+    age(tmp_path / "real")
     monkeypatch.chdir(tmp_path)
     assert only(Path("link")).path == str(tmp_path / "real" / SCRATCH)
 
@@ -121,11 +139,12 @@ def test_a_folder_is_told_as_it_is_on_the_disk(tmp_path: Path, monkeypatch: pyte
 def test_where_there_is_no_folder(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotFoundError, match=f"no such folder: .*{place}"):
-        find_leftovers(tmp_path / place)
+        ooc.clean(tmp_path / place)
 
 
 def test_bytes_are_those_of_the_files(tmp_path: Path) -> None:
     scratch(tmp_path)
+    age(tmp_path)
     assert only(tmp_path).nbytes == 1010
     shutil.rmtree(tmp_path / SCRATCH)
     make(tmp_path / "a.zarr")
@@ -152,7 +171,7 @@ MINE = [
 def test_folders_of_other_names_stay(tmp_path: Path, name: str) -> None:
     scratch(tmp_path, name)
     age(tmp_path)
-    assert find_leftovers(tmp_path) == []
+    assert found(tmp_path) == {}
 
 
 def test_files_and_links_with_our_names_stay(tmp_path: Path) -> None:
@@ -168,7 +187,7 @@ def test_files_and_links_with_our_names_stay(tmp_path: Path) -> None:
     (inside / "a.zarr" / "c" / f"98.{HEX}.partial").symlink_to(outside / "b.zarr" / "zarr.json")
     partial(outside / "b.zarr")
     age(tmp_path)
-    assert find_leftovers(inside) == []
+    assert found(inside) == {}
 
 
 @pytest.mark.parametrize("name", ["0.partial", f"0.{HEX}x.partial", f"0.{HEX[1:]}.partial", f"0.{HEX}.partial.gz", HEX])
@@ -176,7 +195,7 @@ def test_files_of_other_names_stay(tmp_path: Path, name: str) -> None:
     make(tmp_path / "a.zarr")
     (tmp_path / "a.zarr" / "c" / name).touch()
     age(tmp_path)
-    assert find_leftovers(tmp_path) == []
+    assert found(tmp_path) == {}
 
 
 def test_a_download_outside_arrays_stays(tmp_path: Path) -> None:
@@ -184,14 +203,14 @@ def test_a_download_outside_arrays_stays(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "g.zarr"):
         (folder / f"film.{HEX}.partial").touch()
     age(tmp_path)
-    assert find_leftovers(tmp_path) == []
+    assert found(tmp_path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\xff", '{"node_type": "group"}', '{"node_type": "array"}'])
 def test_odd_metadata_is_no_unfinished_array(tmp_path: Path, text: str) -> None:
     (tmp_path / "zarr.json").write_text(text, encoding="latin-1")
     age(tmp_path)
-    assert find_leftovers(tmp_path) == []
+    assert found(tmp_path) == {}
 
 
 def test_what_may_not_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +223,8 @@ def test_what_may_not_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest
             raise PermissionError(errno.EACCES, "no")
         return scandir(folder)
 
-    monkeypatch.setattr(leftovers.os, "scandir", refuse)
-    assert only(tmp_path).kind == "scratch"
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert found(tmp_path) == {SCRATCH: ("scratch", True)}
 
 
 # what lives
@@ -223,9 +242,14 @@ def process(runs: Server, kind: str, folder: Path) -> Iterator[Child]:
         child.kill()
 
 
+def journal(folder: Path) -> None:
+    """The journal of a run that had finished its array when it died."""
+    Journal(folder).begin("c0ffee", {})
+
+
 def finished(folder: Path) -> None:
     make(folder)
-    Journal(folder).begin("c0ffee", {})
+    journal(folder)
 
 
 USED: dict[str, Callable[[Path], Any]] = {"scratch": Path.mkdir, "unfinished": unfinished, "journal": finished}
@@ -242,28 +266,25 @@ def test_what_a_living_process_uses_is_never_removed(tmp_path: Path, runs: Serve
     with process(runs, kind, target) as user:
         age(tmp_path)
         files = tree(tmp_path)
-        leftover = only(tmp_path)
-        assert (leftover.kind, leftover.alive) == (kind, True)
-        for each in (leftover, before):
-            with pytest.raises(TargetError, match="is not removed: a run is at work on it"):
-                each.remove()
+        assert found(tmp_path) == {target.name + "/.oocarrays" * (kind == "journal"): (kind, True)}
+        assert ooc.clean(tmp_path, unfinished=True) == []
+        with pytest.raises(TargetError, match="is not removed: a run is at work on it"):
+            before.remove()
         assert tree(tmp_path) == files
         user.kill()
-    leftover = only(tmp_path)
-    assert not leftover.alive
-    leftover.remove()
-    assert find_leftovers(tmp_path) == []
+    only(tmp_path).remove()
+    assert found(tmp_path) == {}
 
 
 def test_a_hold_ends_when_it_is_closed_or_collected(tmp_path: Path) -> None:
     first, second = hold(str(tmp_path / SCRATCH)), hold(str(tmp_path / SCRATCH))
-    assert only(tmp_path).alive
+    assert is_alive(tmp_path)
     assert first.close()
     assert not first.close()
-    assert only(tmp_path).alive
+    assert is_alive(tmp_path)
     del second
     gc.collect()
-    assert not only(tmp_path).alive
+    assert not is_alive(tmp_path)
 
 
 def test_a_hold_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,12 +303,11 @@ def test_a_hold_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("name", [SCRATCH, ".oocarrays-calibrate-x"])
 def test_without_a_lock_what_was_just_written_to_is_alive(tmp_path: Path, name: str) -> None:
     folder = scratch(tmp_path, name)
-    assert only(tmp_path).alive
+    assert is_alive(tmp_path)
     age(tmp_path)
     dead = only(tmp_path)
-    assert not dead.alive
     (folder / "kept" / "0-1").write_bytes(b"more")
-    assert only(tmp_path).alive
+    assert is_alive(tmp_path)
     with pytest.raises(TargetError, match="at work"):
         dead.remove()
 
@@ -305,9 +325,9 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOLCK, "no locks")
 
     hold(str(tmp_path / SCRATCH)).close()
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert not hold(str(tmp_path / SCRATCH)).close()
-    assert only(tmp_path).alive
+    assert is_alive(tmp_path)
     age(tmp_path)
     only(tmp_path).remove()
     assert tree(tmp_path) == []
@@ -323,8 +343,8 @@ def test_another_person_s_lock_is_asked_too(tmp_path: Path, monkeypatch: pytest.
             raise PermissionError(errno.EACCES, "no")
         return really(path, flags, *mode)
 
-    monkeypatch.setattr(lock.os, "open", refuse)
-    assert only(tmp_path).alive
+    monkeypatch.setattr(os, "open", refuse)
+    assert is_alive(tmp_path)
     monkeypatch.undo()
     held.close()
 
@@ -343,15 +363,13 @@ def test_an_array_that_was_finished_meanwhile_stays(tmp_path: Path) -> None:
 
 
 def test_a_journal_whose_array_was_written_anew_stays(tmp_path: Path) -> None:
-    make(tmp_path / "a.zarr")
-    journal = Journal(tmp_path / "a.zarr")
-    journal.begin("c0ffee", {})
+    finished(tmp_path / "a.zarr")
     age(tmp_path)
     leftover = only(tmp_path)
     zarr.open_array(tmp_path / "a.zarr").attrs[MARK] = "c0ffee"
     with pytest.raises(TargetError, match="it has changed since it was found"):
         leftover.remove()
-    assert journal.read()[0] == "c0ffee"
+    assert (tmp_path / "a.zarr" / FOLDER / "plan.json").exists()
 
 
 def test_a_link_put_in_its_place_is_not_followed(tmp_path: Path) -> None:
@@ -392,8 +410,7 @@ def test_partials_of_an_array_that_nobody_holds(tmp_path: Path) -> None:
     make(tmp_path / "a.zarr")
     old = [partial(tmp_path / "a.zarr", key) for key in ("c/3/0", "zarr", "c/extra")]
     partial(tmp_path / "a.zarr", "c/4/0", seconds=5)
-    assert {each.path for each in find_leftovers(tmp_path)} == set(map(str, old))
-    assert {each.kind for each in find_leftovers(tmp_path)} == {"partial"}
+    assert found(tmp_path) == {str(path.relative_to(tmp_path)): ("partial", False) for path in old}
 
 
 def test_partials_of_a_run(tmp_path: Path) -> None:
@@ -404,10 +421,9 @@ def test_partials_of_a_run(tmp_path: Path) -> None:
     assert found(tmp_path) == {"a.zarr": ("unfinished", True)}
     partial(tmp_path / "a.zarr")
     assert found(tmp_path)[name] == ("partial", True)
-    with pytest.raises(TargetError):
-        find_leftovers(tmp_path)[1].remove()
+    assert ooc.clean(tmp_path, unfinished=True) == []
     journal.release()
-    find_leftovers(tmp_path)[1].remove()
+    assert [each.kind for each in ooc.clean(tmp_path)] == ["partial"]
     assert journal.read()[0] == "c0ffee"
     assert found(tmp_path) == {"a.zarr": ("unfinished", False)}
 
@@ -417,7 +433,8 @@ def test_partials_of_an_array_with_other_keys(tmp_path: Path, encoding: dict[str
     make(tmp_path / "a.zarr", chunk_key_encoding=encoding)
     chunk = next(p for p in tree(tmp_path / "a.zarr") if p.is_file() and p.name != "zarr.json")
     path = partial(tmp_path / "a.zarr", os.path.relpath(chunk, tmp_path / "a.zarr"))
-    assert only(tmp_path) == Leftover(path=str(path), kind="partial", nbytes=7, alive=False)
+    leftover = only(tmp_path)
+    assert (leftover.path, leftover.kind, leftover.nbytes, leftover.alive) == (str(path), "partial", 7, False)
 
 
 def test_the_partials_that_zarr_and_we_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,18 +443,19 @@ def test_the_partials_that_zarr_and_we_make(tmp_path: Path, monkeypatch: pytest.
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(blobs.os, "replace", killed)
-    monkeypatch.setattr(blobs.os, "unlink", lambda _: None)
+    ours = ooc.open_array(tmp_path / "a.zarr", mode="r+")
+    monkeypatch.setattr(os, "replace", killed)
+    monkeypatch.setattr(os, "unlink", lambda _: None)
     monkeypatch.setattr(_local.Path, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        LocalBlobs(str(tmp_path / "a.zarr")).put("c/5/0", memoryview(b"data"))
+        ours[40:48] = 1  # the whole chunk c/5/0
     buffer = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(b"data")
     for key in ("a.zarr/c/6/0", "a.zarr/zarr.json"):
         with pytest.raises(KeyboardInterrupt):
             LocalStore(tmp_path).set_sync(key, buffer)
     monkeypatch.undo()
     age(tmp_path)
-    kinds = {os.path.relpath(each.path, tmp_path).split(".")[1]: each.kind for each in find_leftovers(tmp_path)}
+    kinds = {path.split(".")[1]: kind for path, (kind, _) in found(tmp_path).items()}
     assert kinds == dict.fromkeys(["zarr/c/5/0", "zarr/c/6/0", "zarr/zarr"], "partial")
 
 
