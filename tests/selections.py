@@ -22,6 +22,11 @@ def takens(draw: st.DrawFn, extent: int) -> range | np.ndarray:
     return range(taken[0], taken[-1] + 1, taken.step if len(taken) > 1 else 1) if taken else range(0)
 
 
+def key_of(axes: Axes) -> tuple[slice | np.ndarray, ...]:
+    """The index that takes these elements: a slice for a range."""
+    return tuple(slice(each.start, each.stop, each.step) if isinstance(each, range) else each for each in axes)
+
+
 def requests(shape: tuple[int, ...], most: int = 5) -> st.SearchStrategy[list[Axes]]:
     """What ranks want of an array."""
     return st.lists(st.tuples(*map(takens, shape)), min_size=1, max_size=most)

@@ -32,7 +32,7 @@ from oocarrays.errors import (
 )
 from tests.groups import AIR, check_same, objects, opened, write
 from tests.profiles import examples
-from tests.seams import KEPT_REQUEST, KEPT_SOURCE, UNFINISHED_MARK
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, UNFINISHED_MARK, small
 from tests.small import make
 from tests.strategies import cut
 
@@ -76,11 +76,17 @@ def test_xarray_sees_no_difference_but_chunks(
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("consolidated", [True, False])
-def test_what_is_not_named_is_copied_byte_by_byte(tmp_path: Path, zarr_format: int, consolidated: bool) -> None:
+@pytest.mark.parametrize("at_once", [2**26, 2**10], ids=["whole arrays", "in parts"])
+def test_what_is_not_named_is_copied_byte_by_byte(
+    tmp_path: Path, zarr_format: int, consolidated: bool, at_once: int
+) -> None:
     source = write(tmp_path / "a", zarr_format=zarr_format, consolidated=consolidated)
     target = tmp_path / "b"
     names = [name for name in zarr.open_group(source, mode="r") if name != "air"]
-    rechunk(source, target, {"air": (24, 6, 5)}).run()
+    with small(copied_bytes=at_once):
+        job = rechunk(source, target, {"air": (24, 6, 5)})
+    assert any(piece.parts > 1 for batch in job.plan.copies.batches for piece in batch) == (at_once < 2**26)
+    job.run()
     for name in ["deep/er/air", *names]:
         assert objects(source / name) == objects(target / name), name
 

@@ -13,12 +13,10 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.rechunk import run
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
@@ -77,13 +75,11 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     target = tmp_path / "target.zarr"
     set_constants(monkeypatch, batch_bytes=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "remove_scratch", lambda folder: None)  # as of a run that is killed
+        replace_step(patch, "remove scratch", lambda folder: None)  # as of a run that is killed
         fail(ooc.rechunk(coded, target, scheduler="threads", **options(coded)), 260)
     assert [part for part in recorded(target) if part[0] == 0]
     (scratch,) = tmp_path.glob(".oocarrays-*")
-    assert is_scratch(str(scratch / "0"))
-    monkeypatch.setattr(syncing, "boot", lambda: "the next one")
-    assert not is_scratch(str(scratch / "0"))
+    replace_step(monkeypatch, "name start of system", lambda: "the next one")
     for chunk in scratch.rglob("c/*/*"):
         chunk.write_bytes(bytes(chunk.stat().st_size))  # as a file may be that was never written out
     again = ooc.resume(target)
@@ -95,7 +91,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
 def test_where_no_start_can_be_told_from_another_scratch_is_on_the_device(
     tmp_path: Path, coded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syncing, "boot", lambda: "")
+    replace_step(monkeypatch, "name start of system", lambda: "")
     job = ooc.rechunk(coded, tmp_path / "target.zarr", scheduler="threads", **options(coded))
     assert job._run.cached_places == []
     assert len(job._run.written_places) == 2

@@ -88,17 +88,18 @@ def test_a_section_is_what_numpy_takes(tmp_path: Path, rows: Any, columns: Any, 
 
 
 def test_what_is_cold_stays_cold_and_what_is_warm_warm(tmp_path: Path, tells: None) -> None:
-    file, all_of_it = stored(tmp_path / "x"), (range(ROWS), range(1024))
-    out = np.empty(ROWS * 1024 + 512)
-    out = out[-out.ctypes.data % 4096 // 8 :][: ROWS * 1024].reshape(DATA.shape)  # on sectors
-    each_chunk(tmp_path / "x", make_cold)
-    np.testing.assert_array_equal(read_section(file, all_of_it, out, past_cache=True), DATA)
-    assert sum(each_chunk(tmp_path / "x", cached)) == 0
-    read_section(file, all_of_it)
-    warm = each_chunk(tmp_path / "x", cached)
-    out[...] = 0
-    np.testing.assert_array_equal(read_section(file, all_of_it, out, past_cache=True), DATA)
-    assert each_chunk(tmp_path / "x", cached) == warm
+    folder = tmp_path / "x"
+    a = ooc.open_array(stored(folder).zarr)
+    each_chunk(folder, make_cold)
+    with dask.config.set({"oocarrays.past-cache-above": 1}):
+        np.testing.assert_array_equal(np.concatenate([slab.data for slab in a.slabs(memory="64MiB")]), DATA)
+    assert sum(each_chunk(folder, cached)) == 0
+    a[...]
+    warm = each_chunk(folder, cached)
+    assert min(warm) > 0
+    with dask.config.set({"oocarrays.past-cache-above": 1}):
+        np.testing.assert_array_equal(np.concatenate([slab.data for slab in a.slabs(memory="64MiB")]), DATA)
+    assert each_chunk(folder, cached) == warm
 
 
 def test_what_is_in_memory_only_is_read_in_the_usual_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +118,14 @@ def test_what_is_in_memory_only_is_read_in_the_usual_way(tmp_path: Path, monkeyp
 
 
 def test_a_chunk_that_is_cut_short_is_refused(tmp_path: Path) -> None:
-    file = stored(tmp_path)
+    a = ooc.open_array(stored(tmp_path).zarr)
     os.truncate(next(iter(sorted(tmp_path.rglob("c/3/*")))), 12345)
     each_chunk(tmp_path, make_cold)
-    with pytest.raises(CorruptChunkError, match="12345 bytes"):
-        read_section(file, (range(ROWS), range(1024)), past_cache=True)
+    with (
+        dask.config.set({"oocarrays.past-cache-above": 1}),
+        pytest.raises(CorruptChunkError, match="12345 bytes"),
+    ):
+        list(a.slabs(memory="64MiB"))
 
 
 @examples(40)
@@ -147,18 +151,24 @@ def test_what_is_written_is_what_numpy_writes(
 
 
 def test_what_is_written_past_the_cache_is_not_in_it(tmp_path: Path, tells: None) -> None:
-    file = stored(tmp_path / "x")
-    write_section(file, (range(ROWS), range(1024)), DATA + 1, past_cache=True)
-    assert sum(each_chunk(tmp_path / "x", cached)) == 0
-    np.testing.assert_array_equal(file.zarr[...], DATA + 1)
+    source = stored(tmp_path / "x").zarr
+    (tmp_path / "y").mkdir()
+    with dask.config.set({"oocarrays.past-cache-above": 1}):
+        target = ooc.map_slabs(
+            np.negative, source, tmp_path / "y" / "a.zarr", memory="64MiB", scheduler="threads"
+        ).run()
+    assert sum(each_chunk(tmp_path / "y", cached)) == 0
+    np.testing.assert_array_equal(target[...], -DATA)
 
 
 def test_no_descriptor_stays_direct(tmp_path: Path) -> None:
     """Flags are of an open file: what is read after long ranges is read as before."""
-    file = stored(tmp_path)
+    a = ooc.open_array(stored(tmp_path).zarr)
     each_chunk(tmp_path, make_cold)
     before = len(os.listdir("/proc/self/fd"))
-    read_section(file, (range(ROWS), range(1024)), past_cache=True)
+    with dask.config.set({"oocarrays.past-cache-above": 1}):
+        for slab in a.slabs(memory="64MiB"):
+            assert slab.data.size
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,9 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError
-from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.codecs import shards
 from oocarrays.storage.codecs.shards import ShardLayout, layout_of, pack_shard
-from oocarrays.storage.files.array_file import describe
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.meter import Meter
 from tests.profiles import examples
+from tests.seams import set_constants
 
 VALUES = np.arange(1, 12 * 20 + 1, dtype="i4").reshape(12, 20)
 MIB = 2**20
@@ -68,9 +63,7 @@ def as_buffer(data: np.ndarray):
 def test_a_shard_is_read_chunk_by_chunk(tmp_path, location: str, codec, local: bool) -> None:
     place = tmp_path / "s" if local else MemoryStore()
     array = sharded(place, shards={"shape": (4, 10), "index_location": location}, compressors=codec)
-    file = describe(array)
-    assert file.stored.grid.chunks == (2, 5)
-    assert file.stored.shards == 6
+    assert (ooc.open_array(array).chunks, ooc.open_array(array).shards) == ((2, 5), (4, 10))
     job = ooc.rechunk(array, MemoryStore(), chunks=(12, 5), memory="64MiB", ranks=1)
     np.testing.assert_array_equal(job.run()[...], VALUES)
     assert job.plan.read_requests == job.meter.read_requests
@@ -81,11 +74,10 @@ def test_the_part_of_a_shard_that_is_not_wanted_is_not_read(tmp_path) -> None:
     """One column of chunks in shards of ten: a tenth of the bytes, and the indices."""
     values = np.arange(100 * 1000, dtype="f8").reshape(100, 1000)
     array = sharded(tmp_path / "s", values, chunks=(10, 100), shards=(100, 1000), compressors=ZstdCodec())
-    file, meter = describe(array), Meter()
-    reader = ChunkReader(file, meter)
-    wanted = [(i, 3) for i in range(10)]
-    for (i, _), chunk in reader.whole(wanted, repeat(np.empty((10, 100)))):
-        np.testing.assert_array_equal(chunk, values[i * 10 : i * 10 + 10, 300:400])
+    a, out = ooc.open_array(array), np.empty((100, 100))
+    with ooc.metered() as meter:
+        a.read(np.s_[:, 300:400], out=out)
+    np.testing.assert_array_equal(out, values[:, 300:400])
     whole = (tmp_path / "s/c/0/0").stat().st_size
     assert (meter.read_requests, meter.index_requests) == (10, 1)
     assert 0 < meter.read_bytes < whole / 8
@@ -146,13 +138,11 @@ def test_a_chunk_that_is_said_to_lie_past_the_end_of_its_shard(tmp_path) -> None
 
 
 @pytest.mark.parametrize(("kept", "requests"), [(1, 4), (2, 2)])
-def test_indices_are_kept_to_a_bound(tmp_path, monkeypatch, kept: int, requests: int) -> None:
-    file, meter = describe(sharded(tmp_path / "s")), Meter()
-    layout = file.chain.shard
-    monkeypatch.setattr(shards, "INDEX_BYTES", kept * layout.index_bytes)
-    blobs = shards.ShardedBlobs(LocalBlobs(str(tmp_path / "s")), layout, meter)
-    for key in ("c/0/0", "c/0/0", "c/0/1", "c/0/0", "c/0/1"):
-        blobs.open(shards.ShardKey(key, 0)).close()
+def test_indices_are_kept_to_a_bound(monkeypatch, kept: int, requests: int) -> None:
+    set_constants(monkeypatch, shard_index_bytes=kept * (16 * 4 + 4))
+    a = ooc.open_array(sharded(MemoryStore()))
+    with ooc.metered() as meter:  # a row of chunks after the other, each of two shards
+        np.testing.assert_array_equal(a.read(np.s_[:4], out=np.empty((4, 20), "i4")), VALUES[:4])
     assert meter.index_requests == requests
 
 

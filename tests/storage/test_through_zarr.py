@@ -98,7 +98,7 @@ def test_in_a_store_in_memory_too(chain: str) -> None:
 def test_chunks_that_are_missing_are_no_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absent: bool) -> None:
     without_zarrs(monkeypatch, absent)
     array = made(tmp_path / "a.zarr", "transpose and zstd")
-    os.unlink(tmp_path / "a.zarr" / describe(array).chunk_key((1, 1)))
+    os.unlink(tmp_path / "a.zarr" / array.metadata.encode_chunk_key((1, 1)))
     job = ooc.rechunk(tmp_path / "a.zarr", tmp_path / "b.zarr", chunks=(20, 10), memory="64MiB", scheduler="threads")
     job.run()
     assert (job.meter.read_requests, job.meter.missing_chunks) == (CHUNKS - 1, 1)

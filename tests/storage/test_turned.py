@@ -7,6 +7,7 @@ from operator import mul
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -16,19 +17,14 @@ from numcodecs import LZ4
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 
 import oocarrays as ooc
-from oocarrays.errors import CorruptChunkError, RunError
-from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer, turned_section
+from oocarrays.errors import CorruptChunkError, RunError, SelectionError
+from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import copy
-from oocarrays.storage.sections.read import read_section, section_plan
-from oocarrays.storage.sections.runs import RunReader, read_runs
-from oocarrays.storage.sections.write import write_section
 from tests.profiles import examples
-from tests.selections import takens
+from tests.seams import read_plan
+from tests.selections import key_of, takens
 
 pytestmark = pytest.mark.long
 
@@ -83,20 +79,32 @@ def elements(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def test_an_order_is_no_codec(tmp_path: Path) -> None:
-    for number, how in enumerate([{"order": (1, 0), "zarr_format": 3}, {"zarr_format": 2}]):
-        file = describe(made(tmp_path / str(number), (6, 8), (3, 4), {"codec": "plain", **how}))
-        assert (file.chain.pipeline, file.stored.order, file.stored.coded, file.stored.local) == (
-            "plain", (1, 0), False, True,
-        )  # fmt: skip
-    own = made(tmp_path / "own", (6, 8), (3, 4), {"codec": "zstd", "order": (0, 1), "zarr_format": 3})
-    assert (describe(own).chain.pipeline, describe(own).stored.order) == ("numcodecs", None)
+    """Ranges of a chunk are read, in whichever order its elements lie; of a coded chunk all of it is."""
+    for name, how, requests, nbytes in (
+        ("format 3", {"codec": "plain", "order": (1, 0), "zarr_format": 3}, 2, 6 * 4),
+        ("format 2", {"codec": "plain", "zarr_format": 2}, 2, 6 * 4),
+        ("rows", {"codec": "plain", "order": (0, 1), "zarr_format": 3}, 6, 6 * 4),
+        ("coded", {"codec": "zstd", "order": (0, 1), "zarr_format": 3}, 2, None),
+    ):
+        array = made(tmp_path / name, (6, 8), (3, 4), how)
+        array[...] = elements((6, 8))
+        a = ooc.open_array(tmp_path / name)
+        assert a.orientation == how.get("order", (1, 0))
+        with ooc.metered() as meter:
+            np.testing.assert_array_equal(a.read(np.s_[:, 1:2], method="direct"), elements((6, 8))[:, 1:2])
+        assert meter.read_requests == requests
+        assert meter.read_bytes == (nbytes or sum((tmp_path / name / f"c/{row}/0").stat().st_size for row in range(2)))
+
+
+def test_orders_one_after_the_other_are_one(tmp_path: Path) -> None:
     twice = [TransposeCodec(order=(2, 0, 1)), TransposeCodec(order=(0, 2, 1))]
     array = zarr.create_array(
         tmp_path / "twice", shape=(2, 3, 4), chunks=(2, 3, 4), dtype="i4", filters=twice, compressors=None
     )
     array[:] = elements((2, 3, 4))
-    assert describe(array).stored.order == (2, 1, 0)
-    np.testing.assert_array_equal(ooc.open_array(tmp_path / "twice")[:], elements((2, 3, 4)))
+    a = ooc.open_array(tmp_path / "twice")
+    assert a.orientation == (2, 1, 0)
+    np.testing.assert_array_equal(a[:], elements((2, 3, 4)))
 
 
 @examples(60)
@@ -107,35 +115,32 @@ def test_sections_are_read_as_they_were_planned(
     shape, chunks, how = drawn
     array, values = made(folder / "read", shape, chunks, how), elements(shape)
     array[...] = values
-    file, axes = describe(array), tuple(data.draw(takens(n)) for n in shape)
-    meter, out = Meter(), None
-    if data.draw(st.booleans()):
-        out = np.zeros(tuple(map(len, axes)), data.draw(st.sampled_from(["i4", "f8"])))
-    asked: dict[str, Any] = {"method": method, "buffer_bytes": buffer_bytes}
-    plan = section_plan(file, axes, out, **asked)
-    read = read_section(file, axes, out, meter=meter, **asked)
-    np.testing.assert_array_equal(read, values[np.ix_(*axes)])
-    assert out is None or read is out
+    a, axes = ooc.open_array(array), tuple(data.draw(takens(n)) for n in shape)
+    out = np.zeros(tuple(map(len, axes)), data.draw(st.sampled_from(["i4", "f8"])))
+    with dask.config.set({"oocarrays.sieve-buffer": buffer_bytes}):
+        with ooc.metered() as meter:
+            read = a.read(axes, method=method)  # sequences: slices of one run of each chunk need no plan
+        plan = read_plan(a, axes, method=method)
+        assert a.read(key_of(axes), method=method, out=out) is out
+    for each in (read, out):
+        np.testing.assert_array_equal(each, values[np.ix_(*axes)])
     assert meter.read_requests == plan.requests
-    if not file.stored.coded:
+    if how["codec"] == "plain":
         assert meter.read_bytes == plan.asked_bytes
 
 
 @examples(60)
 @given(arrays(), st.data(), st.sampled_from(["auto", "direct"]))
-def test_sections_are_written_as_they_were_planned(folder: Path, drawn: Any, data: st.DataObject, method: Any) -> None:
+def test_sections_are_written_as_numpy_does(folder: Path, drawn: Any, data: st.DataObject, method: Any) -> None:
     shape, chunks, how = drawn
     method = method if how["codec"] == "plain" and not how["shards"] else "auto"
     array, values = made(folder / "written", shape, chunks, how), elements(shape)
     array[...] = values
-    file, axes = describe(array, written=True), tuple(data.draw(takens(n)) for n in shape)
-    new, meter = -1 - elements(tuple(map(len, axes))), Meter()
-    plan = write_section(file, axes, new, method=method, meter=meter)
+    axes = tuple(data.draw(takens(n)) for n in shape)
+    new = -1 - elements(tuple(map(len, axes)))
+    ooc.open_array(array).write(key_of(axes), new, method=method)
     values[np.ix_(*axes)] = new
     np.testing.assert_array_equal(zarr.open_array(folder / "written", mode="r")[...], values)
-    assert meter.write_requests == plan.write_requests
-    if not file.stored.coded:
-        assert (meter.read_bytes, meter.written_bytes) == (plan.read_bytes, plan.written_bytes)
 
 
 @examples(40)
@@ -191,7 +196,7 @@ def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.D
     )  # fmt: skip
     target = job.run()
     np.testing.assert_array_equal(zarr.open_array(folder / "target", mode="r")[...], values)
-    assert describe(target.zarr).chain.pipeline in ("plain", "numcodecs")
+    assert target.orientation == order
     counts, traffic = job.meter, job.plan.passes[0].traffic
     if len(job.plan.passes) == 1 and job.plan.passes[0].method != "assembled":
         assert (counts.read_requests, counts.write_requests) == (traffic.read_requests, traffic.write_requests)
@@ -215,11 +220,12 @@ def test_blocked_copies_are_numpys(data: st.DataObject) -> None:
 @examples(80)
 @given(arrays(), st.data())
 def test_runs_are_read_without_a_plan_as_with_one(folder: Path, drawn: Any, data: st.DataObject) -> None:
+    """Into memory of the caller's, a section is read by its plan."""
     shape, chunks, how = drawn
     how |= {"codec": "plain", "shards": None}
     array, values = made(folder / "runs", shape, chunks, how), elements(shape)
-    for index in np.ndindex(*describe(array).stored.grid.counts):
-        box = describe(array).stored.grid.section(index).slices
+    for index in np.ndindex(*array.cdata_shape):
+        box = tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, array.chunks, strict=True))
         if data.draw(st.booleans()):
             array[box] = values[box]
         else:
@@ -229,13 +235,15 @@ def test_runs_are_read_without_a_plan_as_with_one(folder: Path, drawn: Any, data
         range(n) if (at := data.draw(wholes)) is None or not n else range(at % n, data.draw(st.integers(at % n, n)))
         for n in shape
     )
-    file, meters = describe(array), (Meter(), Meter())
-    read, planned = read_runs(file, axes, meters[0]), read_section(file, axes, meter=meters[1])
-    if read is not None:
-        np.testing.assert_array_equal(read, values[np.ix_(*axes)])
-        assert (read.dtype, read.strides) == (planned.dtype, planned.strides)
-        assert meters[0].read_requests == meters[1].read_requests
-        assert meters[0].read_bytes == meters[1].read_bytes
+    a, out = ooc.open_array(array), np.empty(tuple(map(len, axes)), "i4")
+    with ooc.metered() as direct:
+        read = a.read(key_of(axes))
+    with ooc.metered() as planned:
+        a.read(key_of(axes), out=out)
+    np.testing.assert_array_equal(read, values[np.ix_(*axes)])
+    np.testing.assert_array_equal(out, read)
+    assert read.dtype == out.dtype
+    assert (direct.read_requests, direct.read_bytes) == (planned.read_requests, planned.read_bytes)
 
 
 @given(arrays(), st.data())
@@ -248,19 +256,18 @@ def test_a_run_is_read_by_an_index_as_numpy_takes_it(folder: Path, drawn: Any, d
     entry = (
         st.integers(-9, 9) | st.just(slice(None)) | st.builds(slice, bound, bound, st.sampled_from([None, 1, 2, -1]))
     )
-    key = data.draw(st.tuples(*[entry] * len(shape)))
-    reader, meter = RunReader(describe(array)), Meter()
+    key, a = data.draw(st.tuples(*[entry] * len(shape))), ooc.open_array(array)
     try:
         expected = values[key]
     except IndexError:
-        assert reader.read(key, meter) is None, "who names the error is asked"
+        with pytest.raises(SelectionError):
+            a[key]
         return
-    read = reader.read(key, meter)
-    if read is not None:
-        np.testing.assert_array_equal(read, expected)
-        assert read.dtype == expected.dtype
-        assert meter.read_bytes <= read.nbytes, "a chunk of nothing but the fill value is not stored"
-    np.testing.assert_array_equal(ooc.open_array(array)[key], expected)
+    with ooc.metered() as meter:
+        read = a[key]
+    np.testing.assert_array_equal(read, expected)
+    assert read.dtype == expected.dtype
+    assert meter.read_bytes <= read_plan(a, key).asked_bytes, "a chunk of nothing but the fill value is not stored"
 
 
 @pytest.mark.parametrize("filters", [None, [TransposeCodec(order=(1, 0))]], ids=["rows", "columns"])
@@ -285,13 +292,11 @@ def test_a_chunk_that_is_replaced_or_gone_is_seen_by_the_next_read(tmp_path: Pat
 
 
 def test_ranges_of_a_column_are_counted_as_those_of_a_row(tmp_path: Path) -> None:
-    rows = Stored(grid=ChunkGrid.of((512, 256), (64, 256)), itemsize=4, local=True)
-    columns = Stored(grid=ChunkGrid.of((256, 512), (256, 64)), itemsize=4, local=True, order=(1, 0))
-    wanted = Stored(grid=ChunkGrid.of((512, 256), (512, 32)), itemsize=4, local=True)
-    turned = Stored(grid=ChunkGrid.of((256, 512), (32, 512)), itemsize=4, local=True, order=(1, 0))
-    by_rows, by_columns = (
-        plan_rechunk(source, target, Resources(budget=2**26)) for source, target in ((rows, wanted), (columns, turned))
-    )
+    how: dict[str, Any] = {"codec": "plain", "zarr_format": 3}
+    rows = made(tmp_path / "rows", (512, 256), (64, 256), how | {"order": (0, 1)})
+    columns = made(tmp_path / "columns", (256, 512), (256, 64), how | {"order": (1, 0)})
+    asked: dict[str, Any] = {"memory": 2**26, "compressors": (), "scheduler": "threads"}
+    by_rows = ooc.rechunk(rows, tmp_path / "a", chunks=(512, 32), **asked).plan
+    by_columns = ooc.rechunk(columns, tmp_path / "b", chunks=(32, 512), orientation=(1, 0), **asked).plan
     assert by_rows.passes[0].traffic == by_columns.passes[0].traffic
     assert by_rows.seconds == pytest.approx(by_columns.seconds)
-    assert turned_section(ooc.Section((1, 2), (3, 4)), (1, 0)) == ooc.Section((2, 1), (4, 3))
