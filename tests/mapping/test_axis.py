@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from oocarrays import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
-from oocarrays.mapping.layouts.distribution import Distribution
 from tests.mapping.dealing import Table, dealt, laid_out, owners, places
 
 pytestmark = pytest.mark.once
@@ -96,7 +95,7 @@ def test_sections_are_few() -> None:
 
 
 @pytest.mark.parametrize("distribution", [Cyclic(10**6), Block(), GenBlock((3 * 10**9, 2 * 10**9))])
-def test_narrow_integers_and_axes_past_two_to_the_31_agree(distribution: Distribution) -> None:
+def test_narrow_integers_and_axes_past_two_to_the_31_agree(distribution: Cyclic | Block | GenBlock) -> None:
     axis = distribution.over(5 * 10**9, 2)
     held = np.array([0, 10**6, 2 * 10**9 - 1], np.int32)
     wide = axis.index(1, held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from itertools import product
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -16,8 +17,6 @@ from hypothesis import strategies as st
 from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.distribution import Distribution
-from oocarrays.mapping.layouts.hpf import Asked
-from oocarrays.mapping.layouts.layout import even_grid
 from tests.mapping.dealing import laid_out, owners
 
 pytestmark = pytest.mark.once
@@ -121,7 +120,7 @@ def test_default_grids_are_the_most_even_ones(axes: int) -> None:
     """MPI's rule is descending numbers as close to each other as can be."""
     for ranks in [*range(1, 65), 72, 96, 120, 144, 180, 210]:
         ways = divisions(ranks, axes)
-        grid = even_grid(ranks, axes)
+        grid = Layout.of((ranks,) * axes, ["block"] * axes, ranks=ranks).grid
         assert grid in ways
         assert max(grid) == min(map(max, ways))
         assert grid == min(ways)
@@ -134,7 +133,7 @@ def test_default_grids_are_the_most_even_ones(axes: int) -> None:
 )
 def test_grids_that_mpi_prints(ranks: int, axes: int, grid: tuple[int, ...]) -> None:
     """The examples of MPI_Dims_create in the standard, and two large ones."""
-    assert even_grid(ranks, axes) == grid
+    assert Layout.of((ranks,) * axes, ["block"] * axes, ranks=ranks).grid == grid
 
 
 def test_a_gen_block_brings_its_ranks_and_the_others_share_the_rest() -> None:
@@ -153,7 +152,7 @@ def test_a_gen_block_brings_its_ranks_and_the_others_share_the_rest() -> None:
     ],
     ids=["spaces and case", "bare", "a sequence"],
 )
-def test_hpfs_words_are_read(asked: Asked, read: tuple[Distribution, ...]) -> None:
+def test_hpfs_words_are_read(asked: Any, read: tuple[Any, ...]) -> None:
     assert Layout.of((2, 2, 2), asked, ranks=2).distributions == read
 
 

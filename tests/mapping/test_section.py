@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from oocarrays import Layout, Section
 from oocarrays.errors import LayoutError
-from oocarrays.mapping import ranges
 
 pytestmark = pytest.mark.once
 
@@ -83,13 +82,21 @@ def test_common_is_the_set_that_both_have(starts: tuple[int, int]) -> None:
     for s, t in ((s, t) for s in range(1, 13) for t in range(1, 13)):
         for n, m in ((0, 40), (1, 40), (3, 7), (40, 40), (140, 100)):
             a, b = range(starts[0], starts[0] + n, s), range(starts[1], starts[1] + m, t)
-            assert list(ranges.common(a, b)) == sorted({*a} & {*b}), (a, b)
+            assert common(a, b) == sorted({*a} & {*b}), (a, b)
+
+
+def common(a: range, b: range) -> list[int]:
+    """Elements that both have."""
+    found = Section.of([a]).intersection(Section.of([b]))
+    return list(found.axes[0]) if found else []
 
 
 def test_common_is_arithmetic() -> None:
     """Of 10¹⁸ elements as quick as of ten, and by Python's integers: no product is too large."""
     a, b = range(5, 10**18, 99_991), range(2, 10**18, 1_000_003)
-    shared = ranges.common(a, b)
+    found = Section.of([a]).intersection(Section.of([b]))
+    assert found is not None
+    (shared,) = found.axes
     assert shared.step == a.step * b.step
     assert shared.start < a.step * b.step
     assert shared.start in a
@@ -106,11 +113,12 @@ def every_range(most: int) -> list[tuple[range, frozenset[int]]]:
     return sorted(((axis, held) for held, axis in found.items()), key=lambda pair: len(pair[1]))
 
 
-@given(st.lists(st.builds(range, st.integers(0, 11), st.integers(0, 12), st.integers(1, 6)), max_size=4))
+@given(st.lists(st.builds(range, st.integers(0, 11), st.integers(0, 12), st.integers(1, 6)), min_size=1, max_size=4))
 def test_hull_is_the_smallest_range_that_holds_them(axes: list[range]) -> None:
     held = frozenset().union(*axes)
     smallest = next(elements for _, elements in every_range(12) if elements >= held) if held else frozenset()
-    assert frozenset(ranges.hull(axes)) == smallest
+    first, *rest = (Section.of([axis]) for axis in axes)
+    assert frozenset(first.hull(*rest).axes[0]) == smallest
 
 
 @given(sections, st.lists(sections, max_size=3))
@@ -118,9 +126,10 @@ def test_hull_of_sections_holds_every_cell_and_is_that_of_each_axis(first: Secti
     everything = np.any([cells(section) for section in (first, *rest)], axis=0)
     hull = first.hull(*rest)
     assert (cells(hull) >= everything).all()
-    assert hull == Section.of(
-        ranges.hull([range(i, i + 1) for i in np.flatnonzero(everything.any(axis=1 - axis))]) for axis in (0, 1)
-    )
+    for axis, found in enumerate(hull.axes):
+        held = frozenset(np.flatnonzero(everything.any(axis=1 - axis)).tolist())
+        smallest = next(elements for _, elements in every_range(MOST) if elements >= held) if held else frozenset()
+        assert frozenset(found) == smallest
 
 
 # runs in a stored array

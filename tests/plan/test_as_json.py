@@ -4,12 +4,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oocarrays as ooc
 from oocarrays import Schedule
 from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
@@ -17,7 +19,7 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from tests.profiles import examples
-from tests.seams import RECHUNK_METHODS
+from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, RECHUNK_METHODS, Journal, begin, journal_digest
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
 pytestmark = pytest.mark.once
@@ -65,12 +67,6 @@ def test_any_plan_comes_back(data: st.DataObject, method: str, workers: int | No
         assert [step.schedule for step in again.passes] == [step.schedule for step in each.passes]
 
 
-def changed(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    data = to_json(plan())
-    change(data)
-    return data
-
-
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no field": (lambda d: d.pop("budget"), "plan lacks budget"),
     "no field that has a default": (lambda d: d["source"].pop("codec"), r"plan\.source lacks codec"),
@@ -100,13 +96,30 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
+def resume_by(target: Path, plan: Any) -> None:
+    """Resume a run whose journal has another plan."""
+    path = target / JOURNAL_FOLDER / JOURNAL_PLAN
+    run, content = Journal(target).read()
+    content = content | {"plan": plan}
+    path.write_text(json.dumps({"run": run, "content": content, "digest": journal_digest(run, content)}))
+    ooc.resume(target)
+
+
+@pytest.fixture
+def begun(source: Path, target: Path) -> Path:
+    begin(ooc.rechunk(source, target, chunks=(96, 10), scheduler="threads"))
+    return target
+
+
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_plan_is_refused(change: Callable[[dict[str, Any]], Any], message: str) -> None:
+def test_a_wrong_plan_is_refused(begun: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
+    data = json.loads((begun / JOURNAL_FOLDER / JOURNAL_PLAN).read_text())["content"]["plan"]
+    change(data)
     with pytest.raises(JournalError, match=message):
-        from_json(changed(change))
+        resume_by(begun, data)
 
 
-def test_what_is_no_plan_is_refused() -> None:
-    for data in (None, 3, "plan", [], [1], {}):
-        with pytest.raises(JournalError, match=r"^plan "):
-            from_json(data)
+@pytest.mark.parametrize("data", [None, 3, "plan", [], [1], {}], ids=repr)
+def test_what_is_no_plan_is_refused(begun: Path, data: Any) -> None:
+    with pytest.raises(JournalError, match=r"^plan "):
+        resume_by(begun, data)

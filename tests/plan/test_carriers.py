@@ -14,8 +14,8 @@ import oocarrays as ooc
 from oocarrays import FatTree, Layout, Mesh
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.options.networks import carrier_of, network_text, parsed_network
-from oocarrays.plan.exchange.prediction import CM5, DELTA, MEASURED_DELTA, Carrier, Constants, schedule_seconds, square
+from oocarrays.options.networks import carrier_of
+from oocarrays.plan.exchange.prediction import CM5, Carrier, schedule_seconds, square
 from oocarrays.plan.layouts.assembly import own_seconds
 from oocarrays.plan.layouts.redistribution import METHODS, LayoutError, plan_redistribution
 from oocarrays.plan.machine import Costs
@@ -36,11 +36,12 @@ pytestmark = pytest.mark.long
         ("flat:2x4", 8, "a flat cluster of 8 ranks"),
     ],
 )
-def test_a_network_is_said_in_words(text: str, ranks: int, shown: str) -> None:
-    network = parsed_network(text, ranks)
-    assert network.ranks == ranks
-    assert network_text(network) == shown
-    assert carrier_of(text, ranks).cheapest(np.full((ranks, ranks), 1000))[1] > 0
+def test_a_network_is_said_in_words(text: str, ranks: int, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = f"redistribute --from cyclic --to block --extent 1k --ranks {ranks} --json --network {text}"
+    assert main(line.split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["network"] == shown
+    assert all(each["seconds"] > 0 for each in found["schedules"])
 
 
 UNKNOWN = "is unknown; there are mesh:4x8"
@@ -72,23 +73,29 @@ def test_networks_and_constants_that_there_are_not_are_one_line(
     assert "\n" not in str(caught.value)
 
 
+def seconds(network: str, constants: Any = None) -> float:
+    """What a redistribution over four ranks takes."""
+    layouts = (Layout.of((4096,), words, ranks=4) for words in ("block", "cyclic"))
+    return ooc.plan_redistribution(*layouts, network=network, constants=constants).price.seconds
+
+
 def test_constants_by_name_text_setting_and_file(tmp_path: Path) -> None:
-    assert carrier_of("mesh:2x2", 4).constants == MEASURED_DELTA
-    assert carrier_of("mesh:2x2", 4, "delta").constants == DELTA
-    assert carrier_of("fat-tree", 4).constants == CM5
-    (text,) = carrier_of("mesh:2x2", 4, "startup=5us, exchange=2e-9, saturated=1ns").constants
-    assert text == Constants(startup=5 * 1e-6, exchange=2e-9, send_receive=2e-9, single=2e-9, saturated=1e-9)
+    measured, by_text = seconds("mesh:2x2"), seconds("mesh:2x2", "startup=5us, exchange=2e-9, saturated=1ns")
+    assert measured == seconds("mesh:2x2", "delta-fitted") != seconds("mesh:2x2", "delta") != by_text != measured
+    assert seconds("fat-tree") == seconds("fat-tree", "cm-5") != seconds("fat-tree", "delta")
+    torus = seconds("torus:2x2", "delta")
     with dask.config.set({"oocarrays.networks": {"mesh": {"startup": "5us", "exchange": 2e-9, "saturated": 1e-9}}}):
-        assert carrier_of("mesh:2x2", 4).constants == (text,)
-        assert carrier_of("torus:2x2", 4).constants == DELTA
+        assert seconds("mesh:2x2") == by_text
+        assert seconds("torus:2x2") == torus
     file = tmp_path / "machine.yaml"
-    file.write_text(
-        "mesh:\n- {startup: 5us, exchange: 2e-9, saturated: 1ns}\n- {from_bytes: 1024, startup: 1, exchange: 2}\n"
-    )
-    small, large = carrier_of("mesh:2x2", 4, str(file)).constants
-    assert (small, large.from_bytes, large.startup) == (text, 1024, 1.0)
     file.write_text("startup: 5us\nexchange: 2e-9\nsaturated: 1ns\n")
-    assert carrier_of("flat", 4, file).constants == (text,)
+    assert seconds("mesh:2x2", str(file)) == by_text
+    assert seconds("flat", file) == seconds("flat", "startup=5us, exchange=2e-9, saturated=1ns")
+    small = "mesh:\n- {startup: 5us, exchange: 2e-9, saturated: 1ns}\n- {from_bytes: FROM, startup: 1, exchange: 2}\n"
+    file.write_text(small.replace("FROM", "1048576"))
+    assert seconds("mesh:2x2", file) == by_text
+    file.write_text(small.replace("FROM", "1024"))
+    assert seconds("mesh:2x2", file) > 1, "messages of 2 KiB take a second each"
 
 
 def test_the_command_line_takes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,6 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.chunks import parsed_chunks, regular_chunks, regular_shards
 from tests.small import DATA, make
 from tests.strategies import grids
 
@@ -110,19 +109,33 @@ def test_wrong_chunks_are_one_line(asked: Any, says: str) -> None:
 
 
 def test_shards_are_whole_chunks_and_where_chunks_are_regular_blocks_are() -> None:
+    array = zarr.create_array({}, shape=GRID.shape, chunks=GRID.chunks, dtype="f8", dimension_names=NAMES)
+
+    def shards(asked: Any, chunks: Any) -> Any:
+        how: Any = {"memory": "64GiB", "scheduler": "threads", "compressors": ()}
+        return ooc.rechunk(array, MemoryStore(), chunks=chunks, shards=asked, **how).plan.target.grid.chunks
+
     with pytest.raises(ChunksError, match="not all of one length"):
-        regular_chunks(((300, 120, 300), 3, 3), GRID, F8, NAMES)
-    assert regular_shards((-1, "1MiB", 72), (24, 20, 36), GRID.shape, F8) == (720, 20, 72)
-    assert regular_shards({"lat": -1}, (24, 25, 36), GRID.shape, F8, NAMES) == (24, 200, 36)
+        shards(((300, 120, 300), 20, 36), (60, 20, 36))
+    assert shards((-1, "1MiB", 72), (24, 20, 36)) == (720, 20, 72)
+    assert shards({"lat": -1}, (24, 25, 36)) == (24, 200, 36)
 
 
-@pytest.mark.parametrize("text", ["", ",", "4,8", "-1,auto", "128MiB", "auto", "time=-1,lat=20", "0=4"])
-def test_a_command_line_says_the_same(text: str) -> None:
-    said = {"128MiB": "128MiB", "auto": "auto", "-1,auto": (-1, "auto"), "4,8": (4, 8), "": (), ",": ()}
-    assert parsed_chunks(text) == (said[text] if text in said else dict(_pairs(text)))
-    for wrong in ("a,b", "1.5,8", "time=3,8", "time=", "=3"):
-        with pytest.raises(ValueError, match=wrong):
-            parsed_chunks(wrong)
+@pytest.mark.parametrize(
+    "text", ["4,8", "-1,auto", "128MiB", "auto", "time=-1,lat=20", "0=4", "a,b", "1.5,8", "time=3,8", "time=", "=3"]
+)
+def test_a_command_line_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    zarr.create_array(tmp_path / "a", shape=(360, 200), dtype="f8", chunks=(10, 10), dimension_names=("time", "lat"))
+    wrong = text in ("a,b", "1.5,8", "time=3,8", "time=", "=3")
+    said = {"128MiB": "128MiB", "auto": "auto", "-1,auto": (-1, "auto"), "4,8": (4, 8)}
+    line = ["rechunk", str(tmp_path / "a"), str(tmp_path / "b"), f"--chunks={text}", "--memory=1GiB", "--dry-run"]
+    if wrong:
+        assert main(line) == 2
+        assert text.split(",")[-1] in capsys.readouterr().err
+        return
+    assert main(line) == 0
+    asked = said[text] if text in said else dict(_pairs(text))
+    assert ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks=asked, memory="1GiB").explain() in capsys.readouterr().out
 
 
 def _pairs(text: str) -> list[tuple[Any, int]]:

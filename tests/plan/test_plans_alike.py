@@ -12,7 +12,6 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.plan.plan import Plan
 from tests.golden.jobs import FIELD, HERE, group, local, source
 
 PLANNED: dict[str, Callable[[Path], Any]] = {
@@ -49,7 +48,8 @@ def changed(folder: Path) -> Any:
 def test_a_plan_predicts_and_compares_and_explain_shows_it(tmp_path: Path, kind: str) -> None:
     job = PLANNED[kind](tmp_path)
     plan = job.plan
-    assert isinstance(plan, Plan)
+    assert plan.ranks >= 1
+    assert plan.processes in (None, 1), "threads of this process"
     assert plan.seconds > 0 or kind == "from_dask straight"
     assert plan.traffic.write_requests > 0
     assert 0 < plan.peak_bytes <= plan.budget
@@ -78,5 +78,7 @@ def test_a_plan_with_too_large_parts_names_them(tmp_path: Path) -> None:
 )
 def test_a_plan_of_a_read_is_one_too(tmp_path: Path, read: Callable[[Any], Any]) -> None:
     plan = read(ooc.open_array(source(tmp_path))).plan
-    assert isinstance(plan, Plan)
+    assert 0 < plan.peak_bytes == plan.memory.nbytes <= plan.budget
+    assert plan.traffic.read_requests > 0
+    assert plan.ranks >= 1
     assert plan.seconds == next(each.seconds for each in plan.alternatives if each.taken)

@@ -18,9 +18,6 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.plan.sections.requests import requests_of
-from oocarrays.storage.files.array_file import describe
-from oocarrays.storage.meter import Meter
-from oocarrays.storage.sections.read import read_section
 
 pytestmark = pytest.mark.once
 
@@ -165,13 +162,13 @@ def test_the_meter_counts_on_real_files_what_is_predicted(tmp_path: Path, layout
     """Each rank reads its own part directly: a request is a contiguous run of a chunk."""
     data = np.arange(480, dtype="f4").reshape(24, 20)
     made = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=chunks, compressors=None)
-    laid, file = ooc.Layout.of(data.shape, layout, ranks=4), describe(made)
+    laid, a = ooc.Layout.of(data.shape, layout, ranks=4), ooc.open_array(made)
     counted = []
     for rank in range(4):
-        meter = Meter()
         held = [np.concatenate([np.r_[s.start : s.stop : s.step] for s in each]) for each in laid.sections(rank)]
         axes = tuple(np.sort(each.astype(int)) for each in held)
-        part = read_section(file, axes, method="direct", meter=meter)
+        with ooc.metered() as meter:
+            part = a.read(axes, method="direct")
         np.testing.assert_array_equal(part, data[np.ix_(*axes)])
         counted.append(meter.read_requests)
     assert tuple(counted) == ooc.count_requests(data.shape, laid, chunk=chunks).rank_requests

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from oocarrays import Dragonfly, Hypercube, Torus
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.network import Network
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -59,6 +58,7 @@ def dragonfly_walk(fly: Dragonfly, source: int, target: int) -> Iterator[Link]:
 
 
 SHORT = st.integers(1, 5)
+Network = Dragonfly | Hypercube | Torus
 KINDS: dict[str, tuple[st.SearchStrategy[Network], Callable[..., Iterator[Link]]]] = {
     "hypercube": (st.builds(Hypercube, dimensions=st.integers(0, 5)), cube_walk),
     "torus": (st.builds(Torus, rows=SHORT, columns=st.integers(1, 6)), torus_walk),

@@ -1,27 +1,24 @@
-"""Windows cut along any axes: true least budgets, one writer a chunk, no more slabs than a graph takes."""
+"""Passes over slabs: the true least budget of an iteration, and no more slabs than a graph takes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
-from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.plan.slabs.plan import SlabPlan
-from tests.plan.test_slabs import stored
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
-
-MIB = 2**20
-IMAGE = stored((8192, 8192), (1024, 1024), 4)
 
 
 @st.composite
@@ -37,34 +34,6 @@ def arrays(draw: st.DrawFn) -> list[Stored]:
         )
         for _ in range(3)
     ]
-
-
-@examples(25)
-@given(arrays(), st.integers(0, 2), st.integers(0, 9), st.sampled_from([1, 3, 64]), st.booleans())
-def test_the_least_budget_is_the_least(known: list[Stored], targets: int, depth: int, ranks: int, reuse: bool) -> None:
-    def plan(budget: int) -> SlabPlan:
-        options = SlabOptions(budget=budget, depth=depth, ranks=ranks, reuse=reuse)
-        return plan_slabs(known[: 3 - targets], known[3 - targets :], options)
-
-    with pytest.raises(BudgetError) as caught:
-        plan(1)
-    least = caught.value.least
-    assert plan(least).peak_bytes <= least
-    with pytest.raises(BudgetError) as again:
-        plan(least - 1)
-    assert again.value.least == least
-
-
-@examples(40)
-@given(arrays(), st.integers(0, 4), st.sampled_from([1, 3]), st.floats(1, 4))
-def test_no_chunk_of_a_target_is_written_by_two(known: list[Stored], depth: int, ranks: int, more: float) -> None:
-    sources, targets = known[:2], known[2:]
-    with pytest.raises(BudgetError) as caught:
-        plan_slabs(sources, targets, SlabOptions(budget=1, depth=depth, ranks=ranks))
-    plan = plan_slabs(sources, targets, SlabOptions(budget=int(more * caught.value.least), depth=depth, ranks=ranks))
-    for axis, chunk in enumerate(targets[0].grid.chunks):
-        assert axis not in plan.cut_axes or plan.heights[axis] % chunk == 0
-        assert all(edge % chunk == 0 for edge in plan.edges[axis][:-1])
 
 
 @examples(15)
@@ -99,8 +68,9 @@ def test_an_iteration_holds_what_its_largest_pass_does() -> None:
     assert plan.peak_bytes == max(each.nbytes for each in passes)
 
 
-def test_large_arrays_have_no_more_slabs_than_a_graph_can_take() -> None:
-    rows = stored((2**24, 2**14), (16, 2**14))
-    plan = plan_slabs([rows], [rows], SlabOptions(budget=2**33, ranks=2))
+def test_large_arrays_have_no_more_slabs_than_a_graph_can_take(tmp_path: Path) -> None:
+    rows = zarr.create_array(tmp_path / "a", shape=(2**24, 2**14), chunks=(16, 2**14), dtype="f8", compressors=None)
+    how: dict[str, Any] = {"memory": 2**33, "ranks": 2, "scheduler": "threads"}
+    plan = ooc.map_slabs(np.negative, rows, tmp_path / "b", **how).plan
     assert plan.count <= 2**12 + 2
     assert plan.traffic.read_bytes == plan.source_bytes == 2**41

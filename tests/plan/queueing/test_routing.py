@@ -9,7 +9,6 @@ import pytest
 
 from oocarrays import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Torus
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.network import Network
 from tests.plan.queueing.routing import by_routings, channel_nodes, ecube_route, first_channel, routings
 
 pytestmark = pytest.mark.once
@@ -69,6 +68,7 @@ def test_who_should_do_the_io_on_the_ncube() -> None:
     assert all((each.count == 4) == (each.source % 4 == 3) for each in found)
 
 
+Network = Dragonfly | FatTree | FlatCluster | Hypercube | Mesh | Torus
 NETWORKS: dict[str, tuple[Network, int, list[int], tuple[int, ...]]] = {
     "mesh, from a corner": (Mesh(rows=3, columns=3), 0, [1, 2, 3, 8], (0, 0, 1, 0)),
     "mesh, from the middle": (Mesh(rows=3, columns=3), 4, [1, 3, 5, 7], (0, 1, 2, 3)),
