@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,16 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all, calibrate_exchange
-from oocarrays.graphs.calibrate.rounds import whole_step_seconds
-from oocarrays.graphs.cluster.placement import cores_of, known_workers, workers_of
+from oocarrays.graphs.cluster.pins import pin
+from oocarrays.graphs.cluster.placement import TOGETHER, cores_of, known_workers, workers_of
+from oocarrays.graphs.exchange.between import Exchanges
+from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.whole import whole_round
+from oocarrays.graphs.run.builder import Builder, Outbox, new_suffix
+from oocarrays.graphs.run.telling import this_worker
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
-from oocarrays.plan.exchange.schedule import complete_exchange
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 from oocarrays.storage.local.pages import allocate
 
 if TYPE_CHECKING:  # its import takes longer than most commands
@@ -38,6 +45,8 @@ LINKS = 50
 STEPS = 9
 """Steps of an exchange; the first opens connections, and is not timed."""
 SMALL_BYTES, LARGE_BYTES = 4096, 8 * 2**20
+SHORT_BYTES = 64
+"""Bytes of each message of a round that is measured as a whole."""
 REPEATS = 3
 NOISE = 0.1
 """Share of a step below which the difference of two measurements is noise."""
@@ -185,3 +194,75 @@ def _time_on(address: str) -> float:
     if here != address:
         raise RunError(f"a task pinned to the worker {address} ran on {here}")
     return time.perf_counter()
+
+
+# ---------------------------------------------------------------------- rounds of one task per rank
+
+
+@dataclass(eq=False, kw_only=True)
+class SmallRound(Messages):
+    """Tasks of a round in which every rank has a few bytes for every other rank."""
+
+    schedule: Schedule
+    """Steps, with their senders and receivers."""
+    homes: Sequence[str]
+    """Worker of each rank."""
+
+    def __post_init__(self) -> None:
+        self.id = new_suffix()
+        self._arrive()
+
+    @property
+    def on_workers(self) -> bool:
+        return True
+
+    def order(self, round: Round) -> Schedule:
+        return self.schedule
+
+    def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
+        """Check the received messages, and discard them."""
+        assert all(part is None or len(part) == SHORT_BYTES for part in came.values())
+
+    def _read(self, rank: int) -> Outbox:
+        """Make the messages of a rank, and register them for the other ranks."""
+        worker = this_worker()
+        assert worker is not None, "ranks are workers"
+        outbox = Outbox([np.zeros(SHORT_BYTES, "u1") for _ in range(self.schedule.ranks)], None)
+        Exchanges.of(worker).hold(self, (), rank, outbox)
+        return outbox
+
+    def _alone(self, rank: int, outbox: Outbox) -> None:
+        """Send nothing."""
+
+
+def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> float:
+    """Measure a step of a round handled by one task per rank, on an idle cluster of two or more workers.
+
+    Rounds with steps are compared with as many tasks without: by eight ranks, or one rank a worker. The result is
+    scaled to at most two ranks for each of the ``cores``. Thakur 1995, section 4.2: a step costs its start-up time,
+    however small its messages.
+    """
+    ranks = max(8, len(workers))
+    with_steps, without = (  # the first of four opens connections
+        min(_round_seconds(client, workers, ranks, whole=whole) for _ in range(4)) for whole in (True, False)
+    )
+    return max(with_steps - without, 1e-4) / (ranks - 1) / crowding(ranks, cores)
+
+
+def _round_seconds(client: Client, workers: Sequence[str], ranks: int, *, whole: bool) -> float:
+    homes = spread(ranks, workers)
+    run = SmallRound(schedule=complete_exchange(ranks), homes=homes)
+    builder = Builder(run.id, SmallRound.task, run)
+    builder.share("exchange")
+    read = [builder.add("read", rank) for rank in range(ranks)]
+    if whole:
+        ends = [builder.add_whole(whole_round, TOGETHER, rank, held=read[rank], after=read) for rank in range(ranks)]
+    else:
+        ends = [builder.add("alone", rank, buffers=(read[rank],), after=read) for rank in range(ranks)]
+    pin(client, run.id, homes, run.topic)
+    start = time.perf_counter()
+    futures: list[Any] = client.get(builder.graph, ends, sync=False)  # type: ignore[no-untyped-call]
+    await_all(futures, "a round of small messages", TIMEOUT_SECONDS)
+    for future in futures:
+        future.result()
+    return time.perf_counter() - start

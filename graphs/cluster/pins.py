@@ -23,7 +23,6 @@ from distributed.core import Status
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER, Move
-from oocarrays.graphs.cluster.wanted import Wishes
 from oocarrays.graphs.dashboard.page import SeenRun, Told, keep
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told: Told | None = None) -> None:
     """Pin the tasks of a graph about to be submitted to a cluster, and let its workers copy each other's messages."""
-    from oocarrays.graphs.cluster.nearby import introduce  # both import distributed, which is slow
-    from oocarrays.graphs.cluster.pins import Pins
+    from oocarrays.graphs.cluster.nearby import introduce
 
     introduce(client)
     patience = parse_timedelta(dask.config.get("oocarrays.patience"))
@@ -66,6 +64,42 @@ def homes_name(suffix: str) -> str:
 def ended_name(suffix: str) -> str:
     """Return the metadata name for the completion of a graph's last task."""
     return f"oocarrays-ended-{suffix}"
+
+
+class Wishes:
+    """Scheduler handlers that recompute released results for ranks that still need them.
+
+        rank 3     hold-3 is released: all received it     its worker is lost, with the data received for rank 5
+        rank 5     runs again, and needs part of hold-3  ─► wants it: the scheduler recomputes it on rank 3's worker
+                   has received it                       ─► releases it
+
+    Tasks do not list other ranks' results as dependencies: that would add an edge between every two ranks.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        scheduler.handlers |= {"oocarrays_want": self.want, "oocarrays_release": self.release}
+
+    def want(self, *, keys: Sequence[Any], by: str) -> bool:
+        """Keep some results and recompute the released ones; return whether the scheduler knows all of them."""
+        scheduler = self._scheduler
+        known = [key for key in map(tuple, keys) if key in scheduler.tasks]
+        scheduler.client_desires_keys(keys=known, client=by)
+        gone: Any = {key: "waiting" for key in known if scheduler.tasks[key].state == "released"}
+        scheduler.transitions(gone, stimulus_id=by)
+        return len(known) == len(keys)
+
+    def release(self, *, by: str) -> None:
+        """Release every result kept for a requester."""
+        scheduler = self._scheduler
+        if by in scheduler.clients:
+            scheduler.client_releases_keys([task.key for task in scheduler.clients[by].wants_what], by)
+            del scheduler.clients[by]
+
+    def release_all(self, worker: str) -> None:
+        """Release every result kept for the requesters on a worker."""
+        for by in [name for name in self._scheduler.clients if name.startswith(f"oocarrays-{worker}-")]:
+            self.release(by=by)
 
 
 class Pins(SchedulerPlugin):

@@ -26,11 +26,10 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
-from oocarrays.graphs.run.in_place import NotedRun
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
-from oocarrays.graphs.run.work import SUFFIX, Work
+from oocarrays.graphs.run.work import SUFFIX, NotedRun, Work
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section

@@ -33,11 +33,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from distributed import Reschedule, Worker
+from distributed import Reschedule, Worker, get_worker
 from distributed.worker_state_machine import SecedeEvent
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.cluster.wanted import Wanted
 from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, held_key
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
@@ -53,30 +52,28 @@ if TYPE_CHECKING:
 
 async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Run a round of one rank by its schedule, on a worker; return the rank's region."""
-    from oocarrays.graphs.exchange.whole import RankRound
-
     return await _through(RankRound, run, key, args, held)
 
 
 async def arrivals(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Fetch all parts for one rank as soon as each is ready, on a worker; return the result."""
-    from oocarrays.graphs.exchange.whole import Takes
-
     return await _through(Takes, run, key, args, held)
 
 
 async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
-    from distributed import Reschedule
-
-    from oocarrays.graphs.exchange.whole import go_through
-
     *round, rank = args
     withdrawn: BaseException | None = None
     with run._counted(), run._during("round", args):
+        worker = get_worker()
+        worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
         try:
-            region = await go_through(run, key, tuple(round), rank, held, kind)
-        except (Reschedule, asyncio.CancelledError) as error:  # no failure of the run
+            region = await kind(run, tuple(round), rank, held, worker, key).through()
+        except asyncio.CancelledError as error:  # no failure of the run
             withdrawn = error
+        except Stopped:
+            if any(suffix in str(key) for suffix in GIVEN_UP):
+                raise RunError(f"run {run.id} has been given up") from None
+            withdrawn = Reschedule()
     if withdrawn is not None:
         raise withdrawn
     tell(run.topic, "round", args, run.meter)
@@ -289,6 +286,25 @@ class RankRound:
         return await self._exchanges.in_a_thread(work)
 
 
+class Wanted:
+    """Results that a requester on a worker needs recomputed."""
+
+    def __init__(self, worker: Worker, name: str) -> None:
+        self._worker, self._by = worker, f"oocarrays-{worker.address}-{name}"
+        self._keys: set[Any] = set()
+
+    async def add(self, keys: Sequence[Any]) -> bool:
+        """Request more results; return whether the scheduler knows how to compute all of them."""
+        self._keys.update(keys)
+        found: bool = await self._worker.scheduler.oocarrays_want(keys=list(keys), by=self._by)
+        return found
+
+    async def release(self) -> None:
+        """Release every requested result."""
+        if self._keys:
+            await self._worker.scheduler.oocarrays_release(by=self._by)
+
+
 class Takes(RankRound):
     """Fetch of all parts for one rank, each as soon as it is ready: no step waits for another.
 
@@ -343,18 +359,3 @@ class Takes(RankRound):
         for key, rank in left.items():
             if there[key]:
                 self._homes[rank] = there[key][int(now / LOOK_SECONDS) % len(there[key])]
-
-
-async def go_through(
-    run: Messages, key: tuple[Any, ...], round: Round, rank: int, held: Any, kind: type[RankRound] = RankRound
-) -> Any:
-    from distributed import get_worker
-
-    worker = get_worker()
-    worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
-    try:
-        return await kind(run, round, rank, held, worker, key).through()
-    except Stopped:
-        if any(suffix in str(key) for suffix in GIVEN_UP):
-            raise RunError(f"run {run.id} has been given up") from None
-        raise Reschedule from None

@@ -28,8 +28,8 @@ from oocarrays.graphs.exchange.messages import Came, Messages
 from oocarrays.graphs.run.builder import Builder, Outbox, RoundsAhead, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun
 from oocarrays.graphs.run.remains import Remains
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section

@@ -20,9 +20,8 @@ from dask.task_spec import Task
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.exchange.messages import Messages
 from oocarrays.graphs.run.builder import Builder, Outbox, new_suffix
-from oocarrays.graphs.run.in_place import NotedRun
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
-from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.run.work import NotedRun, Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import lengths

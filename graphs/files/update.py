@@ -31,8 +31,8 @@ from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder
 from oocarrays.graphs.run.looking import CHUNKS_READ, Part, Trust, check_sources
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document

@@ -26,13 +26,13 @@ from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import DiskFullError, NotFoundError, RunError
-from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.resume import journal_content
+from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.journaled import check_folder
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import Work
 from oocarrays.kernels.results import block_of
 from oocarrays.mapping.section import Section

@@ -21,8 +21,8 @@ from oocarrays.errors import TargetError
 from oocarrays.graphs.lazy.blocks import BlocksBuilder, LazyRun
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.journaled import EndingRun
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.documents import Document

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import zarr
 
 from oocarrays.errors import DiskFullError, JournalError, OocError, RunError
-from oocarrays.graphs.rechunk.destination import Part
+from oocarrays.graphs.rechunk.run import Part
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun
 from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part

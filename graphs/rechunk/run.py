@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
@@ -16,15 +17,15 @@ import zarr
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
-from oocarrays.graphs.rechunk.destination import MOST_PASSES, Destination, Part, usable_parts
 from oocarrays.graphs.run.journaled import OneTarget, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file
@@ -34,13 +35,40 @@ from oocarrays.storage.files.creating import check_target, create_scratch, finis
 from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import written_file
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.local import syncing
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below
+
+MOST_PASSES = STAGES.stop - 1
+"""Maximum number of passes of a plan."""
+Part = tuple[int, ...]
+"""Piece of work recorded when it is done: pass, partition or batch, rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination(TargetSpec):
+    """Destination of a rechunk: the target with its settings, its scratch and its use of the system's cache."""
+
+    scratch: str | RemoteStore
+    """Folder, or prefix in a store, for scratch arrays."""
+    past_cache_above: int
+    """Size in bytes above which a target is written past the system's cache."""
+
+
+def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
+    """Return the parts that need not be repeated; parts in missing scratch must be, unless a later pass is complete."""
+    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
+    usable: set[Part] = set()
+    for number, mine in reversed(list(enumerate(every))):
+        if number == len(every) - 1 or is_scratch(place_below(scratch, str(number))):
+            usable |= mine & parts
+        if mine <= usable:
+            return usable.union(*every[:number])
+    return usable
 
 
 class RechunkState(OneTarget):

@@ -28,12 +28,11 @@ from zarr.storage import MemoryStore
 from oocarrays.graphs.exchange.messages import VERBS, Messages
 from oocarrays.graphs.reductions.reducing import Partial, Reducer, packed, unpacked
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.in_place import InPlace
 from oocarrays.graphs.run.journaled import OneTarget, check_folder
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
-from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.run.tasks import Sealed
+from oocarrays.graphs.run.work import InPlace, Work
 from oocarrays.plan.documents import Document
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.creating import check_target, finishing

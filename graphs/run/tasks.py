@@ -8,12 +8,15 @@ Threads share that object; on a cluster it travels once to each worker, and coun
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+import cloudpickle
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
@@ -126,3 +129,35 @@ async def settled(ids: Collection[str], suffixes: Collection[str], *, for_good: 
         await asyncio.sleep(0.05)
     if not for_good:
         GIVEN_UP.difference_update(suffixes)
+
+
+# ---------------------------------------------------------------------- values on their way to a process
+
+
+Value = TypeVar("Value")
+
+
+class Sealed(Generic[Value]):
+    """Value that is unpickled only where it is used: the scheduler, which forwards it, may not see its store."""
+
+    def __init__(self, value: Value) -> None:
+        self._value: Value = value
+        self._closed: bytes | None = None
+        self._opening = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return _come, (cloudpickle.dumps(self._value) if self._closed is None else self._closed,)
+
+    @property
+    def value(self) -> Value:
+        with self._opening:
+            if self._closed is not None:
+                self._value, self._closed = pickle.loads(self._closed), None  # bytes that this class has pickled
+            return self._value
+
+
+def _come(closed: bytes) -> Sealed[Any]:
+    """Return a value still pickled; a module-level function, as cloudpickle would send a class's code along."""
+    there: Sealed[Any] = Sealed(None)
+    there._closed = closed
+    return there

@@ -1,6 +1,14 @@
 """State common to the tasks of one run: they are counted and reported, and the first failure stops them all.
 
 A run is one object for all its tasks. Threads share it; on a cluster it travels once to each worker.
+
+A run that creates no target writes to an existing array, or to existing local array files:
+
+    begin     a note beside the data: the request, and a checksum of each part to be written   ─► journal
+    write     other processes may read meanwhile, so nothing is marked, and no part is recorded
+    done      the note is removed; a killed run leaves it, and the same request can be repeated
+
+A repeated run writes the same data again in full, because another process may have written since.
 """
 
 from __future__ import annotations
@@ -10,19 +18,29 @@ import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from oocarrays.errors import DescriptorError, KernelError, NotFoundError, PlacementError, RunError, UnsupportedError
+from oocarrays.errors import (
+    DescriptorError,
+    JournalError,
+    KernelError,
+    NotFoundError,
+    PlacementError,
+    RunError,
+    UnsupportedError,
+)
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.places import StoreLike, folders_of
+from oocarrays.storage.files.documents import remove_abandoned, unfinished_run
+from oocarrays.storage.files.places import StoreLike, folders_of, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.texts import PARTS
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 
@@ -238,3 +256,43 @@ def live_workers() -> set[str]:
 
     with worker_client() as client:
         return set(known_workers(client))
+
+
+# ---------------------------------------------------------------------- runs that write in place
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Destination of a run that creates no target: an existing array, or existing local array files."""
+
+    store: StoreLike
+    """Folder, or store and path, of the array or of the group of files."""
+
+
+class NotedRun(Work):
+    """Run that writes in place and keeps a note while it writes."""
+
+    note: Mapping[str, Any]
+
+    def __init__(self, store: StoreLike, processes: int | None, note: Mapping[str, Any]) -> None:
+        self.destination = InPlace(store)
+        self.note = note
+        super().__init__(store, processes, None)
+
+    def _say_begun(self, *parts: int | None) -> None:
+        """Write the note; raise if the parts differ from those that a killed run began with."""
+        before = self.note.get(PARTS) or parts
+        other = next((rank for rank, (was, now) in enumerate(zip(before, parts, strict=True)) if was != now), None)
+        if other is not None:
+            raise JournalError(
+                f"the part of rank {other} is not what the run in {self.journal.store} began with; where it is "
+                "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
+            )
+        if self.note:
+            if local_folder(self.journal.store) and self.journal.notes.is_noted():
+                remove_abandoned(self.journal.store)
+            self.journal.notes.note(self.id, {**self.note, PARTS: parts})
+
+    def _say_done(self) -> None:
+        if self.note:
+            self.journal.notes.take(self.id)

@@ -20,8 +20,8 @@ import zarr
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import CHUNKS_READ
-from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.slabs.course import Course, Progress, field_name, place_of_pass
 from oocarrays.graphs.slabs.gathering import as_bits, as_residual, largest, residual_of
 from oocarrays.graphs.slabs.graph import SlabBuilder

@@ -17,7 +17,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.lazy.staged import staged
-from oocarrays.graphs.rechunk.destination import Destination
+from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job, opener

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.graph import build_graph
+from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
