@@ -90,11 +90,6 @@ class WritingRun(Messages, NotedRun):
         """Return a description of the state after an interrupted run."""
         return f"{self.file.name} may hold a part of what was to be written: run it again, or resume it"
 
-    @property
-    def expected(self) -> tuple[float, float]:
-        """Requests for reading, and chunks to write."""
-        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
-
     # ------------------------------------------------------------------ parts
 
     def _own(self, rank: int, part: Any) -> np.ndarray:

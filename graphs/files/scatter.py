@@ -42,10 +42,11 @@ from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, finish_target
-from oocarrays.storage.files.documents import is_finished, unfinished_run
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.rank_files import LocalTarget
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.sections.read import read_section
@@ -126,7 +127,7 @@ class FilesRun(Messages, JournaledRun):
     def go_on(self, remains: Remains) -> None:
         """Resume an interrupted run."""
         assert remains.id, "a run that stopped has an id"
-        self.id, self.remains, self.resumes = remains.id, remains, True
+        self.id, self.remains = remains.id, remains
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
@@ -151,8 +152,7 @@ class FilesRun(Messages, JournaledRun):
     @property
     def written_places(self) -> list[StoreLike]:
         """Return the target, and for a scatter the files of all ranks; only local ones are checked."""
-        ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()
-        return [self.destination.store, *map(self.local.place, ranks)]
+        return [self.destination.store, *(self.destination.places if self.plan.way == "scatter" else ())]
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -170,11 +170,6 @@ class FilesRun(Messages, JournaledRun):
             return self._read_whole().presences
         with self._opening:
             return [file.presence for what, file in self._files.items() if what != "whole"]
-
-    @property
-    def expected(self) -> tuple[float, float]:
-        """Requests for reading, and for writing, of the remaining work."""
-        return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
 
     @property
     def left(self) -> float:
@@ -213,18 +208,7 @@ class FilesRun(Messages, JournaledRun):
         check(self.destination.store, overwrite=self.destination.overwrite)
 
     def _make_targets(self) -> None:
-        target = self.destination
-        if self.plan.way == "gather":
-            target.create(self.id, durable=self.durable)
-            return
-        local_files.create_group(
-            target.store,
-            self.local.descriptor,
-            target.settings,
-            self.id,
-            overwrite=target.overwrite,
-            durable=self.durable,
-        )
+        self.destination.create(self.id, durable=self.durable)
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
@@ -236,21 +220,17 @@ class FilesRun(Messages, JournaledRun):
 
     def _make(self, rank: int) -> None:
         """Make the file of a rank, unless this run has made it."""
-        if self.plan.way == "gather":
+        if not isinstance(self.destination, LocalTarget):
             return
-        place = self.local.place(rank)
         there = self.journal.is_there()
         made = self.is_done((rank,)) or (there and self.journal.has((rank,)))
-        if unfinished_run(place) != self.id and not (made and is_finished(place)):
-            own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
-            local_files.create_file(place, own, self.id, overwrite=self.destination.overwrite, durable=self.durable)
+        if not (made and is_finished(self.local.place(rank))):
+            self.destination.make(rank, self.id, durable=self.durable)
         if not made or (there and self.remains.anew):
             self.journal.record((rank,))
 
     def _changed_places(self) -> Sequence[StoreLike]:
-        if self.plan.way == "gather":
-            return [self.destination.store]
-        return [self.local.place(rank) for rank in range(self.plan.ranks)]
+        return self.destination.places
 
     def _close(self, rank: int) -> None:
         """Remove the unfinished mark of a rank's file, which is complete."""
@@ -263,11 +243,8 @@ class FilesRun(Messages, JournaledRun):
         self.journal.release()
         return name
 
-    def _finish_targets(self) -> None:
-        if self.plan.way == "scatter":
-            local_files.finish_group(self.destination.store, durable=self.durable)
-        else:
-            finish_target(self._whole(), durable=self.durable)
+    def _finishing(self) -> Callable[[], None]:
+        return self.destination.finishing(self._whole(), durable=self.durable)
 
     # ------------------------------------------------------------------ one round
 

@@ -51,11 +51,6 @@ class ShiftRun(Messages, NotedRun):
     def leaves(self) -> str:
         return f"some halos of {self.files.name} may be old: run it again, or resume it"
 
-    @property
-    def expected(self) -> tuple[float, float]:
-        """Requests for reading, and for writing."""
-        return self.plan.traffic.read_requests, self.plan.traffic.write_requests
-
     def _check_visible(self) -> None:
         if self.files.descriptor.folders:
             return  # only its worker can open a rank's file

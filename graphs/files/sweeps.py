@@ -23,7 +23,7 @@ from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress, place_of_pass
 from oocarrays.graphs.slabs.iterate import SweepRun
-from oocarrays.graphs.slabs.local import NOT_LOOKED_AT, LocalSlabBuilder, LocalSlabRun, LocalTarget, file_name
+from oocarrays.graphs.slabs.local import NOT_LOOKED_AT, LocalSlabBuilder, LocalSlabRun, file_name
 from oocarrays.graphs.slabs.resume import StoppedPass
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.grid import ChunkGrid
@@ -34,7 +34,7 @@ from oocarrays.storage.files.creating import is_scratch, remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import RankFiles, ScratchFiles
+from oocarrays.storage.files.rank_files import LocalTarget, RankFiles, ScratchFiles
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.stores.remote import RemoteStore
@@ -145,12 +145,6 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
         return list(self.handed.folders)
 
     @property
-    def stores(self) -> dict[str, Any]:
-        sources: Sequence[Any] = self._beside() if self.number else self.given[1]
-        read = {f"source {number}": source.files.store for number, source in enumerate(sources)}
-        return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
-
-    @property
     def read_from(self) -> Sequence[zarr.Array]:
         """Return the files of all ranks, except those on workers' own disks; none after the first pass."""
         sources: Sequence[Any] = () if self.number else self.given[1]
@@ -218,10 +212,8 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
             if rank not in self._holds and isinstance(folder, str):
                 self._holds[rank] = hold(folder)
 
-    def _changed_places(self) -> Sequence[Any]:
-        if self.last:
-            return LocalSlabRun._changed_places(self)
-        return [place for files in self._scratch_files(self.number) for place in files.places]
+    def _places(self, number: int) -> list[Any]:
+        return [place for files in self._scratch_files(number) for place in files.places]
 
     def _scratch_files(self, number: int) -> list[ScratchFiles]:
         """Return the scratch files that a pass writes."""

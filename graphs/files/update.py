@@ -15,7 +15,7 @@ resume    journal ─► the same rounds, without the parts that ranks have writ
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from zarr.storage import MemoryStore
 from oocarrays.errors import JournalError, RunError
 from oocarrays.graphs.files.scatter import FilesRun, place_names
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.journaled import JournaledRun, check_folder
+from oocarrays.graphs.run.journaled import OneTarget
 from oocarrays.graphs.run.looking import CHUNKS_READ, Part, Trust, check_sources
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
 from oocarrays.graphs.run.steps import Key
@@ -41,10 +41,9 @@ from oocarrays.plan.files.update import UpdatePlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import finish_target, finishing
+from oocarrays.storage.files.creating import finish_target
 from oocarrays.storage.files.documents import document_store, is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL
 from oocarrays.storage.journal.receipts import Store
@@ -176,7 +175,7 @@ class Growing(TargetSpec):
     """Shape of the source."""
 
 
-class UpdateRun(JournaledRun):
+class UpdateRun(OneTarget):
     """One update, shared by its tasks."""
 
     phases: ClassVar[Any] = {"part": "write", "read": "read", "write": "write"}
@@ -200,53 +199,17 @@ class UpdateRun(JournaledRun):
         self.remains = remains
         super().__init__(destination.store, plan.processes, remains.id)
 
-    def _here(self) -> None:
-        super()._here()
-        self._target: ArrayFile | None = None
-
-    @property
-    def source(self) -> ArrayFile:
-        return self._source.value
-
-    @property
-    def read_from(self) -> tuple[zarr.Array, ...]:
-        return (self.source.zarr,)
-
-    @property
-    def resumes(self) -> bool:  # type: ignore[override]
-        """Return whether the run resumes work of another process."""
-        return self.destination.resumed
-
-    @property
-    def written_places(self) -> list[StoreLike]:
-        return [self.destination.store]
-
-    @property
-    def stores(self) -> dict[str, Any]:
-        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
-
-    def reads(self) -> Iterable[Presence]:
-        return (self.source.presence,)
-
     @property
     def left(self) -> float:
         """Share of the parts that remains to be done."""
         parts = len(list(self.plan.parts()))
         return 1 - len(self.done) / parts if parts else 0.0
 
-    @property
-    def expected(self) -> tuple[float, float]:
-        """Requests for reading, and chunks to write, in the remaining work."""
-        return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
-
     # ------------------------------------------------------------------ beginning and end
-
-    def _check_visible(self) -> None:
-        check_folder(self.destination.store)
 
     def _check_target(self) -> None:
         """Raise if the target has changed since the update was planned."""
-        if self._written().stored.grid.shape not in (self.destination.before, self.destination.after):
+        if self.destination.open().stored.grid.shape not in (self.destination.before, self.destination.after):
             raise RunError(f"{self.destination.store} has changed since its update was planned: plan it again")
 
     def _make_targets(self) -> None:
@@ -263,23 +226,9 @@ class UpdateRun(JournaledRun):
             self._make_targets()
             self._target = None
 
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self._target = None
-
-    def _written(self) -> ArrayFile:
-        return written_file(self.destination.store, mode="r+")
-
-    @property
-    def target(self) -> ArrayFile:
-        with self._idle:
-            if self._target is None:
-                self._target = self._written()
-            return self._target
-
     def _nothing(self) -> str:
         """Return the name of the target, which is up to date; remove its mark if it has one."""
-        file = self._written()
+        file = self.destination.open()
         if MARK in file.zarr.attrs:
             finish_target(file, durable=self.durable)
         return file.name
@@ -290,7 +239,7 @@ class UpdateRun(JournaledRun):
         return name
 
     def _finishing(self) -> Callable[[], None]:
-        publish = finishing(self.target, durable=self.durable)
+        publish = super()._finishing()
 
         def finish() -> None:
             """Record the source last: if the record is lost, changed elements are written once more."""

@@ -25,12 +25,12 @@ import zarr
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 
-from oocarrays.errors import DiskFullError, NotFoundError, RunError
+from oocarrays.errors import NotFoundError, RunError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.resume import journal_content
 from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.journaled import check_folder
+from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import Work
@@ -45,7 +45,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, create_scratch, remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.places import StoreLike, free_bytes
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold
@@ -112,9 +112,6 @@ class AlignedRun(LazyRun):
     def expected(self) -> tuple[float, float]:
         """Requests for reading, and chunks to write."""
         return 0, self.blocks.pieces
-
-    def _check_visible(self) -> None:
-        check_folder(self.destination.store)
 
     def _check_target(self) -> None:
         check_place(self.destination.store, overwrite=self.destination.overwrite)
@@ -192,9 +189,7 @@ class ScratchWork(Work):
                 self.failure, self._writer = None, None
         if self._is_whole():
             return self
-        free, wanted = free_bytes(self.scratch), self.blocks.scratch_bytes
-        if wanted > free:
-            raise DiskFullError(f"{self.scratch} needs {wanted} bytes; its device has {free} left")
+        check_room({self.scratch: self.blocks.scratch_bytes})
         self._take_hold()
         create_scratch(os.path.join(self.scratch, PARTIAL_NAME), self.like, self.blocks.stored)
         return self

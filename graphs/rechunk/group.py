@@ -68,7 +68,7 @@ class GroupGraphBuilder:
         last = create
         rank = lane % max(len(self.homes[self.suffix]), 1)
         for batch in self.run.copies.lane(lane):
-            if batch not in self.run.done:
+            if (batch,) not in self.run.done:
                 key = (f"copy as it is-{self.suffix}", batch, rank)
                 self.graph[key] = Task(
                     key, Work.task, self._shared(create), "copy", (batch, rank), 0, TaskRef(last)
@@ -152,7 +152,7 @@ def resumed_group(
     return GroupRun(
         _plan_of(content, {name: run.plan for name, run in left.items()}),
         file,
-        TargetSpec(store=target, resumed=True),
+        TargetSpec(store=target),
         left,
         content,
         id=id,

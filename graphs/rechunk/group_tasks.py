@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, OocError, RunError
+from oocarrays.errors import JournalError, OocError, RunError
 from oocarrays.graphs.rechunk.run import Part
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
-from oocarrays.graphs.run.journaled import KeptRun
+from oocarrays.graphs.run.journaled import KeptRun, check_room
 from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
@@ -28,7 +28,7 @@ from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import create_target, remove_scratch
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
@@ -55,7 +55,7 @@ class MemberRun(RechunkRun):
 
     def prepare(self) -> None:
         """Make the target and begin the journal, unless that was done before."""
-        if self.destination.resumed or is_finished(self.destination.store):
+        if self.resumes or is_finished(self.destination.store):
             return
         if not self.journal.is_there():
             self.journal.begin(self.id, self._content_now())
@@ -67,7 +67,7 @@ class MemberRun(RechunkRun):
     def reopen(self) -> None:
         """Mark a finished array as unfinished if it is to be written again."""
         store = self.destination.store
-        if self.reopens and not self.destination.resumed and is_finished(store):
+        if self.reopens and not self.resumes and is_finished(store):
             create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
 
     def _begin_anew(self) -> None:
@@ -132,16 +132,6 @@ class GroupRun(KeptRun):
         return super().__getstate__() | {"plan": copies, "members": {}}
 
     @property
-    def resumes(self) -> bool:  # type: ignore[override]
-        """Whether the run continues from the state left by another process."""
-        return self.destination.resumed
-
-    @property
-    def done(self) -> frozenset[int]:
-        """Batches of copies that were done before the run was resumed."""
-        return frozenset(batch for (batch,) in self.remains.done)
-
-    @property
     def stores(self) -> dict[str, Any]:
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
@@ -185,12 +175,12 @@ class GroupRun(KeptRun):
         self.made = not mine
         if not mine:
             self._check_new(members)
-        alone = self.processes is None or self.destination.resumed or not mine
+        alone = self.processes is None or self.resumes or not mine
         self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
         if not mine:
             self._make_all(members)
             return self
-        if self.destination.resumed:
+        if self.resumes:
             self._tidy(members)
             self.journal.forget(self.remains.lost)
         if self.journal.is_there() and self._is_another_plan():
@@ -286,7 +276,7 @@ class GroupRun(KeptRun):
     def _check_new(self, members: Sequence[MemberRun]) -> None:
         """Raise if the target must not be made."""
         destination = self.destination
-        if destination.resumed:
+        if self.resumes:
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
@@ -302,13 +292,11 @@ class GroupRun(KeptRun):
         folder = local_folder(self.destination.store)
         targets = [member.plan.target for member in members]
         wanted = sum(target.grid.count * target.chunk_bytes for target in targets if not target.coded)
-        if folder and wanted > free_bytes(folder):
-            free = free_bytes(folder)
-            raise DiskFullError(f"{folder} needs {wanted} bytes; its device has {free} left")
+        check_room({folder: wanted} if folder else {})
 
     def _copy(self, batch: int, rank: int) -> None:
         """Copy some arrays, or a part of one, unchanged."""
-        if self._is_done(batch):
+        if self.is_done((batch,)):
             return
         self.journal.join()
         stored: dict[str, dict[str, Receipt]] = {}
@@ -328,14 +316,6 @@ class GroupRun(KeptRun):
 
     def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
         return member_store(self.destination.store, name)
-
-    def _is_done(self, batch: int) -> bool:
-        """Return whether a batch was copied before a resume or the loss of a worker; after the run's end, all are."""
-        if batch in self.done or self.processes is None:
-            return batch in self.done
-        if self.journal.is_there():
-            return self.journal.has((batch,))
-        return unfinished_run(self.destination.store) is None
 
     def _finish(self) -> str:
         self._end(None)

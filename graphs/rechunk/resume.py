@@ -133,7 +133,6 @@ def resumed(
         raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
     destination = Destination(
         store=target,
-        resumed=True,
         scratch=trusted_scratch(scratch_place(asked.place(content["scratch"])), id, asked.scratch),
         past_cache_above=past_cache_above(),
     )

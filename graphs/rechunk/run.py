@@ -6,18 +6,17 @@ Threads share it; on a cluster it travels once to each worker, and opens its fil
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
-import zarr
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
-from oocarrays.graphs.run.journaled import OneTarget, check_folder, check_room
+from oocarrays.graphs.run.journaled import OneTarget, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.settings import record_seconds
@@ -31,10 +30,9 @@ from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
-from oocarrays.storage.files.creating import check_target, create_scratch, finishing, is_scratch, remove_scratch
+from oocarrays.storage.files.creating import create_scratch, is_scratch, remove_scratch
 from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 from oocarrays.storage.journal.lock import Hold
@@ -109,15 +107,6 @@ class RechunkState(OneTarget):
         self._remove_scratch: weakref.finalize | None = None
 
     @property
-    def source(self) -> ArrayFile:
-        assert self._source is not None, "what has no source yet opens it itself"
-        return self._source.value
-
-    @property
-    def read_from(self) -> tuple[zarr.Array, ...]:
-        return (self.source.zarr,)
-
-    @property
     def written_places(self) -> list[StoreLike]:
         """Target, and scratch that is to outlive a restart of the system."""
         scratch = [self.scratch] if len(self.plan.passes) > 1 and not self.caches_scratch else []
@@ -132,10 +121,6 @@ class RechunkState(OneTarget):
     def cached_places(self) -> list[StoreLike]:
         """Scratch, if it stays in the cache."""
         return [self.scratch] if self.caches_scratch else []
-
-    @property
-    def stores(self) -> dict[str, Any]:
-        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until running tasks have ended, so that nothing is written after a run has failed.
@@ -158,23 +143,6 @@ class RechunkState(OneTarget):
         self.journal.release()
 
     # ------------------------------------------------------------------ beginning and end
-
-    def reads(self) -> Iterable[Presence]:
-        return (self.source.presence,)
-
-    def _check_visible(self) -> None:
-        check_folder(self.destination.store)
-
-    @property
-    def resumes(self) -> bool:  # type: ignore[override]
-        """Whether the run continues from the state of an interrupted run: its target exists."""
-        return self.destination.resumed
-
-    def _make_targets(self) -> None:
-        self._target = self.destination.create(self.id, durable=self.durable)
-
-    def _check_target(self) -> None:
-        check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _forget_what_is_gone(self) -> None:
         """Delete records of lost parts and of parts in missing scratch; raise if a part counted as done needs one."""
@@ -297,7 +265,7 @@ class RechunkState(OneTarget):
 
     def _finishing(self) -> Callable[[], None]:
         self._keep_source()
-        return finishing(self.target, durable=self.durable)
+        return super()._finishing()
 
     # ------------------------------------------------------------------ shared by all tasks
 

@@ -21,21 +21,20 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import zarr
 from dask.task_spec import Task
 from zarr.storage import MemoryStore
 
 from oocarrays.graphs.exchange.messages import VERBS, Messages
 from oocarrays.graphs.reductions.reducing import Partial, Reducer, packed, unpacked
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.journaled import OneTarget, check_folder
+from oocarrays.graphs.run.journaled import OneTarget
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import InPlace, Work
 from oocarrays.plan.documents import Document
 from oocarrays.plan.reductions.plan import ReducePlan
-from oocarrays.storage.files.creating import check_target, finishing
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Receipts
@@ -178,9 +177,11 @@ class Reducing(Messages):
 
 
 class GivenReduction(Reducing, Work):
-    """One reduction with its result returned in memory."""
+    """One reduction with its result returned in memory; without a graph, chunks are stored in the result at once."""
 
     destination: InPlace
+    result: np.ndarray | None = None
+    """Result of a reduction on threads of this process, without a graph."""
     versions: Versions | None = None
     """Versions of the array's chunks when it was first read."""
 
@@ -214,6 +215,11 @@ class GivenReduction(Reducing, Work):
         with self.versions.reading(self.reducer.file) if self.versions else nullcontext():
             return super()._reduce(rank)
 
+    def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
+        if self.result is not None:
+            self.result[self.plan.cut.place(part, chunk).slices] = values
+        return self.result is not None
+
     def check_read(self) -> None:
         """Raise if the array has changed since it was first read."""
         if self.versions:
@@ -225,18 +231,6 @@ class GivenReduction(Reducing, Work):
         for part, chunk, values in (each for of_rank in made for each in of_rank):
             result[self.plan.cut.place(part, chunk).slices] = values
         return result
-
-
-class HereReduction(GivenReduction):
-    """One reduction on threads of this process, without a graph; chunks are stored in its result directly."""
-
-    def __init__(self, plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> None:
-        super().__init__(plan, reducer, dtype)
-        self.result = np.empty(plan.cut.result_shape, dtype)
-
-    def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
-        self.result[self.plan.cut.place(part, chunk).slices] = values
-        return True
 
 
 class WrittenReduction(Reducing, OneTarget):
@@ -257,16 +251,12 @@ class WrittenReduction(Reducing, OneTarget):
         self.plan, self.destination, self.content, self.keeps = plan, target, content, keeps
         self.dtype = np.dtype(target.settings["dtype"])
         self._sealed = Sealed(reducer)
-        self.remains, self.resumes = remains, remains.id is not None
+        self.remains = remains
         super().__init__(target.store, plan.processes, remains.id)
 
     @property
-    def read_from(self) -> Sequence[zarr.Array]:
-        return (self.reducer.file.zarr,)
-
-    @property
-    def stores(self) -> dict[str, Any]:
-        return {"source": self.reducer.file.zarr.store_path.store, "target": self.destination.store}
+    def source(self) -> ArrayFile:
+        return self.reducer.file
 
     @property
     def left(self) -> float:
@@ -289,15 +279,6 @@ class WrittenReduction(Reducing, OneTarget):
 
     # ------------------------------------------------------------------ beginning and end
 
-    def _check_visible(self) -> None:
-        check_folder(self.destination.store)
-
-    def _check_target(self) -> None:
-        check_target(self.reducer.file.zarr, self.destination.store, overwrite=self.destination.overwrite)
-
-    def _make_targets(self) -> None:
-        self.destination.create(self.id, durable=self.durable)
-
     def _changed_places(self) -> Sequence[Any]:
         return [self.destination.store]
 
@@ -305,9 +286,6 @@ class WrittenReduction(Reducing, OneTarget):
         self._end(None)
         self.journal.release()
         return str(self.destination.store)
-
-    def _finishing(self) -> Callable[[], None]:
-        return finishing(self.target, durable=self.durable)
 
     def take_back(self) -> None:
         """Remove a target without any written chunk, as if the run had not begun."""
@@ -382,8 +360,8 @@ def _wants(plan: ReducePlan, source: int, target: int) -> bool:
 
 def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[np.ndarray, GivenReduction]:
     """Reduce on threads of this process without a graph; return the result, and the run that made it."""
-    run = HereReduction(plan, reducer, dtype)
-    run.meter = new_meter()
+    run = GivenReduction(plan, reducer, dtype)
+    run.meter, run.result = new_meter(), np.empty(plan.cut.result_shape, dtype)
     run._create()
     run._reduce(0)
     run.check_read()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, St
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, Trust, check_sources, fingerprints
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.telling import warn_person
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.plan.documents import Document
@@ -32,7 +33,8 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
-from oocarrays.storage.files.target import written_file
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
 from oocarrays.storage.journal.notes import Notes
@@ -123,8 +125,6 @@ class KeptRun(EndingRun):
     """Files read from object stores, with their chunks as listed when this graph began."""
     remains: Remains = NOTHING_LEFT
     """State recovered from an earlier attempt at this run."""
-    resumes = False
-    """Whether the run continues from the state left by another process."""
     made = False
     """Whether this graph made the target, so that no chunk in it comes from an earlier attempt."""
 
@@ -152,9 +152,19 @@ class KeptRun(EndingRun):
         self.versions, self._responses = seen, []
 
     @property
+    def resumes(self) -> bool:
+        """Whether the run continues from the state left by another process."""
+        return self.remains.id is not None
+
+    @property
     def notices(self) -> tuple[str, ...]:
         """Notices about the state left by an earlier run."""
         return self.remains.notices
+
+    @property
+    def done(self) -> frozenset[tuple[int, ...]]:
+        """Parts done before the run was resumed."""
+        return self.remains.done
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
@@ -294,14 +304,15 @@ class KeptRun(EndingRun):
         if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
             keep_source(store, seen[0], durable=durable)
 
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
+        if part in self.done or self.processes is None:
+            return part in self.done
+        return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
+
 
 class JournaledRun(KeptRun):
-    """Run that records each part in its journal when the part is done."""
-
-    @property
-    def done(self) -> frozenset[tuple[int, ...]]:
-        """Parts done before the run was resumed."""
-        return self.remains.done
+    """Run that makes targets, or continues with those that it has made."""
 
     # ------------------------------------------------------------------ start of the run
 
@@ -372,6 +383,9 @@ class JournaledRun(KeptRun):
     def _remove_partials(self) -> None:
         remove_partials(self.destination.store)
 
+    def _check_visible(self) -> None:
+        check_folder(self.destination.store)
+
     def _check_target(self) -> None:
         """Raise if a target has appeared since the run was planned."""
 
@@ -391,15 +405,12 @@ class JournaledRun(KeptRun):
     def _make_targets(self) -> None:
         """Make the targets, marked unfinished."""
 
-    def is_done(self, part: tuple[int, ...]) -> bool:
-        """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
-        if part in self.done or self.processes is None:
-            return part in self.done
-        return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
-
 
 class OneTarget(JournaledRun):
-    """Run that writes one array, which each of its processes opens at its first write."""
+    """Run that reads one array and writes another, which each of its processes opens at its first write."""
+
+    destination: TargetSpec
+    _source: Sealed[ArrayFile] | None = None
 
     def _here(self) -> None:
         super()._here()
@@ -411,12 +422,37 @@ class OneTarget(JournaledRun):
         self._target = None
 
     @property
+    def source(self) -> ArrayFile:
+        assert self._source is not None, "what has no source yet opens it itself"
+        return self._source.value
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        return (self.source.zarr,)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
+
+    def reads(self) -> Iterable[Presence]:
+        return (self.source.presence,)
+
+    @property
     def target(self) -> ArrayFile:
         with self._opening:
             if self._target is None:
                 self.journal.join()
-                self._target = written_file(self.destination.store, mode="r+")
+                self._target = self.destination.open()
             return self._target
+
+    def _check_target(self) -> None:
+        self.destination.check(self.source)
+
+    def _make_targets(self) -> None:
+        self._target = self.destination.create(self.id, durable=self.durable)
+
+    def _finishing(self) -> Callable[[], None]:
+        return self.destination.finishing(self.target, durable=self.durable)
 
 
 def check_folder(store: StoreLike) -> None:

@@ -124,6 +124,16 @@ class Work(Tasks):
         return {"target": self.destination.store}
 
     @property
+    def left(self) -> float:
+        """Share of the work that remains: less than 1 for a resumed run."""
+        return 1.0
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Numbers of read requests and of chunk writes that remain."""
+        return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
+
+    @property
     def ends(self) -> list[tuple[Journal, str]]:
         """Journals and run ids of end-of-run markers, which stay until the client has acknowledged them."""
         return []

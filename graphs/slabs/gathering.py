@@ -156,7 +156,7 @@ class PyramidRun(GatheringRun):
         if not self.journal.parts():
             for target in self._unmade():
                 if not is_finished(target.store):
-                    self._make_target(target)
+                    target.create(self.id, durable=self.durable)
         super()._forget_what_is_gone()
 
     def _finishing(self) -> Callable[[], None]:

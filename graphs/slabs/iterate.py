@@ -9,9 +9,8 @@ evolve together are read, swept and written together, slab by slab.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +31,6 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch, remove_scratch
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.rank_files import placed
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
@@ -44,6 +42,7 @@ class SweepRun(SlabRun):
     """One pass of an iteration, shared by its tasks."""
 
     merges: ClassVar[bool] = False
+    resumes = False
 
     def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
         step, self.last = course.step(progress.residuals)
@@ -86,16 +85,9 @@ class SweepRun(SlabRun):
     def _scratch_folders(self) -> list[Any]:
         return [self.scratch]
 
-    @property
-    def stores(self) -> dict[str, Any]:
-        if not self.number:
-            return super().stores
-        read = {f"source {n + 1}": each.zarr.store_path.store for n, each in enumerate(self._beside())}
-        return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
-
-    def reads(self) -> Iterable[Presence]:
+    def _presumed(self) -> Sequence[Any]:
         """Return the sources; in later passes only those that are not swept, as this run makes the others."""
-        return chain.from_iterable(each.presences for each in self._beside()) if self.number else super().reads()
+        return self._beside() if self.number else self.given[1]
 
     def _beside(self) -> tuple[ArrayFile, ...]:
         """Return the arrays that no sweep changes."""
@@ -124,7 +116,7 @@ class SweepRun(SlabRun):
         self.journal.forget(self.gone)
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
-        return [target.store for target in self.targets] if self.last else self._places(self.number)
+        return super()._changed_places() if self.last else self._places(self.number)
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:

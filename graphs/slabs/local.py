@@ -10,7 +10,6 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import zarr
@@ -24,44 +23,18 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.resume import Options, SlabParts, StoppedPass, T
 from oocarrays.graphs.slabs.tasks import SlabRun
-from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
-from oocarrays.plan.documents import Settings
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
-from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import RankFiles
+from oocarrays.storage.files.rank_files import LocalTarget, RankFiles
 from oocarrays.storage.files.target import TargetSpec, written_file
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
 """Notice of a run that resumes work on workers' own disks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTarget(TargetSpec):
-    """Group of local array files that a pass writes, and their settings."""
-
-    files: LocalFiles
-    """Files to write."""
-
-    @property
-    def made(self) -> Settings:
-        return local_files.largest_settings(self.files.descriptor, self.settings)
-
-    @property
-    def count(self) -> int:
-        each = (
-            local_files.rank_settings(self.files.descriptor, self.settings, rank) for rank in range(self.files.ranks)
-        )
-        return sum(array_file.preview(settings, self.store).grid.count for settings in each)
-
-    def preview(self) -> Stored:
-        return array_file.preview(self.made, self.store)
 
 
 class LocalStopped(StoppedPass):
@@ -149,14 +122,7 @@ class LocalSlabRun(SlabRun):
     @property
     def written_places(self) -> list[StoreLike]:
         """Return the groups, and the files of all ranks; only local ones are checked."""
-        files = [target.files for target in self.targets]
-        return super().written_places + [each.place(rank) for each in files for rank in range(each.ranks)]
-
-    @property
-    def stores(self) -> dict[str, Any]:
-        """Return the stores to read and to write."""
-        read = {f"source {number}": source.files.store for number, source in enumerate(self.given[1])}
-        return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
+        return [*super().written_places, *(place for target in self.targets for place in target.places)]
 
     def _check_visible(self) -> None:
         """Raise if this worker cannot open shared files; files on own disks are opened on their workers only."""
@@ -169,40 +135,19 @@ class LocalSlabRun(SlabRun):
         for target in self.targets:
             check_folder(target.store)
 
-    def _check_target(self) -> None:
-        for target in self._unmade():
-            local_files.check_group_place(target.store, overwrite=target.overwrite)
-
     def _check_room(self) -> None:
         """Do nothing: each rank makes its own files."""
-
-    def _make_target(self, target: TargetSpec) -> None:
-        assert isinstance(target, LocalTarget), "a pass over local files writes local files"
-        local_files.create_group(
-            target.store,
-            target.files.descriptor,
-            target.settings,
-            self.id,
-            overwrite=target.overwrite,
-            durable=self.durable,
-        )
 
     def _make(self, rank: int) -> None:
         """Make the files of a rank, unless this run has made them, and perhaps closed them."""
         made = self.is_done((rank,))
         for target in () if made else self.targets:
-            place = target.files.place(rank)
-            if unfinished_run(place) != self.id:
-                own = local_files.rank_settings(target.files.descriptor, target.settings, rank)
-                local_files.create_file(place, own, self.id, overwrite=target.overwrite, durable=self.durable)
+            target.make(rank, self.id, durable=self.durable)
         if not made or (self.remains.anew and self.journal.is_there()):
             self.record((rank,))
 
     def _place_name(self, number: int, rank: int) -> str:
         return file_name(number, rank)
-
-    def _changed_places(self) -> Sequence[StoreLike]:
-        return [target.files.place(rank) for target in self.targets for rank in range(target.files.ranks)]
 
     def take_back(self) -> None:
         """Remove empty targets, unless any is on a worker's own disk or may replace a group of other arrays."""
@@ -212,21 +157,11 @@ class LocalSlabRun(SlabRun):
     def _ready(self) -> None:
         """Mark all files as made."""
 
-    def _open_target(self, target: TargetSpec) -> RankFiles:
-        assert isinstance(target, LocalTarget), "a pass over local files writes local files"
-        return RankFiles(target.files, written=True)
-
     def _close(self, rank: int) -> None:
         """Remove the unfinished marks of a rank's files, which are complete."""
         self.syncer.wait()
         for target in self._open_targets():
             finish_target(target.file(rank), durable=self.durable)
-
-    def _finishing_target(self, number: int) -> Callable[[], None]:
-        def finish() -> None:
-            local_files.finish_group(self.targets[number].store, durable=self.durable)
-
-        return finish
 
 
 def local_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

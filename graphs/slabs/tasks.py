@@ -34,12 +34,11 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.geometry import Slab, written
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_target, finishing
 from oocarrays.storage.files.documents import remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.rank_files import RankFiles, placed
-from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
@@ -99,7 +98,6 @@ class SlabRun(JournaledRun):
         self.targets = tuple(files.targets)
         self.destination = files.group or self.targets[0]
         self.content = content
-        self.resumes = remains.id is not None
         self.remains = remains
         self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(files.sources)))
         self.informs = takes_info(kernel)
@@ -129,9 +127,12 @@ class SlabRun(JournaledRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        _, sources = self.given
-        read = {f"source {number}": source.zarr.store_path.store for number, source in enumerate(sources)}
+        read = {f"source {number}": _store_of(source) for number, source in enumerate(self._presumed())}
         return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
+
+    def _presumed(self) -> Sequence[Any]:
+        """Return the sources that the run does not make itself."""
+        return self.given[1]
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -148,7 +149,7 @@ class SlabRun(JournaledRun):
 
     def reads(self) -> Iterable[Presence]:
         """Return the sources; of local array files, those open in this process."""
-        return chain.from_iterable(source.presences for source in self.given[1])
+        return chain.from_iterable(source.presences for source in self._presumed())
 
     def _check_visible(self) -> None:
         for target in self.targets:
@@ -161,7 +162,7 @@ class SlabRun(JournaledRun):
     def _check_target(self) -> None:
         for target in self._unmade():
             for source in self.given[1]:
-                check_target(source.zarr, target.store, overwrite=target.overwrite)
+                target.check(source)
 
     def _check_room(self) -> None:
         stored = zip(self.targets, self.plan.targets, strict=True)
@@ -171,10 +172,7 @@ class SlabRun(JournaledRun):
     def _make_targets(self) -> None:
         """Make the targets, the first one last: its mark shows that all exist."""
         for target in reversed(self._unmade()):
-            self._make_target(target)
-
-    def _make_target(self, target: TargetSpec) -> None:
-        target.create(self.id, durable=self.durable)
+            target.create(self.id, durable=self.durable)
 
     def _unmade(self) -> list[TargetSpec]:
         """Return the targets that this run has not made, in this or an earlier process."""
@@ -188,8 +186,8 @@ class SlabRun(JournaledRun):
         super()._forget_what_is_gone()
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
-        """Return the targets, in which chunks may be partially written."""
-        return [target.store for target in self.targets]
+        """Return the files in which chunks may be partially written."""
+        return [place for target in self.targets for place in target.places]
 
     def _remove_partials(self) -> None:
         for target in self.targets:
@@ -202,7 +200,8 @@ class SlabRun(JournaledRun):
         return str(self.destination.store)
 
     def _finishing(self) -> Callable[[], None]:
-        ready = [self._finishing_target(number) for number in range(len(self.targets))]
+        each = zip(self.targets, self._open_targets(), strict=True)
+        ready = [target.finishing(opened, durable=self.durable) for target, opened in each]
 
         def finish() -> None:
             """Publish the targets, the first one last: its mark shows that some still carry one."""
@@ -224,18 +223,12 @@ class SlabRun(JournaledRun):
         super().settle(resumable=resumable)
         self._let_go_of_memory()
 
-    def _finishing_target(self, number: int) -> Callable[[], None]:
-        return finishing(self._open_targets()[number], durable=self.durable)
-
     def _open_targets(self) -> list[Any]:
         with self._opening:
             if self._written is None:
                 self.journal.join()
-                self._written = list(map(self._open_target, self.targets))
+                self._written = [target.open() for target in self.targets]
             return self._written
-
-    def _open_target(self, target: TargetSpec) -> ArrayFile | RankFiles:
-        return written_file(target.store, mode="r+")
 
     # ------------------------------------------------------------------ slabs
 
@@ -386,3 +379,7 @@ class SlabRun(JournaledRun):
         how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
         self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()
         return receipts.kept
+
+
+def _store_of(source: ArrayFile | RankFiles) -> Any:
+    return source.files.store if isinstance(source, RankFiles) else source.zarr.store_path.store

@@ -38,6 +38,7 @@ from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.rank_files import LocalTarget
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.stored.array import missing_of, placer
@@ -150,11 +151,12 @@ def scatter_files(
     check_apart(opened, store)
     checked(local_files.check_group_place, store, overwrite=overwrite, resume=resume)
     cut = cuts(chunks, shards, ChunkGrid.of(largest_shape(said), chunked), names)
-    spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
+    files = LocalFiles(store=store, descriptor=said, name=str(store))
+    spec = LocalTarget(store=store, settings=made, overwrite=overwrite, said=cut, files=files)
     plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
     called = _called("scatter_files", [named(opened.store_path)], plan, missing=source.presence.missing)
     content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
-    run = FilesRun(plan, source, LocalFiles(store=store, descriptor=said, name=str(store)), spec, content)
+    run = FilesRun(plan, source, files, spec, content)
     grids = (_grid(local_files.rank_settings(said, made, rank)) for rank in range(plan.ranks))
     request = requested(
         "scatter_files", [named(opened.store_path)], [metadata_digest(source)],
@@ -309,7 +311,7 @@ def _resumed_gather(
     now, before = resources
     plan = _gathering(local, whole, now, left.content["room"])
     content = files_content(plan, _called("gather_files", [named(local.files.store)], plan), _said(local))
-    run = FilesRun(plan, None, local.files, TargetSpec(store=store, resumed=True), left.begun(content))
+    run = FilesRun(plan, None, local.files, TargetSpec(store=store), left.begun(content))
     left.gone_on_with(run, lambda room: _gathering(local, whole, before, room))
     return FilesJob(run, lambda name: open_global(store), cluster, local.disks)
 
@@ -321,11 +323,12 @@ def _resumed_scatter(
     assert files is not None, "a scatter makes local array files"
     said, like, (now, before) = files.descriptor, made_like(left.content), resources
     made = target_settings(like, like.chunks, shards=like.shards)
-    target, source = TargetSpec(store=left.target, settings=made, resumed=True), describe_source(a.zarr, a.missing)
+    files = replace(files, store=left.target)
+    target, source = LocalTarget(store=left.target, settings=made, files=files), describe_source(a.zarr, a.missing)
     plan = _scattering(source, said, target, now, left.content["room"])
     called = _called("scatter_files", [named(a.zarr.store_path)], plan, missing=source.presence.missing)
     content = left.begun(files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made)))
-    run = FilesRun(plan, source, replace(files, store=left.target), target, content)
+    run = FilesRun(plan, source, files, target, content)
     left.gone_on_with(run, lambda room: _scattering(source, said, target, before, room))
     disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
     return _scatter_job(run, means.cluster, disks, means.scheduler)

@@ -65,7 +65,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return 0.0 if self.is_finished else self._left()
 
     def _left(self) -> float:
-        return float(getattr(self._run, "left", 1.0))
+        return self._run.left
 
     @property
     def is_finished(self) -> bool:

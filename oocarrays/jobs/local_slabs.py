@@ -18,7 +18,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped, LocalTarget
+from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped
 from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.layouts.layout import Layout
@@ -43,7 +43,7 @@ from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import RankFiles
+from oocarrays.storage.files.rank_files import LocalTarget, RankFiles
 from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.leftovers import scratch_below

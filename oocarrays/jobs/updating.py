@@ -223,7 +223,7 @@ class _Now:
         content: Document | None = None,
     ) -> UpdateJob:
         shape = self.written.stored.grid.shape
-        spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape, resumed=remains.id is not None)
+        spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape)
         run = UpdateRun(plan, self.file, spec, content or self.content(plan, resources), remains=remains)
         return UpdateJob(run, opener(open_array, self.target), cluster)
 

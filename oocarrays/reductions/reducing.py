@@ -311,7 +311,7 @@ def resumed_reduction(
     remains = left.remains(plan, plan, same=not trust.again)
     before = {} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]}
     now = _content(asked, want, plan, resources) | before if remains.anew else content
-    spec = TargetSpec(store=target, settings={"dtype": written.dtype}, resumed=True)
+    spec = TargetSpec(store=target, settings={"dtype": written.dtype})
     return _job(want, plan, spec, now, means.cluster, remains)
 
 

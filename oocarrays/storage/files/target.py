@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import create_target
+from oocarrays.storage.files.creating import check_target, create_target, finishing
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.names import METADATA, OURS, draft_key
 from oocarrays.storage.local.syncing import sync_file_system
@@ -100,8 +101,6 @@ class TargetSpec:
     """Arguments of ``zarr.create_array``; for local array files without those set per rank; empty for a group."""
     overwrite: bool = False
     """Whether an existing target may be replaced."""
-    resumed: bool = False
-    """Whether it exists, left by the run that is resumed, and is not created again."""
     said: tuple[str, ...] = ()
     """Notices of settings that differ from the request, one line each."""
 
@@ -119,9 +118,26 @@ class TargetSpec:
         """Describe the array to create, as `array_file.preview` does."""
         return array_file.preview(self.settings, self.store)
 
-    def create(self, run: str, *, durable: bool) -> ArrayFile:
+    @property
+    def places(self) -> list[StoreLike]:
+        """Locations of the chunks."""
+        return [self.store]
+
+    def check(self, source: Any) -> None:
+        """Raise if the target would overwrite the file ``source`` or other data."""
+        check_target(source.zarr, self.store, overwrite=self.overwrite)
+
+    def create(self, run: str, *, durable: bool) -> Any:
         """Create the array, marked unfinished, as `creating.create_target` does."""
         return create_target(self.store, self.settings, run, overwrite=self.overwrite, durable=durable)
+
+    def open(self) -> Any:
+        """Open the unfinished array for writing."""
+        return written_file(self.store, mode="r+")
+
+    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
+        """Prepare the documents of the opened array; return a function that removes the unfinished mark."""
+        return finishing(opened, durable=durable)
 
 
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
