@@ -35,7 +35,7 @@ from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Worker, workers_of
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.layouts.redistribution import exchanged
-from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import costs
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.exchange.exchange import Exchange
@@ -148,13 +148,11 @@ def _columns(rows: Layout) -> Layout:
 
 def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
     """Return one slab of ones per rank, on its worker."""
-    suffix = new_suffix()
-    keys = [(f"slab-{suffix}", rank) for rank in range(layout.ranks)]
-    tasks = {key: Task(key, _ones, layout.local_shape(key[1])) for key in keys}
-    name = f"parts-{suffix}"
-    graph = layered(HighLevelGraph({}, {}), name, tasks)
-    homes = {suffix: workers}
-    return Parts(layout=layout, dtype=np.dtype("u1"), graph=graph, name=name, keys=tuple(keys), homes=homes)
+
+    def make(key: Key) -> Task:
+        return Task(key, _ones, layout.local_shape(key[-1]))
+
+    return Parts.made(make, layout, np.dtype("u1"), workers, HighLevelGraph({}, {}), verb="slab")
 
 
 def _ones(shape: tuple[int, ...]) -> np.ndarray:

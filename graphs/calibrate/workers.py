@@ -30,7 +30,7 @@ from oocarrays.graphs.cluster.placement import TOGETHER, cores_of, known_workers
 from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.exchange.whole import whole_round
-from oocarrays.graphs.run.builder import Builder, Outbox, new_suffix
+from oocarrays.graphs.run.builder import Builder, Outbox
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
@@ -207,10 +207,6 @@ class SmallRound(Messages):
     """Steps, with their senders and receivers."""
     homes: Sequence[str]
     """Worker of each rank."""
-
-    def __post_init__(self) -> None:
-        self.id = new_suffix()
-        self._arrive()
 
     @property
     def on_workers(self) -> bool:

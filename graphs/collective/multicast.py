@@ -21,7 +21,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from oocarrays.graphs.layouts.parts import RankParts, layered
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import Tasks
 from oocarrays.mapping.layouts.local import spread
@@ -47,10 +47,6 @@ class Casting(Tasks):
     """Files that ranks read; None if their parts are in memory."""
     workers: int
     """Number of workers; 0 for threads, which send no messages."""
-
-    def __post_init__(self) -> None:
-        self.id = new_suffix()
-        self._arrive()
 
     @property
     def on_workers(self) -> bool:

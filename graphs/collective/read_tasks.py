@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Messages, Round
-from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, Selection, lengths
@@ -64,10 +63,6 @@ class Reading(Messages):
     """Cost constants of the plan."""
     selections: tuple[Selection, ...] = ()
     """Arrangement of each rank's array, if it differs from the order of reading."""
-
-    def __post_init__(self) -> None:
-        self.id = new_suffix()
-        self._arrive()
 
     def _here(self) -> None:
         super()._here()

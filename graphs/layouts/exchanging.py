@@ -67,10 +67,6 @@ class Exchanging(Messages):
     """Dtype of the elements."""
     is_packed: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        self.id = new_suffix()
-        self._arrive()
-
     @property
     def on_workers(self) -> bool:
         """Return whether ranks are on workers, which report to a scheduler."""

@@ -11,7 +11,7 @@ after the loss of a worker yields the same result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, DataNode, Task, TaskRef
+from dask.task_spec import Alias, Task, TaskRef
 from dask.utils import ensure_dict
 
 from oocarrays.graphs.run.builder import itself, new_suffix
@@ -59,23 +59,28 @@ class Parts(RankParts):
     layout: Layout
     """Layout of the parts."""
 
-    def followed_by(
-        self,
-        suffix: str,
-        tasks: Mapping[Any, Any],
+    @classmethod
+    def made(
+        cls,
+        make: Callable[[Key], Any],
         layout: Layout,
-        keys: Iterable[Key],
-        homes: Mapping[str, Sequence[str]] | None = None,
+        dtype: np.dtype,
+        addresses: Sequence[str],
+        graph: HighLevelGraph,
+        *after: str,
+        verb: str = "part",
     ) -> Parts:
-        """Return parts computed from these by more tasks, with the workers of both; none on threads."""
+        """Return the parts of a task for each rank, which ``make`` returns for its key, after layers of a graph."""
+        suffix = new_suffix()
+        keys = tuple((f"{verb}-{suffix}", rank) for rank in range(layout.ranks))
         name = f"parts-{suffix}"
-        return Parts(
+        return cls(
             layout=layout,
-            dtype=self.dtype,
-            graph=layered(self.graph, name, tasks, self.name),
+            dtype=dtype,
+            graph=layered(graph, name, {key: make(key) for key in keys}, *after),
             name=name,
-            keys=tuple(keys),
-            homes={**self.homes, **homes} if homes else {},
+            keys=keys,
+            homes={suffix: addresses} if addresses else {},
         )
 
 
@@ -94,22 +99,13 @@ def whole_layout(shape: Sequence[int]) -> Layout:
 
 def parts_of_array(array: np.ndarray, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
     """Distribute an array of this process: on threads tasks cut it, for a cluster it is cut before it is sent."""
-    suffix = new_suffix()
-    keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
-    tasks: dict[Key, Any] = {key: _cut(key, array, layout, now=bool(addresses)) for key in keys}
-    name = f"parts-{suffix}"
-    return Parts(
-        layout=layout,
-        dtype=array.dtype,
-        graph=layered(HighLevelGraph({}, {}), name, tasks),
-        name=name,
-        keys=tuple(keys),
-        homes={suffix: addresses} if addresses else {},
-    )
 
+    def make(key: Key) -> Task:
+        if addresses:
+            return Task(key, itself, cut(array, layout, key[-1]))
+        return Task(key, cut, array, layout, key[-1])
 
-def _cut(key: Key, array: np.ndarray, layout: Layout, *, now: bool) -> Task | DataNode:
-    return Task(key, itself, cut(array, layout, key[-1])) if now else Task(key, cut, array, layout, key[-1])
+    return Parts.made(make, layout, array.dtype, addresses, HighLevelGraph({}, {}))
 
 
 def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
@@ -120,23 +116,14 @@ def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
 
 def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
     """Return a Dask array's blocks as the parts of a layout with as many ranks."""
-    suffix = new_suffix()
-    keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
     graph: Any = x.__dask_graph__()
     tasks = {x.name: ensure_dict(x.__dask_optimize__(graph, x.__dask_keys__()))}
-    parts = {
-        key: Task(key, _part, TaskRef(block), _section(layout, key[-1]), x.dtype)
-        for key, block in zip(keys, flatten(x.__dask_keys__()), strict=True)
-    }
-    name = f"parts-{suffix}"
-    return Parts(
-        layout=layout,
-        dtype=x.dtype,
-        graph=layered(HighLevelGraph(tasks, {x.name: set()}), name, parts, x.name),
-        name=name,
-        keys=tuple(keys),
-        homes={suffix: addresses} if addresses else {},
-    )
+    blocks = list(flatten(x.__dask_keys__()))
+
+    def make(key: Key) -> Task:
+        return Task(key, _part, TaskRef(blocks[key[-1]]), _section(layout, key[-1]), x.dtype)
+
+    return Parts.made(make, layout, x.dtype, addresses, HighLevelGraph(tasks, {x.name: set()}), x.name)
 
 
 def _section(layout: Layout, rank: int) -> Section:

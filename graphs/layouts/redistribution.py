@@ -27,8 +27,8 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import KernelError
 from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks, exchanged_arrays
-from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
-from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.layouts.parts import Parts, RankParts
+from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.layouts.layout import Layout
@@ -46,34 +46,26 @@ from oocarrays.storage.sections.packing import move, pack, unpack_all
 
 def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
     """Return the parts computed by a function from the parts of arrays in one layout."""
-    suffix, layout = new_suffix(), several[0].layout
-    keys = [(f"mapped-{suffix}", rank) for rank in range(layout.ranks)]
-    tasks = {
-        key: Task(
-            key, apply, function, layout.local_shape(key[-1]), dtype, *(TaskRef(p.keys[key[-1]]) for p in several)
-        )
-        for key in keys
-    }
-    name = f"parts-{suffix}"
+    layout = several[0].layout
+
+    def make(key: Key) -> Task:
+        parts = (TaskRef(each.keys[key[-1]]) for each in several)
+        return Task(key, apply, function, layout.local_shape(key[-1]), dtype, *parts)
+
     graph = HighLevelGraph.merge(*(parts.graph for parts in several))
-    return Parts(
-        layout=layout,
-        dtype=dtype,
-        graph=layered(graph, name, tasks, *(parts.name for parts in several)),
-        name=name,
-        keys=tuple(keys),
-        homes={place: homes for parts in several for place, homes in parts.homes.items()}
-        | ({suffix: addresses} if addresses else {}),
-    )
+    made = Parts.made(make, layout, dtype, addresses, graph, *(parts.name for parts in several), verb="mapped")
+    before = {suffix: homes for parts in several for suffix, homes in parts.homes.items()}
+    return replace(made, homes=before | dict(made.homes))
 
 
 def sliced(parts: Parts, taken: Slices, layout: Layout, addresses: Sequence[str]) -> Parts:
     """Return each rank's part of a slice, in a layout for which no element moves."""
-    suffix = new_suffix()
-    keys = [(f"sliced-{suffix}", rank) for rank in range(layout.ranks)]
-    places = {key: local_slices(parts.layout, taken, key[-1]) for key in keys}
-    tasks = {key: Task(key, _copied, TaskRef(parts.keys[key[-1]]), place) for key, place in places.items()}
-    return parts.followed_by(suffix, tasks, layout, keys, {suffix: addresses} if addresses else None)
+
+    def make(key: Key) -> Task:
+        return Task(key, _copied, TaskRef(parts.keys[key[-1]]), local_slices(parts.layout, taken, key[-1]))
+
+    made = Parts.made(make, layout, parts.dtype, addresses, parts.graph, parts.name, verb="sliced")
+    return replace(made, homes={**parts.homes, **made.homes} if addresses else {})
 
 
 def _copied(part: np.ndarray, places: tuple[slice, ...]) -> np.ndarray:
@@ -241,4 +233,5 @@ def exchanged(
     moving = Moving(transfer=travels, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
     ranks = transfer.target.ranks
     made = exchange_tasks(moving, parts.keys, ranks, workers, ordered=messaging.ordered, meter=meter)
-    return parts.followed_by(made.suffix, made.tasks, transfer.target, made.keys, made.homes)
+    new = exchanged_arrays("parts", parts, made)
+    return replace(parts, layout=transfer.target, graph=new.graph, name=new.name, keys=new.keys, homes=new.homes)

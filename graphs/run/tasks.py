@@ -20,6 +20,7 @@ import cloudpickle
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.telling import tell, this_worker, topic_of
 from oocarrays.storage.meter import Meter
 
@@ -38,6 +39,11 @@ class Tasks(ABC):
     """Names of attributes that do not travel, besides those that `_here` sets."""
     id: str
     """Id in the name of the topic, and in the keys of the graph if it has only one."""
+
+    def __post_init__(self) -> None:
+        """Begin a run that is a dataclass: the id is the suffix of its keys."""
+        self.id = new_suffix()
+        self._arrive()
 
     def _arrive(self) -> None:
         """Set the state of this process with `_here`; that state does not travel."""
