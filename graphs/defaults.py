@@ -9,9 +9,6 @@ import dask.config
 
 from oocarrays.plan.machine import Costs
 
-COMPUTED = ("cores", "cache_bytes")
-"""Costs with a default computed from the machine when a plan is made."""
-
 DEFAULTS: dict[str, Any] = {
     "memory": None,  # bytes, or text such as "1GiB": budget of a process; None: half of the machine's free memory
     "ranks": None,  # logical processors; None: the plan chooses
@@ -38,7 +35,8 @@ DEFAULTS: dict[str, Any] = {
     "disks": None,  # measurements of disks of striped arrays by `oocarrays calibrate --disks`; None: none
     "missing": "fill",  # policy for a chunk missing in a source: "fill" value, fill and "warn", or "error"
     "cost": {
-        name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
+        name: None if name in ("cores", "cache_bytes") else value  # computed from the machine when a plan is made
+        for name, value in asdict(Costs()).items()
     },  # see oocarrays.plan.machine
 }
 

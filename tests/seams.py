@@ -166,7 +166,6 @@ CONSTANTS = {
     "calibration_most_bytes": "oocarrays.graphs.calibrate.machine:MOST_WRITTEN",
     "calibration_message_bytes": "oocarrays.graphs.calibrate.exchange:SIZES",
     "calibration_timeout": "oocarrays.graphs.calibrate.workers:TIMEOUT_SECONDS",
-    "calibration_disk_seconds": "oocarrays.graphs.calibrate.striping:SECONDS",
     "worker_arrival_seconds": "oocarrays.graphs.cluster.placement:ARRIVAL_SECONDS",
     "worker_dial_seconds": "oocarrays.graphs.cluster.placement:DIAL_SECONDS",
     "worker_idle_bytes": "oocarrays.graphs.cluster.placement:IDLE_BYTES",

@@ -92,27 +92,15 @@ def _independent(table: np.ndarray) -> np.ndarray:
     return np.array(chosen, int)
 
 
-SCHEDULES = ("PEX-GEN", "GEN", "LEX", "REX")
 SIZES = (2**24, 2**21, 2**12)
 """Maximum bytes of a message, the largest first: first use of memory is slow."""
-MOST_RANKS = 8
-"""Maximum number of workers that exchange: more add no information, and messages grow as their square."""
-MACHINE_BYTES, COPIES = 2**28, 8
-"""Maximum bytes of the array on one machine, and the ratio of a worker's memory limit to its part of the array.
-
-A worker also holds sent, received and forwarded data.
-"""
-ROWS = 64
-"""Rows of each rank's slab."""
-TIMES = 3
-"""Repetitions of each exchange; the first is discarded, and the median of the others is used."""
 TIMEOUT_SECONDS = 60
 """Seconds after which an exchange expected to take less than one second is abandoned."""
 
 
 def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]:
     """Measure the cost of exchanges between workers on a live cluster."""
-    workers = workers[:: -(-len(workers) // MOST_RANKS)]
+    workers = workers[:: -(-len(workers) // 8)]  # more add no information, and messages grow as their square
     ranks, sizes = len(workers), message_sizes(workers_of(client, workers))
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
     measured = []
@@ -120,10 +108,10 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
         slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
         transfer = Transfer(slabs.layout, _columns(slabs.layout))
         own = known.graph_seconds + crowded_seconds(transfer, 1, known)
-        for schedule in schedules(ranks, names=SCHEDULES):
+        for schedule in schedules(ranks, names=("PEX-GEN", "GEN", "LEX", "REX")):
             messaging = Messaging(schedules=(schedule,), assembly="synchronous", ordered=True)
-            took = [_seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(TIMES)]
-            seconds = median(took[1:])
+            took = [_seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(3)]
+            seconds = median(took[1:])  # the first is slower
             measured.append((Exchange.of(schedule, transfer.sizes()), max(seconds - own, seconds / 10)))
     constants = asdict(fitted(measured, FlatCluster.of(ranks), flat_constants(known)[0]))
     del constants["from_bytes"]
@@ -131,15 +119,20 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
 
 
 def message_sizes(workers: Sequence[Worker]) -> list[int]:
-    """Return the message sizes to try, limited by the memory of the workers."""
+    """Return the message sizes to try: an array of at most 256 MiB on a machine, an eighth of a worker's memory limit.
+
+    A worker also holds sent, received and forwarded data.
+    """
+    most = 2**28
     ranks, (_, fullest) = len(workers), Counter(worker.host for worker in workers).most_common(1)[0]
-    each = min(MACHINE_BYTES // fullest, *(worker.memory_limit // COPIES or MACHINE_BYTES for worker in workers))
+    each = min(most // fullest, *(worker.memory_limit // 8 or most for worker in workers))
     return [max(min(size, each // ranks // 8**number), 1) for number, size in enumerate(SIZES)]
 
 
 def _rows(ranks: int, nbytes: int) -> Layout:
     """Return the layout of a byte array in rows; each rank has about ``nbytes`` of every other rank's columns."""
-    return Layout.of((ranks * ROWS, ranks * max(nbytes // ROWS, 1)), "(block, *)", ranks=ranks)
+    rows = 64
+    return Layout.of((ranks * rows, ranks * max(nbytes // rows, 1)), "(block, *)", ranks=ranks)
 
 
 def _columns(rows: Layout) -> Layout:

@@ -13,8 +13,6 @@ import dask.config
 from oocarrays.graphs.settings import kept_disks
 from oocarrays.plan.queueing.kept import KeptDisks
 
-FILE_NAME = "oocarrays.yaml"
-
 
 def keep(measured: dict[str, Any]) -> Path:
     """Write measured constants to Dask's configuration folder, apply them in this process too, and return the file.
@@ -37,7 +35,7 @@ def keep_disks(measured: Sequence[KeptDisks]) -> Path:
 
 def _written(settings: dict[str, Any]) -> Path:
     """Write settings to Dask's configuration folder, keeping the others, and return the file."""
-    path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), FILE_NAME)
+    path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), "oocarrays.yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
     path.write_text("".join(_yaml_lines(kept)))

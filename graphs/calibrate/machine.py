@@ -41,23 +41,13 @@ from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import open_ahead
 
-MIB = 2**20
-FILES, FILE_BYTES = 16, 32 * MIB
+FILES, FILE_BYTES = 16, 2**25
 REQUESTS, REQUEST_BYTES = 20_000, 4096
-TASKS, SEEKS = 2000, 200
-MOST_WRITTEN, WRITE_SECONDS = 2**32, 4.0
-"""Limits in bytes and seconds after which a device's sustained write speed is known."""
-SLOWER = 1.3
-"""Minimum slowdown from the first to the sustained speed; a smaller one counts as noise."""
+SEEKS = 200
+MOST_WRITTEN = 2**32
+"""Bytes after which a device's sustained write speed is known."""
 SIDE, PIECE = 32, (8, 200)
 """Number of chunks, each written in as many small pieces, and the elements of a piece, not aligned to sectors."""
-SHORT_PUT, LONG_PUT = MIB // 4, 2 * MIB
-"""Bytes of the compared writes: many short ones show the fixed cost of a write."""
-CODECS = {
-    "zstd": numcodecs.Zstd(0),
-    "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
-    "gzip": numcodecs.GZip(1),
-}
 
 
 def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -88,7 +78,7 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             "seek_seconds": _seek_seconds(os.path.join(place, keys[1])),
             "place_seconds": _place_seconds(place),
             "put_seconds": _put_seconds(place, data),
-            "task_seconds": _least_seconds(_run_tasks) / TASKS,
+            "task_seconds": _task_seconds(),
         }
 
 
@@ -143,7 +133,7 @@ def _times_of_writes(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> li
     for key in islice(chain(keys, (f"more-{n}" for n in counted())), max(most, len(keys))):
         blobs.put(key, data.view(np.uint8).data)
         times.append(time.perf_counter() - start)
-        if len(times) >= len(keys) and times[-1] > WRITE_SECONDS:
+        if len(times) >= len(keys) and times[-1] > 4.0:  # seconds
             break
     return times
 
@@ -157,7 +147,7 @@ def written_curve(times: list[float], nbytes: int) -> dict[str, float]:
     if knee >= count:
         return mean | {"sustained_bandwidth": mean["write_bandwidth"]}
     burst, later = times[knee - 1] / knee, (total - times[knee - 1]) / (count - knee)
-    if later < SLOWER * burst:
+    if later < 1.3 * burst:  # less is noise
         return mean | {"sustained_bandwidth": mean["write_bandwidth"]}
     return {"write_bandwidth": nbytes / burst, "burst_bytes": knee * nbytes, "sustained_bandwidth": nbytes / later}
 
@@ -277,9 +267,10 @@ def _place_seconds(folder: str) -> float:
 
 def _put_seconds(folder: str, data: np.ndarray) -> float:
     """Return the extra seconds of a run of chunks written in place past the cache, over its share of a long one."""
-    seconds = {nbytes: _least_seconds(partial(_put_runs, folder, data, nbytes)) for nbytes in (SHORT_PUT, LONG_PUT)}
-    more = 2 * FILE_BYTES // SHORT_PUT - 2 * FILE_BYTES // LONG_PUT
-    return max(seconds[SHORT_PUT] - seconds[LONG_PUT], 1e-9) / more
+    short, long = 2**18, 2**21  # many short ones show the fixed cost of a write
+    seconds = {nbytes: _least_seconds(partial(_put_runs, folder, data, nbytes)) for nbytes in (short, long)}
+    more = 2 * FILE_BYTES // short - 2 * FILE_BYTES // long
+    return max(seconds[short] - seconds[long], 1e-9) / more
 
 
 def _put_runs(folder: str, data: np.ndarray, nbytes: int) -> None:
@@ -312,7 +303,12 @@ def _touch() -> None:
 
 def _codec_speeds(data: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
     """Return the bytes a second that one core decodes and encodes; other codecs are assumed as slow as zstd."""
-    speeds = {name: _codec_speed(codec, data[: len(data) // 4]) for name, codec in CODECS.items()}
+    codecs = {
+        "zstd": numcodecs.Zstd(0),
+        "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
+        "gzip": numcodecs.GZip(1),
+    }
+    speeds = {name: _codec_speed(codec, data[: len(data) // 4]) for name, codec in codecs.items()}
     speeds[OTHER] = speeds["zstd"]
     return {name: speed[0] for name, speed in speeds.items()}, {name: speed[1] for name, speed in speeds.items()}
 
@@ -351,6 +347,8 @@ def _by_all(work: Callable[[], Any], count: int) -> None:
         thread.join()
 
 
-def _run_tasks() -> None:
-    graph = {0: Task(0, int)} | {n: Task(n, abs, TaskRef(n - 1)) for n in range(1, TASKS)}
-    dask.threaded.get(graph, TASKS - 1, num_workers=costs().cores)
+def _task_seconds() -> float:
+    """Return the seconds of a task in a chain."""
+    count, cores = 2000, costs().cores
+    graph = {0: Task(0, int)} | {n: Task(n, abs, TaskRef(n - 1)) for n in range(1, count)}
+    return _least_seconds(lambda: dask.threaded.get(graph, count - 1, num_workers=cores)) / count

@@ -26,29 +26,14 @@ from oocarrays.storage.striped.disks import Disk, DiskPart, disks_of
 from oocarrays.storage.striped.moving import open_striped
 from oocarrays.storage.striped.table import removed
 
-BLOCKS = (2**16, 2**18, 2**20, 2**22)
-"""Default sizes of blocks to try, in bytes."""
-LEAST, MOST = 4, 64
-"""Minimum and maximum number of blocks timed on a disk."""
-MOST_BYTES = 2**25
-"""Maximum bytes timed on a disk, unless the minimum number of blocks exceeds them."""
-MEMORY = "64MiB"
-"""Default maximum memory of blocks in flight."""
-SECONDS = 0.25
-"""Approximate seconds for blocks of one size on a disk."""
-TIMES = 3
-"""Repetitions of the measurement of all disks together; the fastest counts, as other load only slows it down."""
-TRIAL_SECONDS = 1.0
-"""Approximate seconds of a trial, by the model."""
-
 
 def plan_striping(
     disks: Sequence[Any],
     *,
     mode: str = "read",
-    blocks: Sequence[int | str] = BLOCKS,
-    memory: int | str = MEMORY,
-    seconds: float = SECONDS,
+    blocks: Sequence[int | str] = (2**16, 2**18, 2**20, 2**22),
+    memory: int | str = "64MiB",
+    seconds: float = 0.25,
     trial: bool = True,
     kept: bool = False,
 ) -> StripingPlan:
@@ -123,7 +108,8 @@ def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
 def _measured(disks: Sequence[Disk], mode: str, block: int, seconds: float) -> Measured:
     each = [_alone(disk, mode, block, seconds) for disk in disks]
     many = min(len(took) for took, _ in each)
-    runs = [_together(disks, mode, block, buffers=1, blocks=many * len(disks)) for _ in range(TIMES)]
+    # the fastest counts: other load only slows it down
+    runs = [_together(disks, mode, block, buffers=1, blocks=many * len(disks)) for _ in range(3)]
     together, cpu = (min(each) for each in zip(*runs, strict=True))
     own = [max(mean(took) - busy, 0.0) for took, busy in each]
     return Measured(
@@ -148,7 +134,7 @@ def _alone(disk: Disk, mode: str, block: int, seconds: float) -> tuple[list[floa
     part = disk.open_part(name, os.O_RDWR | os.O_CREAT)
     try:
         one = _timed(partial(_write, part, data))
-        many = max(LEAST, min(MOST, MOST_BYTES // block, int(seconds / max(one, 1e-9))))
+        many = max(4, min(64, 2**25 // block, int(seconds / max(one, 1e-9))))  # blocks, of 32 MiB at most
         if mode == "read":
             for number in range(1, many):
                 part.write([data], number * block)
@@ -211,8 +197,7 @@ def _together(disks: Sequence[Disk], mode: str, block: int, *, buffers: int, blo
 def _trial(disks: Sequence[Disk], plan: StripingPlan) -> Trial:
     """Run the recommended settings for about a second by the model, in whole stripes."""
     stripe = plan.block * len(disks)
-    wanted = plan.bytes_per_second * TRIAL_SECONDS
-    stripes = max(2 * plan.buffers, min(int(wanted // stripe), 2**27 // stripe))
+    stripes = max(2 * plan.buffers, min(int(plan.bytes_per_second // stripe), 2**27 // stripe))
     seconds, _ = _together(disks, plan.mode, plan.block, buffers=plan.buffers, blocks=stripes * len(disks))
     nbytes = stripes * stripe
     return Trial(nbytes=nbytes, seconds=seconds, predicted=plan.best.seconds(nbytes))

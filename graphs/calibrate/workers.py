@@ -45,9 +45,6 @@ LINKS = 50
 STEPS = 9
 """Steps of an exchange; the first opens connections, and is not timed."""
 SMALL_BYTES, LARGE_BYTES = 4096, 8 * 2**20
-SHORT_BYTES = 64
-"""Bytes of each message of a round that is measured as a whole."""
-REPEATS = 3
 NOISE = 0.1
 """Share of a step below which the difference of two measurements is noise."""
 
@@ -84,8 +81,8 @@ def fit(small: float, large: float) -> tuple[float, float]:
     return max(small - SMALL_BYTES * byte_seconds, 0.0), 1 / byte_seconds
 
 
-def _least(measure: Callable[[], float]) -> float:
-    return min(measure() for _ in range(REPEATS))
+def _least(measure: Callable[[], float], times: int = 3) -> float:
+    return min(measure() for _ in range(times))
 
 
 def _task_seconds(client: Client, workers: list[str]) -> float:
@@ -207,6 +204,8 @@ class SmallRound(Messages):
     """Steps, with their senders and receivers."""
     homes: Sequence[str]
     """Worker of each rank."""
+    nbytes: int = 64
+    """Bytes of each message."""
 
     @property
     def on_workers(self) -> bool:
@@ -217,13 +216,13 @@ class SmallRound(Messages):
 
     def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
         """Check the received messages, and discard them."""
-        assert all(part is None or len(part) == SHORT_BYTES for part in came.values())
+        assert all(part is None or len(part) == self.nbytes for part in came.values())
 
     def _read(self, rank: int) -> Outbox:
         """Make the messages of a rank, and register them for the other ranks."""
         worker = this_worker()
         assert worker is not None, "ranks are workers"
-        outbox = Outbox([np.zeros(SHORT_BYTES, "u1") for _ in range(self.schedule.ranks)], None)
+        outbox = Outbox([np.zeros(self.nbytes, "u1") for _ in range(self.schedule.ranks)], None)
         Exchanges.of(worker).hold(self, (), rank, outbox)
         return outbox
 

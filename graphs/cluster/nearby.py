@@ -41,12 +41,9 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster import shared
 from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.graphs.cluster.shared import LEAST_BYTES, RoomAddress
+from oocarrays.graphs.cluster.shared import LEAST_BYTES, TOKEN_BYTES, RoomAddress
 from oocarrays.graphs.defaults import setting
 from oocarrays.plan.documents import Header
-
-WORKERS = "distributed.worker"
-"""Name of the log that workers keep records of."""
 
 
 def keep_only_words(record: logging.LogRecord) -> bool:
@@ -59,14 +56,12 @@ def keep_only_words(record: logging.LogRecord) -> bool:
 
 def hold_no_messages() -> None:
     """Make the log of this process's workers keep text only; one call is enough."""
-    logging.getLogger(WORKERS).addFilter(keep_only_words)
+    logging.getLogger("distributed.worker").addFilter(keep_only_words)
 
 
 BOUNCE_BYTES = 2**19
 """Bytes copied at one time to a non-contiguous destination: they fit in a core's second-level cache."""
-TOKEN_BYTES = 16
 LOOK, READ = "look", "read"
-ALL = frozenset((LOOK, READ))
 """Methods of transfer: mapping the sender's shared memory, and copying out of any of its memory."""
 _TOKEN = ctypes.create_string_buffer(secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES)
 """Token that identifies this process to readers, in case another process has the same number."""

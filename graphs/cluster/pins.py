@@ -42,16 +42,8 @@ def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told:
         raise PlacementError(f"ranks cannot be pinned: the scheduler takes no plugins ({error})") from error
 
 
-ARRIVAL_SECONDS = 600
-"""Seconds to wait for a graph to arrive; a graph that was only inspected never does."""
-TOPICS = "oocarrays-"
-"""Prefix of the topic names of runs."""
 TOLD_RUNS = 100
 """Number of runs for which a scheduler keeps events; Dask keeps as many computations."""
-LAST = "finish"
-"""Key prefix of the last task of a run."""
-
-
 LOST = "oocarrays_lost"
 """Message to workers that exchange with ranks of a lost worker."""
 
@@ -138,7 +130,7 @@ class Pins(SchedulerPlugin):
         self._course = keep(scheduler, self._suffix, self._course)
         self._course.homes = self._homes
         forget_old_runs(scheduler)
-        scheduler.loop.call_later(ARRIVAL_SECONDS, self._give_up_graph)
+        scheduler.loop.call_later(600, self._give_up_graph)  # seconds: a graph that was only inspected never arrives
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
         """Pin tasks that have arrived; treat a worker that has gone since planning as lost."""
@@ -219,7 +211,7 @@ class Pins(SchedulerPlugin):
             return
         if finish == "memory":
             self._course.end(key, self._suffix)
-        if key[0].startswith(LAST):
+        if key[0].startswith("finish"):  # the last task of a run
             self._end(finish)
         if finish == "forgotten":
             self._mine.remove(key)
@@ -254,6 +246,6 @@ def forget_old_runs(scheduler: Scheduler) -> None:
     """Delete the events of the oldest runs: a scheduler keeps every topic forever, and has no call to end one."""
     topics = getattr(getattr(scheduler, "_broker", None), "_topics", {})
     running = {plugin._topic for plugin in scheduler.plugins.values() if isinstance(plugin, Pins)}
-    ended = [name for name in topics if name.startswith(TOPICS) and name not in running]
+    ended = [name for name in topics if name.startswith("oocarrays-") and name not in running]
     for name in ended[:-TOLD_RUNS]:
         del topics[name]

@@ -77,9 +77,6 @@ DIAL_SECONDS = 8
 """Seconds to wait for an unresponsive scheduler."""
 ARRIVAL_SECONDS = 10
 """Seconds to wait for the first worker of a cluster."""
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
-STATUS = Path("/proc/self/status")
-"""File with a process's memory use on Linux."""
 IDLE_BYTES = 110_000_000
 """Bytes held by an idle worker after its imports."""
 TOGETHER = "exchange round"
@@ -182,10 +179,10 @@ def as_they_are(client: Client, workers: Sequence[Worker]) -> list[Worker]:
     The scheduler's figure is up to a second old: just after a job, it includes the messages and mapped files of that
     job. For workers that do not answer within a second, the scheduler's figure is used.
     """
-    text: dict[str, str] = {}
+    text, status = dict[str, str](), Path("/proc/self/status")  # on Linux
     with suppress(TimeoutError, OSError):
         addresses = [worker.address for worker in workers]
-        text = client.sync(client._run, STATUS.read_text, workers=addresses, on_error="ignore", callback_timeout=1)
+        text = client.sync(client._run, status.read_text, workers=addresses, on_error="ignore", callback_timeout=1)
     return [replace(worker, memory=_resident(text.get(worker.address, "")) or worker.memory) for worker in workers]
 
 
@@ -217,7 +214,8 @@ def cores_of(workers: Sequence[Worker]) -> int:
 
 def _is_here(worker: Worker) -> bool:
     """Return whether a worker is on this machine, by loopback, in-process or own network address."""
-    return worker.host in LOCAL_HOSTS or worker.address.startswith("inproc://") or worker.host == _own_address()
+    local = worker.host in ("127.0.0.1", "localhost", "::1") or worker.address.startswith("inproc://")
+    return local or worker.host == _own_address()
 
 
 @cache

@@ -36,15 +36,10 @@ LEAST_BYTES = 2**16
 TOKEN_BYTES = 16
 HEAD_BYTES = mmap.PAGESIZE
 """Bytes before the data in a file: the tokens of its owner and of its current use."""
-PATIENCE = 0.003
-"""Seconds to wait for other processes to release a segment, before allocating another."""
-NAME, LINK = "oocarrays", "/memfd:oocarrays (deleted)"
-"""Name of an unnamed file in a process's file list, and the link target that the system reports for it."""
+LINK = "/memfd:oocarrays (deleted)"
+"""Link target that the system reports for an unnamed file of ours."""
 _OWNER = secrets.token_bytes(TOKEN_BYTES)
 """Token that identifies this process's memory, in case another process has the same number."""
-SEALS = 0x1 | 0x2 | 0x4
-"""``F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW``: `fcntl` of Python defines them only if its build system did."""
-F_ADD_SEALS = 1033
 _on = False
 """Whether other workers have been observed to map this process's memory."""
 
@@ -125,11 +120,12 @@ _looks: weakref.WeakSet[Look] = weakref.WeakSet()
 def _memory_file(nbytes: int) -> int:
     if not hasattr(os, "memfd_create"):
         raise OSError("this system has no files without names")
-    file = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    file = os.memfd_create("oocarrays", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.fchmod(file, 0o600)
         os.posix_fallocate(file, 0, nbytes)
-        fcntl.fcntl(file, F_ADD_SEALS, SEALS)
+        add_seals, seal, shrink, grow = 1033, 0x1, 0x2, 0x4  # not in every Python's `fcntl`
+        fcntl.fcntl(file, add_seals, seal | shrink | grow)
     except BaseException:
         os.close(file)
         raise
@@ -166,7 +162,7 @@ class Rooms:
         """Return ``nbytes`` of uninitialised memory, in use while any process has views of it."""
         if not nbytes:
             return np.empty(0, np.uint8)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 0.003  # seconds in which other processes may release a segment
         while True:
             with self._lock:
                 fitting = self._fitting(nbytes)

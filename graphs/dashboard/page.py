@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 
 Cell = tuple[str, int]
 """Column name and rank of a group of tasks."""
-STEP = re.compile(r"(\w+) step (\d+)$")
 ORDER = ("read", "send", "receive", "assemble", "copy", "write")
 """Order of the columns of a rank; the steps of an exchange follow the reads."""
-UNSEEN = ("run", "create", "probe", "start", "free", "finish", "taken", "name", "carry")
-"""Tasks that move no data: they are counted, not shown."""
 COUNTED = ("read_requests", "read_bytes", "write_requests", "written_bytes", "sent_bytes", "messages", "skipped_chunks")
 
 
@@ -101,8 +98,9 @@ class SeenRun:
     # ------------------------------------------------------------------ displayed values
 
     def columns(self) -> list[str]:
-        """Return the names of the columns, in the order of the work."""
-        names = {name for name, _ in self.awaited if name.split()[0] not in UNSEEN}
+        """Return the names of the columns, in the order of the work, without tasks that move no data."""
+        unseen = ("run", "create", "probe", "start", "free", "finish", "taken", "name", "carry")
+        names = {name for name, _ in self.awaited if name.split()[0] not in unseen}
         return sorted(names, key=_place)
 
     def ranks(self) -> list[int]:
@@ -144,7 +142,7 @@ def cell_of(key: Any, suffix: str) -> Cell:
 
 def _place(column: str) -> tuple[int, int, int, str]:
     """Return the sort key of a column: reads, then the steps in order, then writes."""
-    step = STEP.match(column)
+    step = re.match(r"(\w+) step (\d+)$", column)
     verb = step[1] if step else column.split()[0]
     order = ORDER.index(verb) if verb in ORDER else len(ORDER)
     if step:
@@ -152,25 +150,14 @@ def _place(column: str) -> tuple[int, int, int, str]:
     return (0 if verb == "read" else 2), 0, order, column
 
 
-LOG = logging.getLogger("oocarrays")
 PATH = "/oocarrays"
-EXTENSION = "oocarrays-courses"
-"""Name under which a scheduler keeps the states of runs."""
 MOST_RUNS = 20
 """Maximum number of runs kept."""
-MOST_RANKS, MOST_COLUMNS = 64, 48
-"""Maximum numbers of ranks and columns shown."""
-EACH_MS = 500
-"""Milliseconds between two updates."""
-PALE, DARK = (232, 238, 244), (0, 114, 178)
-"""Red, green and blue for no task done, and for all tasks done."""
-SHADES = 32
-"""Number of colours in the scale."""
 
 
 def courses(scheduler: Scheduler) -> dict[str, SeenRun]:
     """Return the runs known to a scheduler, by the suffix of their keys, the latest last."""
-    kept: dict[str, SeenRun] = scheduler.extensions.setdefault(EXTENSION, {})
+    kept: dict[str, SeenRun] = scheduler.extensions.setdefault("oocarrays-courses", {})
     return kept
 
 
@@ -202,7 +189,7 @@ def serve(scheduler: Scheduler) -> bool:
         application.add_application(page)  # type: ignore[union-attr]
         page.initialize(IOLoop.current())
     except Exception as error:  # noqa: BLE001  a failing page must not fail a run
-        LOG.warning("the dashboard has no page %s: %s", PATH, error)
+        logging.getLogger("oocarrays").warning("the dashboard has no page %s: %s", PATH, error)
         return False
     return True
 
@@ -214,7 +201,7 @@ def _document(scheduler: Scheduler, extra: Mapping[str, Any], document: Any) -> 
     document.title = "oocarrays"
     document.add_root(column(*shown.roots, sizing_mode="stretch_width"))
     shown.look(scheduler)
-    document.add_periodic_callback(lambda: shown.look(scheduler), EACH_MS)
+    document.add_periodic_callback(lambda: shown.look(scheduler), 500)  # milliseconds
 
 
 class RunsPage:
@@ -263,7 +250,7 @@ class RunsPage:
         self._look_at_memory(course, scheduler)
 
     def _look_at_cells(self, course: SeenRun) -> None:
-        columns, ranks = course.columns()[:MOST_COLUMNS], course.ranks()[:MOST_RANKS]
+        columns, ranks = course.columns()[:48], course.ranks()[:64]
         more = len(course.ranks()) - len(ranks)
         self.grid.title.text = "ranks × steps: what is done" + (f"; {more} more ranks" if more else "")
         found = [(column, str(rank), course.cell(column, rank)) for column in columns for rank in ranks]
@@ -304,10 +291,12 @@ def held(course: SeenRun, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
             yield f"{worker.name}", max(memory - course.idle.get(address, memory), 0)
 
 
-def shades() -> Iterable[str]:
-    for number in range(SHADES):
-        part = number / (SHADES - 1)
-        mixed = (round(pale + part * (dark - pale)) for pale, dark in zip(PALE, DARK, strict=True))
+def shades(count: int = 32) -> Iterable[str]:
+    """Yield the colours from no task done to all tasks done."""
+    pale, dark = (232, 238, 244), (0, 114, 178)
+    for number in range(count):
+        part = number / (count - 1)
+        mixed = (round(a + part * (b - a)) for a, b in zip(pale, dark, strict=True))
         yield "#" + "".join(f"{value:02x}" for value in mixed)
 
 

@@ -47,8 +47,6 @@ Place = tuple[str, tuple[int, ...], int]
 """Run id, round and rank."""
 TAKE = "oocarrays_take"
 """Name of the request to a worker for a message."""
-NAME = "oocarrays-exchanges"
-"""Name of the exchanges among a worker's extensions."""
 _SETUP = threading.Lock()
 
 
@@ -141,15 +139,15 @@ class Exchanges(WorkerPlugin):
     All methods run in the worker's event loop, except `of`, `hold`, `hold_as` and `let_go`.
     """
 
-    name = NAME
+    name = "oocarrays-exchanges"
 
     @classmethod
     def of(cls, worker: Worker) -> Exchanges:
         """Return the exchanges of a worker, set up at the first call."""
         with _SETUP:
-            if NAME not in worker.extensions:
+            if cls.name not in worker.extensions:
                 cls().setup(worker)
-        there: Exchanges = worker.extensions[NAME]
+        there: Exchanges = worker.extensions[cls.name]
         return there
 
     def setup(self, worker: Worker) -> None:
@@ -164,7 +162,7 @@ class Exchanges(WorkerPlugin):
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         worker.handlers |= {TAKE: self.take, LOST: self.lost}
-        worker.extensions[NAME] = self
+        worker.extensions[self.name] = self
 
     # ------------------------------------------------------------------ data held here
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
 T = TypeVar("T")
-DIAL_SECONDS = 3
-"""Seconds to wait for a worker's answer, before its ranks are located again."""
 LOOK_SECONDS = 0.25
 """Seconds between two checks whether a worker is present, or a round is still wanted."""
 
@@ -54,7 +52,7 @@ class Peers:
             asked.close()
             raise NotYet
         clock = asyncio.get_running_loop().time
-        answer, end = asyncio.ensure_future(asked), clock() + DIAL_SECONDS
+        answer, end = asyncio.ensure_future(asked), clock() + 3  # seconds, before its ranks are located again
         try:
             while not answer.done() and clock() < end:
                 await asyncio.wait({answer}, timeout=LOOK_SECONDS)

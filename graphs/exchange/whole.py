@@ -84,11 +84,6 @@ T = TypeVar("T")
 PAUSE_SECONDS = 0.05
 """Seconds that a rank waits for a part that is not ready, before it asks other ranks."""
 
-MOST_PAUSE_SECONDS = 5.0
-"""Maximum seconds between two queries for the location of missing data; the pause grows up to it."""
-GONE = (None, "released", "forgotten")
-"""Scheduler states of data that was released."""
-
 
 class GivenUp(Exception):
     """Signal that a worker was lost, and the round continues without its schedule."""
@@ -346,11 +341,11 @@ class Takes(RankRound):
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
             return
-        self._look_at, self._pause = now + self._pause, min(2 * self._pause, MOST_PAUSE_SECONDS)
+        self._look_at, self._pause = now + self._pause, min(2 * self._pause, 5.0)
         left = {held_key(self.run.sending, rank): rank for rank in range(self.order.ranks) if rank not in self._came}
         scheduler = self._worker.scheduler
         states, there = await scheduler.get_task_status(keys=[*left]), await scheduler.who_has(keys=[*left])
-        gone = [key for key in left if states[key] in GONE]
+        gone = [key for key in left if states[key] in (None, "released", "forgotten")]
         if gone and not await self._wanted.add(gone):
             raise RunError(
                 f"a worker was lost when others had let go their parts, of which rank {self.rank} needs some: "

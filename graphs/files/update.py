@@ -51,18 +51,13 @@ from oocarrays.storage.local.names import MARK
 from oocarrays.storage.sections.overlay import write_pieces
 from oocarrays.storage.sections.read import read_section
 
-SOURCE = "source_metadata"
-"""Journal entry that identifies the source."""
-LIKE = "like"
-"""Journal entry with the metadata of the largest local array file."""
-
 
 def files_content(
     plan: FilesPlan, call: Mapping[str, Any], read: Any, made: Mapping[str, Any] | None = None
 ) -> Document:
-    """Return the journal content of a scatter or gather."""
-    like = {} if made is None else {LIKE: _documents(made)}
-    return {"files": plan.way, "room": plan.room, SOURCE: read, **like, **call}
+    """Return the journal content of a scatter or gather, with the metadata of the largest local array file."""
+    like = {} if made is None else {"like": _documents(made)}
+    return {"files": plan.way, "room": plan.room, "source_metadata": read, **like, **call}
 
 
 def _documents(made: Mapping[str, Any]) -> Document:
@@ -74,7 +69,7 @@ def _documents(made: Mapping[str, Any]) -> Document:
 def made_like(content: Mapping[str, Any]) -> zarr.Array:
     """Return an in-memory array without chunks, with the metadata of the largest file of a scatter."""
     read = default_buffer_prototype().buffer.from_bytes
-    documents: Any = {name: read(json.dumps(each).encode()) for name, each in content[LIKE].items()}
+    documents: Any = {name: read(json.dumps(each).encode()) for name, each in content["like"].items()}
     return zarr.open_array(MemoryStore(documents), mode="r")
 
 
@@ -108,7 +103,7 @@ class FilesLeft:
 
     def check_source(self, read: Any) -> None:
         """Raise if the source is not that of the run."""
-        if json.loads(json.dumps(read)) != self.content[SOURCE]:
+        if json.loads(json.dumps(read)) != self.content["source_metadata"]:
             raise JournalError(f"the journal in {self.target} was written for another source than this one")
 
     def begun(self, content: Document) -> Document:

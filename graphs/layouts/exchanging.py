@@ -41,9 +41,6 @@ from oocarrays.storage.meter import Meter
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
-SENDING = ("send", "lend", "hold", "gone")
-"""Verbs of tasks on the worker of a rank's old part; forwarding tasks run on that of its new part."""
-
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class HeldPart:
@@ -226,7 +223,8 @@ class _ExchangeBuilder(Builder):
         self.moved = [before != after for before, after in zip(sending, receiving, strict=True)]
 
     def _suffix_of(self, verb: str) -> str:
-        return self._sending if verb in SENDING else self.suffix
+        """Return the suffix of the old parts for tasks on their workers; forwarding tasks run on those of new parts."""
+        return self._sending if verb in ("send", "lend", "hold", "gone") else self.suffix
 
     def held(self, rank: int, old: Key | None, wants: Callable[[int, int], bool]) -> Key | None:
         """Return the key of a rank's elements for itself: its old part, or a message if the new part is elsewhere."""

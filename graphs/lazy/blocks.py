@@ -52,8 +52,10 @@ from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import Meter
 
-SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
-"""Names of folders in a run's scratch: the array with every block, and the array that is still being filled."""
+
+def blocks_folder(scratch: Any, *, whole: bool = True) -> str:
+    """Return the folder in a run's scratch of the array with every block, or of the one that is still being filled."""
+    return os.path.join(str(scratch), "blocks" if whole else "blocks.partial")
 
 
 class LazyRun(RechunkRun):
@@ -191,7 +193,7 @@ class ScratchWork(Work):
             return self
         check_room({self.scratch: self.blocks.scratch_bytes})
         self._take_hold()
-        create_scratch(os.path.join(self.scratch, PARTIAL_NAME), self.like, self.blocks.stored)
+        create_scratch(blocks_folder(self.scratch, whole=False), self.like, self.blocks.stored)
         return self
 
     def _take_hold(self) -> None:
@@ -212,7 +214,7 @@ class ScratchWork(Work):
         with self._opening:
             if self._writer is None:
                 try:
-                    array = array_file.open_array(os.path.join(self.scratch, PARTIAL_NAME), mode="r+")
+                    array = array_file.open_array(blocks_folder(self.scratch, whole=False), mode="r+")
                 except NotFoundError as error:
                     raise RunError(f"{error} on this worker: scratch must be shared") from error
                 self._take_hold()
@@ -223,10 +225,10 @@ class ScratchWork(Work):
         """Rename scratch to its final name, as every block is written."""
         if not self._is_whole():
             self.syncer.finish()
-            os.rename(os.path.join(self.scratch, PARTIAL_NAME), os.path.join(self.scratch, SCRATCH_NAME))
+            os.rename(blocks_folder(self.scratch, whole=False), blocks_folder(self.scratch))
 
     def _is_whole(self) -> bool:
-        return os.path.isdir(os.path.join(self.scratch, SCRATCH_NAME))
+        return os.path.isdir(blocks_folder(self.scratch))
 
     def let_go(self) -> None:
         """Wait for running tasks, and leave scratch to the following run."""
@@ -260,7 +262,7 @@ class JoinedRun(LazyRun):
         with self._opening:
             if self._source is None:
                 self._hold_scratch()
-                scratch = array_file.open_array(os.path.join(str(self.scratch), SCRATCH_NAME))
+                scratch = array_file.open_array(blocks_folder(self.scratch))
                 self._source = Sealed(array_file.describe(scratch))
             return self._source.value
 

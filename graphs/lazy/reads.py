@@ -46,8 +46,6 @@ from oocarrays.storage.sections.read import read_section
 Tasks = dict[Any, Any]
 Spans = tuple[tuple[int, int], ...]
 """First element along each axis, and one past the last."""
-COPY = "copy"
-"""Folder of the plain copy in its scratch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,17 +158,21 @@ class PlainCopy:
         held = hold(copy.folder)
         weakref.finalize(copy, discard, copy.folder, held)
         stored = scratch_of(plan.blocks, part.shape, part.dtype.itemsize)
-        create_scratch(os.path.join(copy.folder, COPY), part.file, stored)
+        create_scratch(copy.place, part.file, stored)
         return copy
 
     def __reduce__(self) -> Any:
         return PlainCopy, (self.folder,)
 
+    @property
+    def place(self) -> str:
+        return os.path.join(self.folder, "copy")
+
     @cached_property
     def file(self) -> ArrayFile | None:
         """Open copy in this process; None if it no longer exists."""
         try:
-            return array_file.describe(array_file.open_array(os.path.join(self.folder, COPY), mode="r+"))
+            return array_file.describe(array_file.open_array(self.place, mode="r+"))
         except NotFoundError:
             return None
 

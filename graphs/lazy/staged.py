@@ -48,12 +48,6 @@ if TYPE_CHECKING:
     import dask.array as da
     from distributed import Client
 
-ARRAY = "staged"
-"""Folder of the array in its scratch."""
-LOOK_SECONDS = 0.5
-"""Seconds between two checks of a cluster's tasks."""
-_GONE = "{} is not there on this worker: scratch must be shared, or it is gone"
-
 
 class Owner:
     """Object that keeps scratch in existence while it is referenced."""
@@ -75,12 +69,19 @@ class Staged:
     def __reduce__(self) -> Any:
         return _again, (self.folder, self.stored, self.dtype)
 
+    @property
+    def place(self) -> str:
+        return os.path.join(self.folder, "staged")
+
+    def _gone(self) -> RunError:
+        return RunError(f"{self.folder} is not there on this worker: scratch must be shared, or it is gone")
+
     def make(self) -> None:
         """Make the array, empty, or keep an existing one."""
         if not os.path.isdir(self.folder):  # a task that runs too late must not make files that stay behind
-            raise RunError(_GONE.format(self.folder))
+            raise self._gone()
         like = zarr.create_array({}, shape=(), dtype=self.dtype)
-        create_scratch(os.path.join(self.folder, ARRAY), array_file.describe(like), self.stored)
+        create_scratch(self.place, array_file.describe(like), self.stored)
 
     def put(self, section: Section, block: Any, _: None) -> None:
         PieceWriter(self._opened(), Meter()).write(section, block_of(block, section, self.dtype))
@@ -94,9 +95,9 @@ class Staged:
 
     def _opened(self) -> ArrayFile:
         try:
-            return _open(os.path.join(self.folder, ARRAY))
+            return _open(self.place)
         except NotFoundError as error:
-            raise RunError(_GONE.format(self.folder)) from error
+            raise self._gone() from error
 
 
 def _again(folder: str, stored: Stored, dtype: np.dtype) -> Staged:
@@ -214,7 +215,7 @@ def _wait(folder: str, held: Any, suffix: str, client: Client, sent: set[Any]) -
             known, sent = client.run_on_scheduler(known_of, suffix, sent)
             if not known and not sent:
                 break
-            time.sleep(LOOK_SECONDS)
+            time.sleep(0.5)
     finally:
         discard(folder, held)
 

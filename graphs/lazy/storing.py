@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from oocarrays.storage.sections.write import write_section
 
 Key = Any
 Place = tuple[slice, ...]
-NO_NAMES: Mapping[Key, Key] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def store_graph(
     storings: Sequence[Storing],
     blocks: Mapping[Any, Any],
     after: Collection[Key] = (),
-    names: Mapping[Key, Key] = NO_NAMES,
+    names: Mapping[Key, Key] = MappingProxyType({}),
     suffix: str = "",
 ) -> tuple[dict[Key, Any], Key]:
     """Return the graph that writes lazy arrays, and the key of its last task."""

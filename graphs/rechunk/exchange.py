@@ -159,7 +159,3 @@ def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -
     if run.plan.passes[number].whole:
         answer(run).let_go((run.id, (number, unit), rank))
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
-
-
-VERBS = {"read": read, "write": write, "free": free}
-"""Tasks of two-phase passes on workers, besides the exchange of messages."""

@@ -69,7 +69,3 @@ def write(run: RechunkState, number: int, unit: int, rank: int, buffer: np.ndarr
         run.store(number, box, run.opened(number).region(box, buffer, blank=False), receipts)
         run.record_chunks((number, unit, rank), receipts)
     return buffer
-
-
-VERBS = {"read": read, "write": write}
-"""Tasks of two-phase passes on threads, besides the exchange."""

@@ -111,10 +111,6 @@ class GoingOn:
     """Degree of trust in the state left by the run."""
 
 
-PART_LENGTH = 3
-"""Length of a finished part's tuple; an unfinished part has one more number, for its progress."""
-
-
 def resumed(
     target: StoreLike,
     asked: GoingOn,
@@ -236,7 +232,7 @@ def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, di
     """Return the receipts of finished parts, and those of kept chunks: from earlier plans and from unfinished parts."""
     stored: dict[Part, Stored | None] = {**journal.stored()}
     kept = journal.kept()
-    some = [part for part in stored if len(part) > PART_LENGTH]
+    some = [part for part in stored if len(part) > 3]  # the fourth number is the progress of an unfinished part
     chunks = {key: receipt for part in some for key, receipt in (stored.pop(part) or {}).get("", {}).items()}
     return stored, kept | ({"": kept.get("", {}) | chunks} if chunks else {})
 
@@ -301,8 +297,6 @@ def _source(
 
 
 Recorded = Mapping[Part, Stored | None]
-ODD = -1
-"""Checksum that no chunk has."""
 
 
 def as_named_now(
@@ -352,7 +346,7 @@ def _chunk_now(
         return here, [nbytes]
     chunk = assembler.read(index)
     if chunk is None or not all(_is_as_placed(step, assembler, chunk, index, *each) for each in parts):
-        return here, [nbytes, ODD]
+        return here, [nbytes, -1]  # a checksum that no chunk has
     return here, [nbytes, checksum(byte_view(chunk))]
 
 

@@ -41,8 +41,6 @@ from oocarrays.storage.local import syncing
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
-MOST_PASSES = STAGES.stop - 1
-"""Maximum number of passes of a plan."""
 Part = tuple[int, ...]
 """Piece of work recorded when it is done: pass, partition or batch, rank."""
 
@@ -157,7 +155,7 @@ class RechunkState(OneTarget):
         self.journal.forget(gone)
 
     def _restart(self) -> None:
-        for number in range(MOST_PASSES):  # of any plan; other files stay
+        for number in range(STAGES.stop - 1):  # the passes of any plan; other files stay
             remove_scratch(self._scratch_folder(number))
         super()._restart()
 

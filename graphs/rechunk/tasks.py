@@ -35,50 +35,6 @@ from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.local.pages import allocate
 
 
-def go_on(run: RechunkState, number: int) -> None:
-    """Restore the assembly state from parts of a pass that this run, or the previous process, has done."""
-    if _has_ended(run):
-        return
-    assembly = run.assembly(number)
-    assembly.learn(_told(run, number))
-    assembly.reopen()
-
-
-def _has_ended(run: RechunkState) -> bool:
-    """Return whether a task is repeated after the end of its run: all chunks have their final names."""
-    return run.processes is not None and not run.journal.is_there() and is_finished(run.destination.store)
-
-
-def _told(run: RechunkState, number: int) -> Told:
-    """Return the records of the parts of a pass that are not repeated."""
-    stored = run.journal.stored()
-    mine = {part for part in (run.done if run.processes is None else run.done.union(stored)) if part[0] == number}
-    return {part: (stored.get(part) or {}).get("", {}) for part in mine}
-
-
-def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
-    """Read the boxes of a batch, one after the other, and place their elements in target chunks."""
-    step, part = run.plan.passes[number], (number, batch, rank)
-    if run.is_done(part):
-        return holding
-    if holding is None or holding.empty:
-        holding = _holding(step)
-    assembly, units, receipts = run.assembly(number), step.batch_units(batch, rank), Receipts()
-    sums: Counter[tuple[int, ...]] = Counter()
-    for unit in units:
-        with run.meter.phase("read"):
-            take = _read(run, number, unit, holding.region)
-            if unit + step.ranks < step.units:
-                following = step.section(step.chunk_box(unit + step.ranks))
-                run.opened(number).reader.announce(step.source.grid.indices(following))
-        with run.meter.phase("write"):
-            sums.update(assembly.place(unit, rank, holding.chunk, take))
-    with run.meter.phase("write"):
-        assembly.end(units, holding.chunk, sums, receipts)
-    run.record_chunks(part, receipts)
-    return holding
-
-
 def _holding(step: Pass) -> RankBuffers:
     """Allocate memory for a box, and for staging a piece."""
     box = int(np.prod(step.unit, dtype=int)) * step.source.chunk_bytes
@@ -89,7 +45,7 @@ def _stage(step: Pass) -> np.ndarray:
     return allocate(stage_of(step))
 
 
-def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
+def _read_box(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
     """Read a box; return a function that copies elements from it."""
     step, reader = run.plan.passes[number], run.opened(number).reader
     grid, size = step.source.grid, step.source.chunk_bytes
@@ -110,21 +66,6 @@ def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
     return take
 
 
-def name(run: RechunkState, number: int, rank: int = 0) -> None:
-    """Give final names to the chunks without one, at the end of a pass."""
-    if _has_ended(run):
-        return
-    step, assembly = run.plan.passes[number], run.assembly(number)
-    if run.processes is not None:
-        assembly.learn(_told(run, number))
-    with run.meter.phase("write"):
-        assembly.name_all(_stage(step))
-
-
-VERBS = {"assemble": assemble, "name": name}
-"""Tasks of assembled passes."""
-
-
 class RechunkRun(Messages, RechunkState):
     """Run of a rechunk plan; each task is a method here, or a function in the modules of joint work."""
 
@@ -133,15 +74,25 @@ class RechunkRun(Messages, RechunkState):
     def __getstate__(self) -> dict[str, Any]:
         return RechunkState.__getstate__(self) | {"homes": self.homes}
 
-    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        together = VERBS | (in_place if self.processes is None else exchange).VERBS
-        return together[verb](self, *args, *inputs) if verb in together else super()._do(verb, args, inputs)
-
     def _start(self, number: int) -> None:
-        """Begin a pass; if its target is assembled, restore the assembly state."""
+        """Begin a pass; restore the assembly from parts that this run, or the previous process, has done."""
         super()._start(number)
-        if self.plan.passes[number].assembled and not self.made:
-            go_on(self, number)
+        if self.plan.passes[number].assembled and not self.made and not self._is_repeated():
+            assembly = self.assembly(number)
+            assembly.learn(self._told(number))
+            assembly.reopen()
+
+    # ------------------------------------------------------------------ joint work: between threads, or workers
+
+    def _read(self, *args: Any) -> Outbox | ReadSlab:
+        return (in_place if self.processes is None else exchange).read(self, *args)
+
+    def _write(self, *args: Any) -> np.ndarray | None:
+        return (in_place if self.processes is None else exchange).write(self, *args)
+
+    def _free(self, number: int, unit: int, rank: int, outbox: Outbox) -> None:
+        """Release an outbox."""
+        exchange.free(self, number, unit, rank, outbox)
 
     def order(self, round: Round) -> Schedule:
         """Return the schedule of a partition of a pass."""
@@ -189,6 +140,50 @@ class RechunkRun(Messages, RechunkState):
         if any(step.whole for step in self.plan.passes):
             exchange.answer(self)
         return super()._probe(address, rank)
+
+    # ------------------------------------------------------------------ ranks that work by themselves
+
+    def _assemble(self, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
+        """Read the boxes of a batch, one after the other, and place their elements in target chunks."""
+        step, part = self.plan.passes[number], (number, batch, rank)
+        if self.is_done(part):
+            return holding
+        if holding is None or holding.empty:
+            holding = _holding(step)
+        assembly, units, receipts = self.assembly(number), step.batch_units(batch, rank), Receipts()
+        sums: Counter[tuple[int, ...]] = Counter()
+        for unit in units:
+            with self.meter.phase("read"):
+                take = _read_box(self, number, unit, holding.region)
+                if unit + step.ranks < step.units:
+                    following = step.section(step.chunk_box(unit + step.ranks))
+                    self.opened(number).reader.announce(step.source.grid.indices(following))
+            with self.meter.phase("write"):
+                sums.update(assembly.place(unit, rank, holding.chunk, take))
+        with self.meter.phase("write"):
+            assembly.end(units, holding.chunk, sums, receipts)
+        self.record_chunks(part, receipts)
+        return holding
+
+    def _name(self, number: int, rank: int = 0) -> None:
+        """Give final names to the chunks without one, at the end of a pass."""
+        if self._is_repeated():
+            return
+        step, assembly = self.plan.passes[number], self.assembly(number)
+        if self.processes is not None:
+            assembly.learn(self._told(number))
+        with self.meter.phase("write"):
+            assembly.name_all(_stage(step))
+
+    def _is_repeated(self) -> bool:
+        """Return whether a task is repeated after the end of its run: all chunks have their final names."""
+        return self.processes is not None and not self.journal.is_there() and is_finished(self.destination.store)
+
+    def _told(self, number: int) -> Told:
+        """Return the records of the parts of a pass that are not repeated."""
+        stored = self.journal.stored()
+        done = self.done if self.processes is None else self.done.union(stored)
+        return {part: (stored.get(part) or {}).get("", {}) for part in done if part[0] == number}
 
     def _copy(self, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
         """Build and write the regions of a batch, one after the other."""

@@ -42,8 +42,6 @@ from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
 
-KEPT_SHARE = 8
-"""Minimum ratio of the input's bytes to those of a partial result that is kept."""
 Part = tuple[int, ...]
 """Recorded part: ``(0, unit)`` for a kept partial result, ``(1, part, chunk)`` for a written chunk."""
 Made = tuple[int, int, np.ndarray]
@@ -317,7 +315,7 @@ class WrittenReduction(Reducing, OneTarget):
         arrays = {f"{n}.{g}.{i}": each for (n, g), state in found.items() for i, each in enumerate(state)}
         source = self.reducer.file.stored
         made_of = source.itemsize * np.prod(self.plan.cut.shape, dtype=float) / self.plan.cut.units
-        if sum(array.nbytes for array in arrays.values()) > made_of / KEPT_SHARE:
+        if sum(array.nbytes for array in arrays.values()) > made_of / 8:  # reading it again costs little more
             return
         text = io.BytesIO()
         np.savez(text, **arrays)  # type: ignore[arg-type]

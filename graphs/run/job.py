@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import dask.threaded
 from dask.base import DaskMethodsMixin
@@ -47,10 +47,6 @@ from oocarrays.graphs.cluster.workers import Cluster, check_reach
 Graph = tuple[dict[Any, Any], Key]
 """Tasks by key, and the key of the last task."""
 Run = TypeVar("Run", bound=Work)
-LOOK_SECONDS = 5
-"""Seconds between two checks of a run's workers."""
-BUILDING = threading.RLock()
-"""Lock held while a graph is built, so that all users of a job get the same graph."""
 
 
 class Threads(ThreadPoolExecutor):
@@ -89,6 +85,9 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         Workers' own disks with the files of the ranks, if any: ranks stay there.
     """
 
+    _building: ClassVar = threading.RLock()
+    """Lock held while a graph is built, so that all users of a job get the same graph."""
+
     def __init__(
         self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None, disks: Disks | None = None
     ) -> None:
@@ -116,7 +115,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
 
     def _whole(self) -> Graph:
         """Return the graph, built on first use: a plan may have more tasks than a graph can hold."""
-        with BUILDING:
+        with GraphJob._building:
             if self._built is None:
                 check_count(self._tasks())
                 self._built = self._build()
@@ -231,7 +230,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         idle_since: dict[str, float] = {}
         while True:
             try:
-                name: str = future.result(timeout=LOOK_SECONDS)
+                name: str = future.result(timeout=5)
                 return name
             except TimeoutError:
                 if future.done():  # finished meanwhile, or a task raised TimeoutError

@@ -47,8 +47,6 @@ from oocarrays.storage.stores.remote import RemoteStore, is_remote, tells_versio
 from oocarrays.storage.stores.responses import ResponseCheck
 from oocarrays.storage.stores.store_blobs import blobs_of
 
-AFTER_A_CHANGE = "run the job again, or start over (again=True, --again)"
-"""Advice in errors when a source has changed during a job."""
 CLAIM_SECONDS = 5
 """Seconds that a run waits for the tasks of a dead run at the same target to end."""
 
@@ -138,8 +136,9 @@ class KeptRun(EndingRun):
             if self.versions and not self._responses:
                 self._responses = [versions.responses(file) for file, versions in self.versions]
             yield
+            then = "run the job again, or start over (again=True, --again)"
             for (file, versions), responses in zip(self.versions, self._responses, strict=False):
-                versions.check_responses(file, responses, then=AFTER_A_CHANGE)
+                versions.check_responses(file, responses, then=then)
 
     def _list_sources(self) -> None:
         """List the chunks read from object stores, to compare later responses with that list."""

@@ -63,7 +63,7 @@ class Found:
         return f"{odd} of {self.of} chunks that had been written are not as they were: they are written again"
 
 
-TRUSTED, NOTHING = Trust(), Found()
+TRUSTED = Trust()
 
 
 # ---------------------------------------------------------------------- the sources
@@ -79,7 +79,9 @@ def check_sources(
     """Return notices about changed sources; raise if ``trust`` does not accept the change."""
     if trust.again:
         return []
-    ways = WAYS_OF_PASSES if "pass" in content else WAYS_OUT
+    ways = "start over (again=True, --again), or go on all the same (as_is=True, --as-is)"
+    if "pass" in content:
+        ways = "start over (overwrite=True), or go on all the same (resume='as-is')"
     before = content.get(CHUNKS_READ) or [None] * len(arrays)
     if len(before) != len(arrays):
         raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
@@ -104,10 +106,6 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
         copied = not trust.moved and not changed(before, now, moved=True)
         raise JournalError(told + ("; if it was copied, name it as source" if copied else ""))
     return told.partition(" began: ")[0] + " began: what was written before stays as it is"
-
-
-WAYS_OF_PASSES = "start over (overwrite=True), or go on all the same (resume='as-is')"
-WAYS_OUT = "start over (again=True, --again), or go on all the same (as_is=True, --as-is)"
 
 
 def metadata_digest(file: ArrayFile, name: str | None = None) -> str:

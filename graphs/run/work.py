@@ -44,12 +44,6 @@ from oocarrays.storage.journal.texts import PARTS
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 
-ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
-"""Error message for a run that would leave its process."""
-LOOKS = ("probe", "create", "make", "close", "done", "finish")
-"""Verbs that begin or end a run, or a rank's share of it; the sources are checked before each."""
-TIMED = ("copy", "assemble", "name", "round")
-"""Verbs that measure their reading and writing themselves."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """Suffix in every key of a graph; Dask may append to it."""
 
@@ -76,7 +70,9 @@ class Work(Tasks):
 
     def __getstate__(self) -> dict[str, Any]:
         if self.threads_stay and self.processes is None:
-            raise UnsupportedError(ONE_PROCESS)
+            raise UnsupportedError(
+                "this job was planned for threads of one process: compute it with scheduler='threads'"
+            )
         return super().__getstate__()
 
     def _here(self) -> None:
@@ -151,15 +147,19 @@ class Work(Tasks):
 
     @contextmanager
     def _during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
-        """Measure a task while it runs; after a failure, all tasks but ``create`` raise the first error."""
+        """Measure a task while it runs; after a failure, all tasks but ``create`` raise the first error.
+
+        The sources are checked when a run, or a rank's share of it, begins and ends.
+        """
         if self.failure and verb != "create":
             raise self.abort(self.failure)
         try:
-            if verb in LOOKS:
+            if verb in ("probe", "create", "make", "close", "done", "finish"):
                 self.look()
             if verb == "create":
                 self.look_for_lost()
-            with nullcontext() if verb in TIMED else self.meter.phase(verb, args), _found(verb):
+            measures_itself = verb in ("copy", "assemble", "name", "round")
+            with nullcontext() if measures_itself else self.meter.phase(verb, args), _found(verb):
                 yield
         except BaseException as error:  # noqa: BLE001  the first failure is passed on, of any type
             if verb == "create":

@@ -34,9 +34,6 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
-SO_FAR = "so_far"
-"""Journal entry with the progress of a run when it was last replanned."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -98,7 +95,7 @@ class Course:
     def gone_on_with(self, left: StoppedPass) -> Self:
         """Return the course of the resumed run, after checking the output of the next pass and its input."""
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
-        began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get(SO_FAR, {})))
+        began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get("so_far", {})))
         looked = replace(began, remains=began._looked(left))
         here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
         anew = bool(looked.remains.lost) or not cut_so
@@ -115,7 +112,7 @@ class Course:
         chunks = sum(map(len, remains.kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
         course = replace(self, remains=remains.told("" if cut_so else stays))
-        content = self.content | {SO_FAR: told}
+        content = self.content | {"so_far": told}
         return replace(course, so_far=course._begun_at(told), content=content)
 
     @property

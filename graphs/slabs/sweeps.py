@@ -31,8 +31,6 @@ from oocarrays.mapping.layouts.halo import Boundary, of_each, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.local.pages import give_back, keep_freed
 
-KEPT_BYTES = 2**22
-"""Bytes of freed memory that the allocator keeps for the next call: several blocks."""
 Fields = Sequence[np.ndarray]
 """One array for each swept, or read, array."""
 Watch = Callable[[Fields, Fields], Any]
@@ -63,7 +61,7 @@ class Fused:
             _put(made, (...,), [block[_places(core, ends)] for block in blocks[: self.fields]])
             return made
         keep_freed(
-            max(KEPT_BYTES, 2 * self.sweeps.block_bytes(sum(dtype.itemsize for dtype in dtypes)))
+            max(2**22, 2 * self.sweeps.block_bytes(sum(dtype.itemsize for dtype in dtypes)))
         )  # a kernel allocates intermediate results for every block
 
         def descend(tile: Ends) -> None:

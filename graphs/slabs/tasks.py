@@ -45,21 +45,17 @@ from oocarrays.storage.sections.windows import Blocks, Windows, within
 from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.remote import RemoteStore
 
-OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
-LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-
 
 def own_line(error: BaseException) -> str:
     """Return file and line of the last call in the user's code, as the end of a message; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((OURS, *LIBRARIES))]
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    others = tuple(f"{folder}{os.sep}" for folder in (ours, *folders))
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-OBJECT_BYTES = 2**20
-"""Allowance in bytes for a kernel's objects other than arrays, and for errors of the system's count."""
-DOUBTED_BYTES = 2**22
-"""Bytes that another thread may have allocated during a measurement; a smaller excess is measured again."""
 Kernel = Callable[..., Any]
 """Function of a block of each source, with its halo, that returns an array for each target."""
 
@@ -325,12 +321,15 @@ class SlabRun(JournaledRun):
             return kernel(*blocks, block_info=BlockInfo(core, window, within(core, window)[:-1], self.plan.shape))
 
     def _check_memory(self) -> None:
-        """Raise if the kernel's memory exceeds the budget."""
+        """Raise if the kernel's memory exceeds the budget, with 1 MiB for objects and for errors of the system's count.
+
+        An excess of less than 4 MiB may be that of another thread, and is measured again.
+        """
         plan, held = self.plan, self._memory.each or 0
         own = held - plan.result_bytes
-        each = plan.ranks_here * (own - plan.workspace - OBJECT_BYTES)
+        each = plan.ranks_here * (own - plan.workspace - 2**20)
         if each > 0 and plan.peak_bytes + each > plan.budget:
-            if plan.count > 1 and each < DOUBTED_BYTES and self._memory.measure_again():
+            if plan.count > 1 and each < 2**22 and self._memory.measure_again():
                 return
             raise KernelError(
                 f"the kernel held {own} bytes beside its block and results, and {plan.workspace} were planned for: "

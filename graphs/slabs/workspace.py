@@ -25,9 +25,6 @@ from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 from oocarrays.storage.local.pages import give_back
 from oocarrays.storage.meter import anonymous_bytes
 
-PIECE = 2**13
-"""Elements compared at a time: the temporaries fit in a cache, and are counted in a plan."""
-
 
 def is_verified(plan: SlabGeometry, slab: Slab) -> bool:
     """Return whether a slab is computed twice: the first, middle and last one of a rank."""
@@ -58,9 +55,12 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
 
 
 def _pieces(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield equal pieces of two arrays along their longest axis, so that temporaries stay small."""
+    """Yield equal pieces of two arrays along their longest axis.
+
+    Pieces of 8192 elements have temporaries that fit in a cache, and are counted in a plan.
+    """
     axis = int(np.argmax(one.shape))
-    rows = max(PIECE * one.shape[axis] // max(one.size, 1), 1)
+    rows = max(2**13 * one.shape[axis] // max(one.size, 1), 1)
     for start in range(0, one.shape[axis], rows):
         part = (slice(None),) * axis + (slice(start, start + rows),)
         yield one[part], other[part]
@@ -76,10 +76,6 @@ def _unlike(one: np.ndarray, other: np.ndarray, near: float) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         alike = (one == other) | (np.abs(one - other) <= near) | (np.isnan(one) & np.isnan(other))
     return np.asarray(~alike)
-
-
-STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-"""Linux files: a process's memory use, and the reset of ``VmHWM``."""
 
 
 class KernelMemory:
@@ -147,7 +143,7 @@ def _begin_anew() -> int | None:
     """Release memory kept by the allocator, reset ``VmHWM``, and return the anonymous bytes now in memory."""
     give_back()
     with suppress(OSError):
-        RESET.write_text("5")
+        Path("/proc/self/clear_refs").write_text("5")
         return anonymous_bytes()
     return None
 
@@ -155,7 +151,8 @@ def _begin_anew() -> int | None:
 def _most() -> int | None:
     """Return the maximum anonymous bytes in memory; None if the system does not report them."""
     with suppress(OSError, KeyError):
-        lines = (line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines())
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        lines = (line.split(":") for line in status.splitlines())
         kib = {name: int(value.split()[0]) for name, value in lines if name in ("VmHWM", "RssFile")}
         return 1024 * (kib["VmHWM"] - kib["RssFile"])
     return None

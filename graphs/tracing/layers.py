@@ -66,10 +66,6 @@ def repeat_of(layer: Blockwise, read: BlockRead, reads: Sequence[BlockRead]) -> 
     return Repeat(times, tuple(axes), tuple(sorted(of)))
 
 
-AT_ONCE = 10_000
-"""Tasks written out at one time, if one task of a layer does not determine the reads of the others."""
-
-
 @dataclass
 class _Needs:
     """Blocks or tasks of a layer that are needed, and their users."""
@@ -241,7 +237,7 @@ class Layers:
     def _one_by_one(self, layer: Blockwise, needed: np.ndarray) -> None:
         """Add the reads of a layer's tasks, written out in groups."""
         blocks = (tuple(map(int, index)) for index in zip(*np.nonzero(needed), strict=True))
-        while some := list(islice(blocks, AT_ONCE)):
+        while some := list(islice(blocks, 10_000)):
             for node in _written_out(layer, some).values():
                 self._found.add_task(node, self._object)
 

@@ -121,10 +121,6 @@ def _index(name: str, array: zarr.Array) -> tuple[int, ...] | None:
     return index if len(index) == array.ndim else None
 
 
-WAYS = ("basic", "orthogonal", "coordinate", "mask", "block")
-"""Kinds of selection for which Zarr has methods of its own."""
-GETTERS = ("getter", "getter_inline", "getter_nofancy")
-"""Functions of ``dask.array.core`` by which Dask's arrays read; importing that module takes a second."""
 _RECORDED: list[Seen] = []
 _LOCK = threading.Lock()
 _ORIGINAL: dict[str, Callable[..., Any]] = {}
@@ -186,7 +182,7 @@ def _end(seen: Seen) -> None:
 
 def _patch() -> None:
     """Wrap Zarr's methods so that they report their selections while a recording is active."""
-    for way in WAYS:
+    for way in ("basic", "orthogonal", "coordinate", "mask", "block"):
         for verb in ("get", "set"):
             name = f"{verb}_{way}_selection"
             _ORIGINAL[name] = getattr(zarr.Array, name)
@@ -220,9 +216,13 @@ def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[...
 
 
 def _is_for_dask() -> bool:
-    """Return whether one of Dask's getters made this read: its tasks follow the array's chunks."""
+    """Return whether one of Dask's getters made this read: its tasks follow the array's chunks.
+
+    They are recognised by name: importing ``dask.array.core`` takes a second.
+    """
+    getters = ("getter", "getter_inline", "getter_nofancy")
     frame: FrameType | None = sys._getframe(2)
-    while frame and not (frame.f_code.co_name in GETTERS and frame.f_globals["__name__"] == "dask.array.core"):
+    while frame and not (frame.f_code.co_name in getters and frame.f_globals["__name__"] == "dask.array.core"):
         frame = frame.f_back
     return frame is not None
 

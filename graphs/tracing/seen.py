@@ -97,7 +97,7 @@ class Seen:
             found = dataset_of(array)
             self.datasets.setdefault(found.name, found)
             self._names[id(array)] = known = (array, found.name)  # held, so that its id stays unique
-            if len(self._names) > MOST_NAMES:
+            if len(self._names) > 2**12:
                 self._names = {id(array): known}
         return known[1]
 
@@ -164,10 +164,6 @@ class Seen:
             if patterns:
                 found.append(access)
         return found
-
-
-MOST_NAMES = 2**12
-"""Maximum number of array objects with cached names."""
 
 
 def _put(fold: Fold, taken: Iterable[Product]) -> None:
