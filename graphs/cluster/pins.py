@@ -22,8 +22,9 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
 from oocarrays.errors import PlacementError
-from oocarrays.graphs.cluster.placement import TOGETHER, Move
+from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.dashboard.page import SeenRun, Told, keep
+from oocarrays.graphs.events import Move, deliver
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -221,7 +222,7 @@ class Pins(SchedulerPlugin):
     def log_event(self, topic: str, msg: Any) -> None:
         """Count the events that workers report for the run."""
         if topic == self._topic:
-            self._course.tell(msg)
+            deliver(self._course, msg)
 
     def _end(self, state: str) -> None:
         """Record the completion of the last task until the scheduler forgets that task."""

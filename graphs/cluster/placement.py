@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -81,27 +81,6 @@ IDLE_BYTES = 110_000_000
 """Bytes held by an idle worker after its imports."""
 TOGETHER = "exchange round"
 """Key prefix of tasks that each hold the whole exchange of a round and run together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """Ranks moved to another worker after theirs was lost."""
-
-    ranks: tuple[int, ...]
-    """All ranks of the lost worker."""
-    lost: str
-    """Address of the lost worker."""
-    worker: str
-    """Address of the ranks' new worker."""
-
-    def event(self) -> dict[str, object]:
-        """Return the move as an entry of a scheduler's event log."""
-        return {"moved": list(self.ranks), "lost": self.lost, "worker": self.worker}
-
-    @classmethod
-    def of_event(cls, told: Mapping[str, Any]) -> Move:
-        """Read a move from an entry of a scheduler's event log."""
-        return cls(ranks=tuple(told["moved"]), lost=told["lost"], worker=told["worker"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

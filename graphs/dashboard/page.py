@@ -9,7 +9,7 @@ Bokeh is imported only if the scheduler has a dashboard.
 
 tasks arrive ─► awaited      by column and rank: ``("send step 2", 3)``
 a task ends  ─► done
-workers report ─► counted    bytes and requests, from `oocarrays.graphs.run.telling`
+workers report ─► counted    bytes and requests, as in `oocarrays.graphs.events`
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, format_time
 
-from oocarrays.storage.meter import done_share
+from oocarrays.graphs.events import Events
+from oocarrays.storage.meter import Expected
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -47,18 +48,12 @@ class Told:
     """Memory budget of each worker, in bytes; 0 if not reported."""
     peak_bytes: int = 0
     """Planned maximum memory of a worker, in bytes."""
-    read_requests: int = 0
-    """Planned number of requests for reading."""
-    read_bytes: int = 0
-    """Planned bytes to read."""
-    write_requests: int = 0
-    """Planned number of chunks to write."""
-    written_bytes: int = 0
-    """Planned bytes to write."""
+    expected: Expected = field(default_factory=Expected)
+    """Planned requests and bytes."""
 
 
 @dataclass(slots=True, kw_only=True)
-class SeenRun:
+class SeenRun(Events):
     """State of a run."""
 
     told: Told
@@ -89,11 +84,13 @@ class SeenRun:
         cell = cell_of(key, suffix)
         self.done[cell] = min(self.done[cell] + 1, self.awaited[cell])
 
-    def tell(self, told: Mapping[str, Any]) -> None:
-        """Record a worker's counts, or the end of the run."""
-        self.counted.update({name: told[name] for name in COUNTED if name in told})
-        if "ended" in told:
-            self.over = time.monotonic()
+    def on_task(self, counts: Mapping[str, Any]) -> None:
+        """Add the counts of a task on a worker."""
+        self.counted.update({name: counts[name] for name in COUNTED if name in counts})
+
+    def on_end(self, run: Any, error: BaseException | None) -> None:
+        """Record the end of the run."""
+        self.over = time.monotonic()
 
     # ------------------------------------------------------------------ displayed values
 
@@ -115,15 +112,11 @@ class SeenRun:
         """Return the share of the work that is done, from 0 to 1: by planned bytes, or else by tasks."""
         if self.over is not None:
             return 1.0
-        told, counted = self.told, self.counted
-        total = told.read_bytes + told.written_bytes
-        if not total:
+        expected, counted = self.told.expected, self.counted
+        if not expected.nbytes:
             return self.done.total() / max(self.awaited.total(), 1)
-        read = done_share(counted["read_requests"], told.read_requests) * told.read_bytes
-        written = (
-            done_share(counted["write_requests"] + counted["skipped_chunks"], told.write_requests) * told.written_bytes
-        )
-        return (read + written) / total
+        writes = counted["write_requests"] + counted["skipped_chunks"]
+        return expected.done(counted["read_requests"], writes) / expected.nbytes
 
     def seconds(self) -> float:
         """Return the elapsed seconds of the run."""

@@ -25,20 +25,21 @@ from oocarrays.errors import (
     StoreFailure,
 )
 from oocarrays.graphs.cluster.pins import pin
-from oocarrays.graphs.cluster.placement import Disks, Move, Worker, idle_workers
+from oocarrays.graphs.cluster.placement import Disks, Worker, idle_workers
 from oocarrays.graphs.cluster.workers import check_forked, check_forks, forked
 from oocarrays.graphs.dashboard.page import Told
 from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.events import Counting, Move, listen
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
-from oocarrays.graphs.run.telling import listen, warn_of_missing
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.machine import check_count
 from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.meter import Meter
+from oocarrays.storage.meter import Expected, Meter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -266,7 +267,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         """Return the graph; on a cluster, first pin its tasks to workers and subscribe to the run's events."""
         if self._cluster and self._is_fresh():
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
-            _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
+            listen(client, self._run.topic, RunEvents(self._run, self.moves, {suffix: ends}, self._warned_of()))
             told = self._told()
             for suffix, addresses in self._homes().items():
                 pin(client, suffix, addresses, self._run.topic, told)
@@ -279,10 +280,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
             title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",
             budget=plan.budget or 0,
             peak_bytes=plan.peak_bytes,
-            read_requests=traffic.read_requests,
-            read_bytes=traffic.read_bytes,
-            write_requests=traffic.write_requests,
-            written_bytes=traffic.written_bytes,
+            expected=Expected(traffic.read_requests, traffic.read_bytes, traffic.write_requests, traffic.written_bytes),
         )
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
@@ -328,32 +326,28 @@ def forget(ends: Sequence[tuple[Journal, str]]) -> None:
             journal.notes.was_heard(id)
 
 
-def _hear(
-    client: Client,
-    run: Work,
-    moves: list[Move],
-    ends: Mapping[str, Sequence[tuple[Journal, str]]],
-    warned_of: str,
-) -> None:
-    """Update the run's meter and moves from its events, as long as the run exists."""
-    there = weakref.ref(run)
+class RunEvents(Counting):
+    """Listener of a run on a cluster: it counts, records moves, warns of missing chunks, and acknowledges the end."""
 
-    def meter() -> Meter | None:
-        run = there()
-        return run.meter if run is not None else None
+    def __init__(
+        self, run: Work, moves: list[Move], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str
+    ) -> None:
+        there = weakref.ref(run)
+        super().__init__(lambda: None if (run := there()) is None else run.meter)
+        self._moves, self._ends, self._warned_of = moves, ends, warned_of
 
-    def moved(move: Move) -> None:
-        if move not in moves:  # each array of a group reports the same move
-            moves.append(move)
+    def on_moved(self, move: Move) -> None:
+        """Record a move once: each array of a group reports it."""
+        if move not in self._moves:
+            self._moves.append(move)
             LOG.warning("worker %s was lost: ranks %s went to %s", move.lost, list(move.ranks), move.worker)
 
-    def ended(suffix: str) -> None:
-        if (counted := meter()) is not None:
-            warn_of_missing(counted, warned_of)
-        if found := ends.get(suffix):  # in a thread: a store may answer late, and the event loop must not wait
+    def on_end(self, run: Any, error: BaseException | None) -> None:
+        """Warn of missing chunks, and delete the end-of-run markers of the graph with this suffix."""
+        if (counted := self.meter()) is not None:
+            warn_of_missing(counted, self._warned_of)
+        if found := self._ends.get(run):  # in a thread: a store may answer late, and the event loop must not wait
             threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
-
-    listen(client, run.topic, meter, moved=moved, ended=ended)
 
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:

@@ -1,21 +1,15 @@
-"""Events of a run, from workers to the client; the same for jobs and for arrays.
-
-worker      tell    ─► {verb, args, worker, new counts}               ─┐
-scheduler   Pins    ─► {moved, lost, worker}, {ended}                 ─┴─ a topic ─► listen      client
-"""
+"""Reports of tasks: counts and warnings for the client, notes for later tasks on the scheduler."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.errors import MissingChunksWarning
-from oocarrays.graphs.cluster.placement import Move
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
-    from distributed import Client, Worker
+    from distributed import Worker
 
 
 def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
@@ -84,32 +78,3 @@ def tell(topic: str, verb: str, args: tuple[int, ...], meter: Meter) -> None:
     worker = this_worker()
     if worker:
         worker.log_event(topic, {"verb": verb, "args": args, "worker": worker.address, **meter.take()})
-
-
-def _ignore(told: Any) -> None:
-    """Ignore an event."""
-
-
-def listen(client: Client, topic: str, meter: Callable[[], Meter | None], **others: Callable[..., None]) -> None:
-    """Subscribe to a topic, with the handler that `hearing` returns."""
-    client.subscribe_topic(topic, hearing(meter, **others))
-
-
-def hearing(
-    meter: Callable[[], Meter | None],
-    *,
-    moved: Callable[[Move], None] = _ignore,
-    ended: Callable[[str], None] = _ignore,
-) -> Callable[[tuple[float, Mapping[str, Any]]], None]:
-    """Return an event handler; the client keeps it for ever, so it must not hold a run or an array."""
-
-    def hear(event: tuple[float, Mapping[str, Any]]) -> None:
-        _, told = event
-        if "moved" in told:
-            moved(Move.of_event(told))
-        elif "ended" in told:
-            ended(told["ended"])
-        elif (counted := meter()) is not None:
-            counted.put(told)
-
-    return hear

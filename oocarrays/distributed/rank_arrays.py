@@ -21,10 +21,11 @@ from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.events import Counting, listen
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import settled
-from oocarrays.graphs.run.telling import listen, topic_of
+from oocarrays.graphs.run.telling import topic_of
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.storage.meter import Meter
@@ -169,7 +170,7 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
     def _pin(self) -> None:
         if self.cluster and not self._is_pinned:
             for suffix, addresses in self._parts.homes.items():
-                listen(self.cluster.client, topic_of(suffix), weakref.ref(self.meter))
+                listen(self.cluster.client, topic_of(suffix), Counting(weakref.ref(self.meter)))
                 pin(self.cluster.client, suffix, addresses, topic_of(suffix))
 
     def _give_up(self) -> None:

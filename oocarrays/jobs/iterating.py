@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -42,7 +42,7 @@ from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
-from oocarrays.show.progress import progress_bar
+from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import StoreLike
@@ -92,8 +92,8 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         """Numbers of read requests and of written chunks in all passes."""
         return self.plan.traffic.read_requests, self.plan.traffic.write_requests
 
-    def _bar(self) -> AbstractContextManager[None]:
-        return progress_bar(self.plan, self)
+    def _bar(self) -> ProgressBar:
+        return ProgressBar(self.plan, self)
 
     def _left(self) -> float:
         """Return the share of the slabs of all passes that is left."""

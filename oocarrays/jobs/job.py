@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from dask.task_spec import Task
 
 from oocarrays.errors import NotFoundError, OocError, TargetError
+from oocarrays.graphs.events import LISTENERS, Events, heard
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.job import GraphJob, Run
 from oocarrays.graphs.slabs.resume import trust_of
@@ -19,14 +20,13 @@ from oocarrays.plan.documents import Document
 from oocarrays.requests.request import check_continues, made_before
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
-from oocarrays.show.progress import progress_bar
+from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED, bytes_text, measured, missing_text
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import REQUEST
-from oocarrays.storage.metered import JOB_WATCHERS
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
     from typing_extensions import TypeVar
@@ -42,6 +42,27 @@ RESUMER = "leftovers.resume"
 LOG = logging.getLogger("oocarrays")
 OFTEN = 2
 """Decodes per chunk, on average, above which a notice is given."""
+
+
+class RunLog(Events):
+    """Listener that logs the plan and the end of a job to ``oocarrays``: INFO, and ERROR if it failed."""
+
+    def on_begin(self, job: Any) -> None:
+        """Log the plan and the notices."""
+        self._title = title = job._title()
+        LOG.info("%s begins\n%s", title, job._planned())
+        for notice in job.notices:
+            LOG.warning("%s: %s", title, notice)
+
+    def on_end(self, run: Any, error: BaseException | None) -> None:
+        """Log the error, or the seconds and bytes of the run."""
+        if error is not None:
+            LOG.error("%s stopped: %s", self._title, str(error) or type(error).__name__)
+            return
+        LOG.info(
+            "%s is done: %.1f s, %s read, %s written", self._title, run.measured_seconds or 0.0,
+            bytes_text(run.meter.read_bytes), bytes_text(run.meter.written_bytes),
+        )  # fmt: skip
 
 
 class Job(GraphJob[Run], Generic[Run, Result]):
@@ -91,12 +112,10 @@ class Job(GraphJob[Run], Generic[Run, Result]):
             If a chunk is corrupt, a device is full, a store refuses or a scheduler is gone; the target then stays
             marked unfinished, and `resume` continues it. Exceptions of the tasks of a lazy source propagate unchanged.
         """
-        bar: AbstractContextManager[None] = self._bar() if flag(progress, "progress") else nullcontext()
+        bar = [self._bar()] if flag(progress, "progress") else []
         self._begin()
-        with bar, self._logged():
+        with heard(self, (*LISTENERS, *bar, RunLog())):
             target: Result = self._opened() if self._finished else self._execute()
-        for told in tuple(JOB_WATCHERS):
-            told(self)
         return target
 
     def _opened(self) -> Any:
@@ -173,26 +192,8 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         self._built = {key: Task(key, itself, name)}, key
         return self
 
-    @contextmanager
-    def _logged(self) -> Iterator[None]:
-        """Log the plan and the end of the run to ``oocarrays``: INFO, and ERROR if it failed."""
-        title = self._title()
-        LOG.info("%s begins\n%s", title, self._planned())
-        for notice in self.notices:
-            LOG.warning("%s: %s", title, notice)
-        try:
-            yield
-        except BaseException as error:
-            LOG.error("%s stopped: %s", title, str(error) or type(error).__name__)
-            raise
-        meter = self.meter
-        LOG.info(
-            "%s is done: %.1f s, %s read, %s written", title, self.measured_seconds or 0.0,
-            bytes_text(meter.read_bytes), bytes_text(meter.written_bytes),
-        )  # fmt: skip
-
-    def _bar(self) -> AbstractContextManager[None]:
-        return progress_bar(self.plan, self._run)
+    def _bar(self) -> ProgressBar:
+        return ProgressBar(self.plan, self._run)
 
     def _begin(self) -> None:
         """Reset the state for a new run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -44,7 +43,7 @@ from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.show.progress import progress_bar
+from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -102,8 +101,8 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     def _tasks(self) -> int:
         return self.plan.tasks
 
-    def _bar(self) -> AbstractContextManager[None]:
-        return progress_bar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
+    def _bar(self) -> ProgressBar:
+        return ProgressBar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
 
     def _on_threads(self) -> str:
         """Run the pass, on planned copies of sources, if any."""

@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple, TextIO
 
 from dask.utils import format_bytes
 
+from oocarrays.graphs.events import Events
 from oocarrays.plan.plan import Plan
 from oocarrays.show.report import LINE_WIDTH, seconds_text
-from oocarrays.storage.meter import done_share
+from oocarrays.storage.meter import Expected
 
 
 class State(NamedTuple):
@@ -52,46 +52,51 @@ Write = Callable[[State, bool], None]
 
 def follow(plan: Plan, run: Any) -> Callable[[], State]:
     """Return a function for the progress of a plan in bytes, including an earlier run that it continues."""
-    start = time.perf_counter()
+    start, t = time.perf_counter(), plan.traffic
     reads, writes = run.expected
-    t = plan.traffic
-    to_read = t.read_bytes * reads / max(t.read_requests, 1)
-    to_write = t.written_bytes * writes / max(t.write_requests, 1)
-    before = max(t.read_bytes + t.written_bytes - to_read - to_write, 0.0)
+    left = Expected(
+        reads,
+        t.read_bytes * reads / max(t.read_requests, 1),
+        writes,
+        t.written_bytes * writes / max(t.write_requests, 1),
+    )
+    before = max(t.read_bytes + t.written_bytes - left.nbytes, 0.0)
 
     def state() -> State:
-        read = done_share(run.meter.read_requests, reads) * to_read
-        written = done_share(run.meter.write_requests + run.meter.skipped_chunks, writes) * to_write
-        return State(before + read + written, before + to_read + to_write, time.perf_counter() - start, before)
+        done = left.done(run.meter.read_requests, run.meter.write_requests + run.meter.skipped_chunks)
+        return State(before + done, before + left.nbytes, time.perf_counter() - start, before)
 
     return state
 
 
-@contextmanager
-def progress_bar(plan: Plan, run: Any, stream: TextIO | None = None) -> Iterator[None]:
-    """Show the progress of a run while the block runs.
+class ProgressBar(Events):
+    """Listener that shows the progress of a plan while its run lasts.
 
     A terminal shows one changing line. A file, such as a batch job's log, gets a line each tenth or minute. A notebook
     shows a widget, if ipywidgets is installed.
     """
-    state, shown = follow(plan, run), _writer(stream or sys.stderr, asked=stream is not None)
-    stop = threading.Event()
 
-    def show_again_and_again() -> None:
-        while not stop.wait(0.1):
-            shown(state(), False)
+    def __init__(self, plan: Plan, run: Any, stream: TextIO | None = None) -> None:
+        self._plan, self._run, self._stream = plan, run, stream
+        self._stop = threading.Event()
 
-    thread = threading.Thread(target=show_again_and_again, daemon=True)
-    thread.start()
-    ended = False
-    try:
-        yield
-        ended = True
-    finally:
-        stop.set()
-        thread.join()
-        last = state()
-        shown(last._replace(done=last.total) if ended else last, True)  # chunks that are not there need no request
+    def on_begin(self, job: Any) -> None:
+        """Show the state again and again, from a thread."""
+        self._state = follow(self._plan, self._run)
+        self._show = _writer(self._stream or sys.stderr, asked=self._stream is not None)
+        self._thread = threading.Thread(target=self._show_again_and_again, daemon=True)
+        self._thread.start()
+
+    def _show_again_and_again(self) -> None:
+        while not self._stop.wait(0.1):
+            self._show(self._state(), False)
+
+    def on_end(self, run: Any, error: BaseException | None) -> None:
+        """Show the last state; chunks that are not there need no request."""
+        self._stop.set()
+        self._thread.join()
+        last = self._state()
+        self._show(last if error is not None else last._replace(done=last.total), True)
 
 
 def _writer(out: TextIO, *, asked: bool) -> Write:

@@ -16,7 +16,7 @@ from oocarrays.plan.search import Alternative
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
-    from oocarrays.graphs.cluster.placement import Move
+    from oocarrays.graphs.events import Move
 
 LINE_WIDTH = 100
 

@@ -304,6 +304,25 @@ def _meminfo_available() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def done_share(made: int, expected: float) -> float:
-    """Return the fraction of expected requests made; with codecs, the bytes of each are not known in advance."""
-    return min(made / expected, 1.0) if expected >= 1 else 1.0
+class Expected(NamedTuple):
+    """Requests and bytes that a run is expected to read and write."""
+
+    read_requests: float = 0.0
+    """Requests for reading."""
+    read_bytes: float = 0.0
+    """Bytes to read."""
+    write_requests: float = 0.0
+    """Chunks to write."""
+    written_bytes: float = 0.0
+    """Bytes to write."""
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes to read and to write."""
+        return self.read_bytes + self.written_bytes
+
+    def done(self, reads: int, writes: int) -> float:
+        """Return the bytes of some requests and chunks; with codecs, the bytes of each are not known in advance."""
+        read = min(reads / self.read_requests, 1.0) if self.read_requests >= 1 else 1.0
+        written = min(writes / self.write_requests, 1.0) if self.write_requests >= 1 else 1.0
+        return read * self.read_bytes + written * self.written_bytes

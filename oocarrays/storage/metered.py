@@ -20,8 +20,6 @@ Watcher = Callable[..., None]
 present, is the number of ranks served by one read."""
 WATCHERS: list[Watcher] = []
 """Access hooks."""
-JOB_WATCHERS: list[Callable[[Any], None]] = []
-"""Hooks called after a job; its chunk reads and writes are known from its plan."""
 _TOLD_ABOVE = ContextVar("told above", default=False)
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")

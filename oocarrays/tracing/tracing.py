@@ -19,6 +19,7 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.events import LISTENERS, Events
 from oocarrays.graphs.run.job import GraphJob
 from oocarrays.graphs.tracing.parts import Product
 from oocarrays.graphs.tracing.recording import Recording, TracedStore
@@ -31,7 +32,6 @@ from oocarrays.show.notebook import rows_html
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import check_is_place, name_of
-from oocarrays.storage.metered import JOB_WATCHERS
 from oocarrays.storage.stores.urls import store_of
 
 if TYPE_CHECKING:
@@ -74,12 +74,25 @@ def draw(trace: Trace) -> Figure:
     return figure
 
 
+class JobAccesses(Events):
+    """Listener that records the accesses of rechunks: other jobs access sections, which are recorded themselves."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def on_end(self, run: Any, error: BaseException | None) -> None:
+        """Record the accesses of a job that has succeeded: its plan has its chunk reads and writes."""
+        if error is None and isinstance(run.plan, RechunkPlan):
+            _add_job(run, self._seen)
+
+
 class Tracing:
     """Trace in recording: a context manager with all attributes of a `Trace`, for the accesses so far."""
 
     def __init__(self, block: str, weight: float, client: Client | None) -> None:
         self._block, self._weight = block, weight
         self._recording = Recording(client)
+        self._jobs = JobAccesses(self._recording.seen)
 
     @property
     def trace(self) -> Trace:
@@ -88,18 +101,13 @@ class Tracing:
 
     def __enter__(self) -> Self:
         self._recording.start()
-        JOB_WATCHERS.append(self._told)
+        LISTENERS.append(self._jobs)
         return self
-
-    def _told(self, job: Any) -> None:
-        """Record the accesses of a rechunk; other jobs read and write sections, which are recorded themselves."""
-        if isinstance(job.plan, RechunkPlan):
-            _add_job(job, self._recording.seen)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        JOB_WATCHERS.remove(self._told)
+        LISTENERS.remove(self._jobs)
         self._recording.stop()
 
     def __getattr__(self, name: str) -> Any:

@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from oocarrays.graphs.run import telling
+from oocarrays.graphs import events
 from tests.graphs.clusters import FIELD, tight, until, within
 from tests.profiles import is_nightly, some
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers
@@ -198,19 +198,14 @@ def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
 
 def kill_after(patch: pytest.MonkeyPatch, number: int, pid: int) -> None:
     """SIGKILL a process when the workers have told of so many tasks."""
-    plain, heard = telling.hearing, count()
+    plain, heard = events.deliver, count()
 
-    def hearing(*args: Any, **others: Any) -> Callable[[Any], None]:
-        hear = plain(*args, **others)
+    def deliver(*args: Any) -> None:
+        plain(*args)
+        if next(heard) == number:
+            os.kill(pid, signal.SIGKILL)
 
-        def told(event: Any) -> None:
-            hear(event)
-            if next(heard) == number:
-                os.kill(pid, signal.SIGKILL)
-
-        return told
-
-    patch.setattr(telling, "hearing", hearing)
+    patch.setattr(events, "deliver", deliver)
 
 
 # ---------------------------------------------------------------------- where it does not go on

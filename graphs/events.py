@@ -1,0 +1,108 @@
+"""Events of a run: one protocol for the log, the progress bar, the dashboard, recordings and counters.
+
+client      a job begins, ends or fails                              ─► on_begin, on_end
+worker      a task is done: {verb, args, worker, new counts}  ─┐
+scheduler   ranks move: {moved, lost, worker}; the last task   ├─ a topic ─► on_task, on_moved, on_end
+            of a graph is done: {ended}                       ─┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from oocarrays.storage.meter import Meter
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Ranks moved to another worker after theirs was lost."""
+
+    ranks: tuple[int, ...]
+    """All ranks of the lost worker."""
+    lost: str
+    """Address of the lost worker."""
+    worker: str
+    """Address of the ranks' new worker."""
+
+    def event(self) -> dict[str, object]:
+        """Return the move as an entry of a scheduler's event log."""
+        return {"moved": list(self.ranks), "lost": self.lost, "worker": self.worker}
+
+    @classmethod
+    def of_event(cls, told: Mapping[str, Any]) -> Move:
+        """Read a move from an entry of a scheduler's event log."""
+        return cls(ranks=tuple(told["moved"]), lost=told["lost"], worker=told["worker"])
+
+
+class Events:
+    """Listener of runs; by default it ignores every event. Missing chunks are among the counts of tasks."""
+
+    def on_begin(self, job: Any) -> None:
+        """Begin with a job that is about to run."""
+
+    def on_task(self, counts: Mapping[str, Any]) -> None:
+        """Take the counts of a task on a worker, since that worker's last report; threads share the run's meter."""
+
+    def on_moved(self, move: Move) -> None:
+        """Take note of ranks that moved to another worker."""
+
+    def on_end(self, run: Any, error: BaseException | None) -> None:
+        """End with a job, and its error if it failed; on a cluster, with the key suffix of a graph that is done."""
+
+
+LISTENERS: list[Events] = []
+"""Listeners of every job of this process."""
+
+
+@contextmanager
+def heard(job: Any, listeners: Sequence[Events]) -> Iterator[None]:
+    """Report the begin and the end of a job to listeners, at the end in reverse order."""
+    for each in listeners:
+        each.on_begin(job)
+    failure: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        for each in reversed(listeners):
+            each.on_end(job, failure)
+
+
+class Counting(Events):
+    """Listener that adds the counts of workers to a meter, as long as there is one."""
+
+    def __init__(self, meter: Callable[[], Meter | None]) -> None:
+        self.meter = meter
+
+    def on_task(self, counts: Mapping[str, Any]) -> None:
+        """Add the counts of a task."""
+        if (meter := self.meter()) is not None:
+            meter.put(counts)
+
+
+def deliver(listener: Events, event: Mapping[str, Any]) -> None:
+    """Report an entry of a scheduler's event log to a listener."""
+    if "moved" in event:
+        listener.on_moved(Move.of_event(event))
+    elif "ended" in event:
+        listener.on_end(event["ended"], None)
+    else:
+        listener.on_task(event)
+
+
+def listen(client: Client, topic: str, listener: Events) -> None:
+    """Report a topic's events to a listener, which the client keeps for ever: it must hold no run and no array."""
+    client.subscribe_topic(topic, partial(_arrived, listener))
+
+
+def _arrived(listener: Events, event: tuple[float, Mapping[str, Any]]) -> None:
+    deliver(listener, event[1])
