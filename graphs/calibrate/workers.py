@@ -226,9 +226,6 @@ class SmallRound(Messages):
         Exchanges.of(worker).hold(self, (), rank, outbox)
         return outbox
 
-    def _alone(self, rank: int, outbox: Outbox) -> None:
-        """Send nothing."""
-
 
 def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> float:
     """Measure a step of a round handled by one task per rank, on an idle cluster of two or more workers.

@@ -54,11 +54,6 @@ def keep_only_words(record: logging.LogRecord) -> bool:
     return True
 
 
-def hold_no_messages() -> None:
-    """Make the log of this process's workers keep text only; one call is enough."""
-    logging.getLogger("distributed.worker").addFilter(keep_only_words)
-
-
 BOUNCE_BYTES = 2**19
 """Bytes copied at one time to a non-contiguous destination: they fit in a core's second-level cache."""
 LOOK, READ = "look", "read"
@@ -72,7 +67,7 @@ _INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKey
 """Workers that have been introduced to each other."""
 _ways: frozenset[str] = frozenset()
 """Methods that work between all workers at this address."""
-hold_no_messages()  # in every process that handles messages
+logging.getLogger("distributed.worker").addFilter(keep_only_words)  # in every process that handles messages
 
 
 class _IoVec(ctypes.Structure):

@@ -166,7 +166,7 @@ class Rooms:
         while True:
             with self._lock:
                 fitting = self._fitting(nbytes)
-                memory = next((memory for memory in fitting if _renewed(memory)), None)
+                memory = next((memory for memory in fitting if not isinstance(memory, Segment) or memory.renew()), None)
                 if memory is not None or not fitting or time.monotonic() > deadline:
                     return self._lent(self._new(nbytes) if memory is None else memory, nbytes)
             time.sleep(0.0002)
@@ -226,10 +226,6 @@ class Rooms:
 
 def _size(memory: np.ndarray | Segment) -> int:
     return len(memory) - (HEAD_BYTES if isinstance(memory, Segment) else 0)
-
-
-def _renewed(memory: np.ndarray | Segment) -> bool:
-    return memory.renew() if isinstance(memory, Segment) else True
 
 
 def _memory(nbytes: int) -> np.ndarray | Segment:

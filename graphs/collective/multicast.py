@@ -60,12 +60,6 @@ class Casting(Tasks):
         """Record the versions of the wanted chunks of a rank's file, before any is read."""
         return Versions.of(self._file(rank), [self._there(rank)])
 
-    def _begun(self, rank: int) -> None:
-        """Wait until all ranks have recorded versions."""
-
-    def _ended(self, rank: int) -> None:
-        """Wait until all ranks have read."""
-
     def _read(self, rank: int, versions: Versions | None) -> np.ndarray:
         file = self._file(rank)
         with versions.reading(file) if versions else nullcontext():

@@ -228,9 +228,6 @@ class Reading(Messages):
     def _finish(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> np.ndarray:
         return self._end(rank, self._fill(number, rank, part, read, *deliveries))
 
-    def _took(self, number: int, rank: int) -> None:
-        """Mark a round as received."""
-
     # ------------------------------------------------------------------ by a schedule
 
     def packed(self, round: Round, rank: int, held: Read, final: int) -> np.ndarray | None:

@@ -156,13 +156,10 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        read, written = self._whole_store, self.local.store
+        read = self.destination.store if self.plan.way == "gather" else self._read_whole().zarr.store_path
+        written = self.local.store
         source, target = (read, written) if self.plan.way == "scatter" else (written, read)
         return {name: getattr(place, "store", place) for name, place in (("source", source), ("target", target))}
-
-    @property
-    def _whole_store(self) -> Any:
-        return self.destination.store if self.plan.way == "gather" else self._read_whole().zarr.store_path
 
     def reads(self) -> Iterable[Presence]:
         """Return the global file of a scatter; for a gather, the files open in this process."""

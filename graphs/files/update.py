@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from oocarrays.errors import JournalError, RunError
 from oocarrays.graphs.files.scatter import FilesRun, place_names
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.journaled import OneTarget
-from oocarrays.graphs.run.looking import CHUNKS_READ, Part, Trust, check_sources
+from oocarrays.graphs.run.looking import Part, Trust, check_sources
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import Sealed
@@ -74,21 +74,11 @@ def made_like(content: Mapping[str, Any]) -> zarr.Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilesLeft:
+class FilesLeft(Left):
     """Journal of an interrupted scatter or gather."""
 
-    id: str
-    """Id of the run."""
-    content: Document
-    """Content of the journal."""
     target: StoreLike
     """Target of the run."""
-    stored: Mapping[Part, Any]
-    """Receipts of the parts recorded as done."""
-    kept: Mapping[str, Any]
-    """Receipts of earlier plans, by place."""
-    trust: Trust
-    """Trust in the recorded state."""
 
     @classmethod
     def at(cls, target: StoreLike, trust: Trust) -> FilesLeft:
@@ -99,7 +89,7 @@ class FilesLeft:
         if trust.again:  # files made by ranks are kept
             stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
         kept = {} if trust.again else journal.kept()
-        return cls(id=id, content=content, target=target, stored=stored, kept=kept, trust=trust)
+        return cls(id=id, content=content, target=target, stored=stored, kept=kept, trust=trust, notices=())
 
     def check_source(self, read: Any) -> None:
         """Raise if the source is not that of the run."""
@@ -108,8 +98,7 @@ class FilesLeft:
 
     def begun(self, content: Document) -> Document:
         """Return journal content completed with the source versions at which the run began to read."""
-        known = CHUNKS_READ in self.content and not self.trust.again
-        return content | ({CHUNKS_READ: self.content[CHUNKS_READ]} if known else {})
+        return content | self.begun_with
 
     def gone_on_with(self, run: FilesRun, plan: Callable[[int], FilesPlan]) -> FilesRun:
         """Resume a run; ``plan`` makes a plan from the number of chunks in a round, as in the journal."""
@@ -119,11 +108,9 @@ class FilesLeft:
         names = {name: local.place(int(name)) if name else self.target for name in place_names(run.plan)}
         own_disks = bool(local.descriptor.folders) and run.plan.way == "scatter"
         files = {} if own_disks else dict(self._files(names))
-        left = Left(
-            id=self.id, content=self.content, stored=self.stored, kept=self.kept, trust=self.trust, notices=notices,
-            places=names, files=files,
-        )  # fmt: skip
-        remains = left.remains(FilesParts(before), FilesParts(run.plan), same=run.plan.room == before.room)
+        same = run.plan.room == before.room
+        left = replace(self, notices=notices)
+        remains = left.reused(FilesParts(before), FilesParts(run.plan), names, files, same=same)
         run.go_on(remains.told(told) if own_disks else remains)
         return run
 

@@ -172,18 +172,6 @@ class Exchanging(Messages):
         Exchanges.of(worker).hold_as((self.sending, (), rank), self, held)
         return held
 
-    def _took(self, rank: int) -> None:
-        """Mark the receipt of a rank's elements as complete."""
-
-    def _over(self, rank: int) -> None:
-        """Mark the receipt of all ranks' elements as complete."""
-
-    def _gone(self, rank: int, held: HeldPart) -> None:
-        """Release an old part."""
-
-    def _freed(self, rank: int) -> None:
-        """Mark all old parts as released."""
-
     def _end(self, rank: int, part: np.ndarray) -> np.ndarray:
         return part
 
@@ -242,7 +230,7 @@ class _ExchangeBuilder(Builder):
         own += [None] * (ranks - len(own))
         came = [self.add_whole(arrivals, TOGETHER, rank, held=own[rank], after=()) for rank in range(ranks)]
         took = [self.add("took", rank, after=[key]) for rank, key in enumerate(came)]  # parts stay on their workers
-        over = self.add("over", 0, after=took)
+        over = self.add("freed", 0, name="over", after=took)
         gone = [self.add("gone", rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
         freed = self.add("freed", 0, after=gone)  # a request for any part waits until all ranks have received
         return [self.add("end", rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]

@@ -24,7 +24,6 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.turned import chunk_major
-from oocarrays.storage.journal.receipts import Receipts
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.exchange.between import Exchanges
@@ -123,7 +122,7 @@ def unpack(
         return Region(None)
     if region is None:
         region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
-    elements = run.opened(number).region(box, _held(region), blank=blank)
+    elements = run.opened(number).region(box, buffer_of(region), blank=blank)
     for origin, part in came.items():
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
@@ -135,23 +134,12 @@ def unpack(
     return region
 
 
-def _held(region: Region) -> np.ndarray:
-    if region.buffer is None:
+def buffer_of(held: np.ndarray | Region) -> np.ndarray:
+    """Return the memory of a region, or of a thread's rank."""
+    buffer = held.buffer if isinstance(held, Region) else held
+    if buffer is None:
         raise RunError("a region was released before it was written")
-    return region.buffer
-
-
-def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) -> None:
-    """Write this rank's target chunks of a partition, record the part as done, and release the region."""
-    step = run.plan.passes[number]
-    box = step.share(unit, rank)
-    if box is not None and not run.is_done((number, unit, rank)):
-        receipts = Receipts()
-        run.store(number, box, run.opened(number).region(box, _held(region), blank=False), receipts)
-        run.record_chunks((number, unit, rank), receipts)
-    if region.buffer is not None:
-        run.pool(number).give(region.buffer)
-    region.buffer = None
+    return buffer
 
 
 def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:

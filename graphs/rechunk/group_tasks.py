@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import zarr
@@ -193,7 +194,8 @@ class GroupRun(KeptRun):
     def _make_all(self, members: Sequence[MemberRun]) -> None:
         """Make the group and all arrays, or nothing: a resumed run must find all of them."""
         try:
-            self._begin(self._create_group)
+            make = partial(group_file.create_group, overwrite=self.destination.overwrite, durable=self.durable)
+            self._begin(partial(make, self.destination.store, self.source, self.id))
             self._make_members(members)
             for member in members[:1]:
                 remove_dead_scratch(self.destination.store, member.scratch)
@@ -280,12 +282,6 @@ class GroupRun(KeptRun):
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
-
-    def _create_group(self) -> None:
-        destination = self.destination
-        group_file.create_group(
-            destination.store, self.source, self.id, overwrite=destination.overwrite, durable=self.durable
-        )
 
     def _check_room(self, members: Sequence[MemberRun]) -> None:
         """Raise if the sizes known beforehand exceed the free space of the device."""

@@ -1,6 +1,6 @@
-"""Tasks of a rechunk. This module defines the tasks of ranks that build regions or assemble chunks by themselves.
+"""Tasks of a rechunk: of ranks that work by themselves, and of threads that copy from each other's slabs in place.
 
-The joint work of ranks is in `in_place` (threads) and `exchange` (workers).
+Ranks on workers exchange messages: see `exchange`.
 
 start ─┬─► assemble ─► assemble ──┬─► name ─► …      one chain of batches per rank, as for ranks that build regions
        └─► assemble ─► assemble ──┘
@@ -14,12 +14,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Messages, Round
-from oocarrays.graphs.rechunk import exchange, in_place
+from oocarrays.graphs.rechunk import exchange
 from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.builder import Outbox, RankBuffers, ReadSlab, Region
@@ -29,9 +30,10 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.chunks.elements import scatter
+from oocarrays.storage.chunks.elements import common, scatter
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.local.direct_io import padded
 from oocarrays.storage.local.pages import allocate
 
 
@@ -84,11 +86,56 @@ class RechunkRun(Messages, RechunkState):
 
     # ------------------------------------------------------------------ joint work: between threads, or workers
 
-    def _read(self, *args: Any) -> Outbox | ReadSlab:
-        return (in_place if self.processes is None else exchange).read(self, *args)
+    def _read(self, number: int, unit: int, *args: Any) -> Outbox | ReadSlab:
+        """Read this rank's chunks: of a partition, packed for other workers; of a round, for other threads."""
+        if self.processes is None:
+            return self._read_round(number, unit, *args)
+        return exchange.read(self, number, unit, *args)
 
-    def _write(self, *args: Any) -> np.ndarray | None:
-        return (in_place if self.processes is None else exchange).write(self, *args)
+    def _read_round(self, number: int, unit: int, turn: int, rank: int, former: ReadSlab | None) -> ReadSlab:
+        """Read this rank's source chunks of a round; a slab passes from round to round, and is refilled in place."""
+        step = self.plan.passes[number]
+        size = step.source.chunk_bytes
+        buffer = former.buffer if former else allocate(step.slab * size)
+        outs = (self.opened(number).chunk_view(buffer[i * size : (i + 1) * size]) for i in range(step.slab))
+        slab = ReadSlab(buffer)
+        for chunk in self.opened(number).reader.whole(step.reads(unit, turn, rank), outs):
+            if not slab.chunks:  # the first chunk has been read: the device may begin the next round
+                self.opened(number).reader.announce(step.reads_after(unit, turn, rank))
+            slab.chunks.append(chunk)
+        return slab
+
+    def copied(
+        self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
+    ) -> np.ndarray:
+        """Copy the elements of this rank's target chunks from its partners' slabs; return the rank's buffer."""
+        number, unit, turn = round
+        step = self.plan.passes[number]
+        if there is None:
+            there = allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
+        box = step.share(unit, rank)
+        if box is None:
+            return there
+        region = self.opened(number).region(box, there, blank=turn == stage == 0)
+        section = step.section(box)
+        for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
+            for part, data in common(step.source.grid.section(index), section, chunk):
+                scatter(region, section.lower, part, self.fill(data))
+        return there
+
+    def _write(self, number: int, unit: int, rank: int, held: np.ndarray | Region) -> np.ndarray | None:
+        """Write this rank's target chunks of a partition, and record the part; release a region, keep a buffer."""
+        box = self.plan.passes[number].share(unit, rank)
+        if box is not None and not self.is_done((number, unit, rank)):
+            receipts, buffer = Receipts(), exchange.buffer_of(held)
+            self.store(number, box, self.opened(number).region(box, buffer, blank=False), receipts)
+            self.record_chunks((number, unit, rank), receipts)
+        if not isinstance(held, Region):
+            return held
+        if held.buffer is not None:
+            self.pool(number).give(held.buffer)
+        held.buffer = None
+        return None
 
     def _free(self, number: int, unit: int, rank: int, outbox: Outbox) -> None:
         """Release an outbox."""
@@ -120,20 +167,11 @@ class RechunkRun(Messages, RechunkState):
         """Place received parts in a rank's region."""
         return exchange.unpack(self, round, rank, there, came, blank=False)
 
-    def copied(
-        self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
-    ) -> np.ndarray:
-        """Copy the elements of this rank's target chunks from its partners' slabs."""
-        return in_place.copied(self, round, stage, rank, there, held.values())
-
     def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
         """Place received parts in a rank's region; in stage 0, the part that it packed for itself."""
         if stage:
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
         return self.begun(round, rank, messages[0])
-
-    def _written(self, number: int, unit: int) -> None:
-        """Mark a partition as written by all ranks."""
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
         """Return a rank, its planned and its actual worker; set up that worker's exchanges if a pass needs them."""

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -347,13 +346,9 @@ def build_graph(run: Reducing, addresses: Sequence[str] = ()) -> tuple[dict[Key,
     if plan.schedule is not None and plan.shared:
         pad = [None] * (plan.schedule.ranks - plan.ranks)
         exchange = ExchangeTasks(plan.schedule, builder.add)
-        came = exchange.inputs(0, held=[*held, *pad], wants=partial(_wants, plan))
+        came = exchange.inputs(0, held=[*held, *pad], wants=lambda a, b: max(a, b) < plan.ranks and plan.wants(a, b))
     made = [builder.add("write", rank, buffers=(held[rank], *came[rank])) for rank in ranks]
     return builder.graph, builder.add("finish", buffers=tuple(made), rank=0)
-
-
-def _wants(plan: ReducePlan, source: int, target: int) -> bool:
-    return max(source, target) < plan.ranks and plan.wants(source, target)
 
 
 def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[np.ndarray, GivenReduction]:

@@ -369,11 +369,8 @@ def _explained(error: BaseException, client: Client, run: Work, *, taken_away: b
         return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
     if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
         return error
-    return RunError(f"the scheduler at {_address(client)} is gone; {run.leaves}")
-
-
-def _address(client: Client) -> str:
-    return str(getattr(client.scheduler, "address", "its address"))
+    address = getattr(client.scheduler, "address", "its address")
+    return RunError(f"the scheduler at {address} is gone; {run.leaves}")
 
 
 def _is_lost(client: Client) -> bool:

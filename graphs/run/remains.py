@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
-from oocarrays.graphs.run.looking import TRUSTED, Found, Part, Stored, Trust, at_least, look
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, look
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
@@ -49,7 +49,7 @@ class JournaledPlan(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Interrupted run: the content of its journal, and the files that it wrote to."""
+    """Interrupted run: the content of its journal."""
 
     id: str
     """Run id."""
@@ -63,66 +63,83 @@ class Left:
     """Degree of trust in the recorded state."""
     notices: tuple[str, ...]
     """Notices for the user about the sources."""
-    places: Mapping[str, StoreLike]
-    """Locations that the run writes to, by name."""
-    files: Mapping[str, ArrayFile]
-    """Files of the locations that exist, by name."""
 
-    def remains(self, before: JournaledPlan, plan: JournaledPlan, *, same: bool, each: str = "part") -> Remains:
-        """Check the recorded state, and return the state that ``plan`` can reuse."""
-        check_known(self.stored, before.parts(), next(iter(self.places.values())), each=each)
-        found = self._looked(before)
+    @property
+    def begun_with(self) -> Document:
+        """Recorded versions of the sources, as in a journal."""
+        known = CHUNKS_READ in self.content and not self.trust.again
+        return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
+
+    def reused(
+        self,
+        before: JournaledPlan,
+        plan: JournaledPlan,
+        places: Mapping[str, StoreLike],
+        files: Mapping[str, ArrayFile],
+        *,
+        same: bool,
+        each: str = "part",
+    ) -> Remains:
+        """Check the recorded state, and return the state that ``plan`` can reuse.
+
+        The run has written to ``places``, by name, of which some exist as ``files``.
+        """
+        check_known(self.stored, before.parts(), next(iter(places.values())), each=each)
+        found = self._looked(before, places, files)
         anew = bool(found.lost) or not same
-        kept = self._chunks(before, found) if anew else self.kept
+        kept = self._chunks(before, found, places, files) if anew else self.kept
         told = f"planned anew: {sum(map(len, kept.values()))} chunks that have been written stay as they are"
-        done = frozenset(part for part in plan.parts() if self._is_done(part, plan.sections(part), kept, anew=anew))
+        sections = ((part, plan.sections(part)) for part in plan.parts())
+        done = frozenset(part for part, there in sections if self._is_done(part, there, files, kept, anew=anew))
         return remaining(
             self.content, self.trust, anew=anew, id=self.id, done=done, odd=found.odd, kept=kept, notices=self.notices
         ).told(found.notice, "" if same or self.trust.again else told)
 
-    def _looked(self, plan: JournaledPlan) -> Found:
+    def _looked(self, plan: JournaledPlan, places: Mapping[str, StoreLike], files: Mapping[str, ArrayFile]) -> Found:
         """Return the recorded chunks that are not as they were stored."""
 
         def place(part: Part, name: str) -> StoreLike | None:
-            return self.places[name] if name in self.files else None
+            return places[name] if name in files else None
 
         def expected(part: Part) -> tuple[StoreLike | None, dict[str, Receipt]]:
-            wanted = ((name, boxes) for name, boxes in plan.sections(part).items() if name in self.files)
+            wanted = ((name, boxes) for name, boxes in plan.sections(part).items() if name in files)
             for name, boxes in wanted:  # one location: versions without receipts check only the first target
-                file = self.files[name]
-                return self.places[name], at_least(
-                    file, (index for b in boxes for index in file.stored.grid.indices(b))
-                )
+                file = files[name]
+                return places[name], at_least(file, (index for b in boxes for index in file.stored.grid.indices(b)))
             return None, {}
 
         return look(with_kept(self.stored, self.kept), place, expected, verify=self.trust.verify)
 
-    def _chunks(self, plan: JournaledPlan, found: Found) -> dict[str, dict[str, Receipt]]:
+    def _chunks(
+        self, plan: JournaledPlan, found: Found, places: Mapping[str, StoreLike], files: Mapping[str, ArrayFile]
+    ) -> dict[str, dict[str, Receipt]]:
         """Return the receipts of all complete chunks, stored under any plan, by location name."""
-        of_place: dict[str, dict[Part, Sequence[Section]]] = {name: {} for name in self.files}
+        of_place: dict[str, dict[Part, Sequence[Section]]] = {name: {} for name in files}
         for part in self.stored:
             for name, boxes in plan.sections(part).items():
                 if name in of_place:
                     of_place[name][part] = boxes
         return {
             name: whole_chunks(
-                file, self.stored, name, of_place[name], found.odd.get(str(self.places[name]), ()), self.kept.get(name)
+                file, self.stored, name, of_place[name], found.odd.get(str(places[name]), ()), self.kept.get(name)
             )
-            for name, file in self.files.items()
+            for name, file in files.items()
         }
 
-    def _is_done(self, part: Part, sections: Sections, kept: Kept, *, anew: bool) -> bool:
+    def _is_done(
+        self, part: Part, sections: Sections, files: Mapping[str, ArrayFile], kept: Kept, *, anew: bool
+    ) -> bool:
         """Return whether a part is not repeated: it is recorded under this plan, or all its chunks are kept."""
         if part in self.stored and not (anew and sections):  # a part without sections has made a file, which stays
             return True
         return (
-            self.files.keys() >= sections.keys()
+            files.keys() >= sections.keys()
             and bool(sections)
             and all(
-                self.files[name].chunk_key(index) in kept.get(name, {})
+                files[name].chunk_key(index) in kept.get(name, {})
                 for name, boxes in sections.items()
                 for box in boxes
-                for index in self.files[name].stored.grid.indices(box)
+                for index in files[name].stored.grid.indices(box)
             )
         )
 

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,12 +33,8 @@ Pair = tuple[int, int]
 """Origin and final rank of a part."""
 
 
-class Add(Protocol):
-    """Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""
-
-    def __call__(
-        self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()
-    ) -> Key: ...
+Add = Callable[..., Key]
+"""Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""
 
 
 # ---------------------------------------------------------------------- the tasks

@@ -28,6 +28,8 @@ SETTLE_SECONDS = 60
 """Seconds that a failed run waits for its running tasks."""
 LIVE: weakref.WeakValueDictionary[str, Tasks] = weakref.WeakValueDictionary()
 """Task states in this process, by id."""
+BARRIERS = ("took", "gone", "freed", "begun", "ended", "ready", "written", "alone")
+"""Verbs of tasks that only wait for others."""
 GIVEN_UP: set[str] = set()
 """Key suffixes of the graphs that this worker must no longer run."""
 
@@ -90,6 +92,8 @@ class Tasks(ABC):
         return result
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
+        if verb in BARRIERS:
+            return None
         return getattr(self, f"_{verb}")(*args, *inputs)
 
     def _during(self, verb: str, args: tuple[int, ...]) -> AbstractContextManager[None]:

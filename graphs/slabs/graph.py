@@ -26,13 +26,6 @@ from oocarrays.plan.slabs.geometry import Slab, gathered
 from oocarrays.plan.slabs.plan import RESULTS
 
 
-def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """Return the graph of a pass, and the key of its last task; its result is the name of the first target."""
-    builder = SlabBuilder(run, addresses)
-    last = builder.build()
-    return builder.graph, last
-
-
 class SlabBuilder(Builder):
     """Builder of the tasks of one pass, for all slabs that are not done."""
 
@@ -109,3 +102,12 @@ class SlabBuilder(Builder):
             computed = [self.add("compute", *slab, buffers=(self._read[slab], *given), after=after)]
             written.add([self.add("write", *slab, buffers=(*computed,), after=written.last)])
             yield from written.last
+
+
+def build_graph(
+    run: SlabRun, addresses: Sequence[str] = (), kind: type[SlabBuilder] = SlabBuilder
+) -> tuple[dict[Key, Task], Key]:
+    """Return the graph of a pass, and the key of its last task; its result is the name of the first target."""
+    builder = kind(run, addresses)
+    last = builder.build()
+    return builder.graph, last

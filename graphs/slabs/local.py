@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import zarr
-from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
@@ -154,21 +153,11 @@ class LocalSlabRun(SlabRun):
         if not any(target.files.descriptor.folders or target.overwrite for target in self.targets):
             super().take_back()
 
-    def _ready(self) -> None:
-        """Mark all files as made."""
-
     def _close(self, rank: int) -> None:
         """Remove the unfinished marks of a rank's files, which are complete."""
         self.syncer.wait()
         for target in self._open_targets():
             finish_target(target.file(rank), durable=self.durable)
-
-
-def local_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """Return the graph of a pass, and the key of its last task, like `oocarrays.graphs.slabs.graph.build_graph`."""
-    builder = LocalSlabBuilder(run, addresses)
-    last = builder.build()
-    return builder.graph, last
 
 
 class LocalSlabBuilder(SlabBuilder):

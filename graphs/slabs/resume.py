@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.graphs.run.looking import (
-    CHUNKS_READ,
     TRUSTED,
     Part,
     Stored,
@@ -36,7 +35,6 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.texts import Kept
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=SlabOptions)
@@ -51,35 +49,17 @@ class Cut(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedPass:
+class StoppedPass(Left):
     """Journal of an interrupted pass."""
 
-    id: str
-    """Id of the run."""
     cut: Document
     """Edges of regions, axis and heights, as `plan_slabs` takes them."""
-    content: Mapping[str, Any]
-    """Content of the journal."""
-    stored: Mapping[tuple[int, ...], Stored | None]
-    """Receipts of the parts recorded as done."""
-    kept: Kept
-    """Receipts of earlier plans, by the number of the target."""
-    trust: Trust
-    """Trust in the recorded state."""
-    notices: tuple[str, ...]
-    """Notices to the user about the sources."""
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
         with suppress(BudgetError):
             return plan(asked.cut_as(**self.cut))
         return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
-
-    @property
-    def begun_with(self) -> Document:
-        """Return the recorded versions of the sources, as in a journal."""
-        known = CHUNKS_READ in self.content and not self.trust.again
-        return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
 
     def is_cut_so(self, plan: SlabPlan) -> bool:
         """Return whether a plan has the recorded slabs."""
@@ -93,12 +73,8 @@ class StoppedPass:
         """Return the recovered state for a run that resumes the pass."""
         before = replace(plan, **self.slabs)
         places = self._places(plan, targets)
-        left = Left(
-            id=self.id, content=self.content, stored=self.stored, kept=self.kept, trust=self.trust,
-            notices=self.notices, places=places, files=self._files(places),
-        )  # fmt: skip
         parts = (self._parts(each, targets) for each in (before, plan))
-        return left.remains(*parts, same=self.is_cut_so(plan), each="slab")
+        return self.reused(*parts, places, self._files(places), same=self.is_cut_so(plan), each="slab")
 
     def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:
         return {str(n): target.store for n, target in enumerate(targets)}

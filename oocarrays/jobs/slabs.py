@@ -23,7 +23,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.gathering import GatheringRun
 from oocarrays.graphs.slabs.graph import build_graph
-from oocarrays.graphs.slabs.local import local_graph
+from oocarrays.graphs.slabs.local import LocalSlabBuilder
 from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.local_slabs import local_pass
@@ -134,7 +134,7 @@ class LocalSlabJob(SlabJob[Any]):
     """Planned pass over the slabs of local array files."""
 
     def _build(self) -> Graph:
-        return local_graph(self._run, self._addresses)
+        return build_graph(self._run, self._addresses, LocalSlabBuilder)
 
 
 @overload

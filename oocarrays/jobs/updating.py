@@ -253,11 +253,8 @@ def resume_update(
     same = not trust.again and before.peak_bytes <= asked.budget
     plan = before if same else plan_update(now.file.stored, now.grown, changed, asked)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    left = Left(
-        id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices), places={"": target},
-        files={"": now.written},
-    )  # fmt: skip
-    remains = left.remains(before, plan, same=same)
+    left = Left(id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices))
+    remains = left.reused(before, plan, {"": target}, {"": now.written}, same=same)
     if remains.anew:
         content = now.content(plan, asked) | ({} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]})
     return now.job(plan, cluster, asked, remains, content)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.rechunk import in_place
+from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler
 from tests.profiles import examples
@@ -129,7 +129,7 @@ def test_a_pass_begins_when_the_one_before_is_done(source: Path, tmp_path: Path,
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Counts of chunks read whole, by file and partition, and of chunks written, by file."""
     now, counts = threading.local(), {"read": Counter(), "written": Counter()}
-    read, whole = in_place.read, step("read chunk")
+    read, whole = RechunkRun._read, step("read chunk")
 
     def spy_read(run: Any, number: int, unit: int, *args: Any) -> Any:
         now.unit = unit
@@ -144,7 +144,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
             counts["read"].update((self.file.name, now.unit, index) for index in wanted)
         return whole(self, iter(wanted), chunks)
 
-    monkeypatch.setattr(in_place, "read", spy_read)
+    monkeypatch.setattr(RechunkRun, "_read", spy_read)
     replace_step(monkeypatch, "read chunk", spy_whole)
     count_written(counts["written"], monkeypatch)
     return counts
