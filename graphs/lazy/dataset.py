@@ -20,10 +20,9 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import TargetError
 from oocarrays.graphs.lazy.blocks import BlocksBuilder, LazyRun
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.journaled import EndingRun
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import Sealed
-from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.run.work import EndingRun, Work
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import DatasetPlan

@@ -21,13 +21,12 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure, UnsupportedError
+from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, UnsupportedError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, Trust, check_sources, fingerprints
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
-from oocarrays.graphs.run.telling import warn_person
-from oocarrays.graphs.run.work import Work, was_ended
+from oocarrays.graphs.run.work import EndingRun
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -40,7 +39,7 @@ from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfi
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, keep_source
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER, REQUEST
+from oocarrays.storage.journal.texts import BEGINNING, REQUEST
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, is_remote, tells_versions
@@ -49,69 +48,6 @@ from oocarrays.storage.stores.store_blobs import blobs_of
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for the tasks of a dead run at the same target to end."""
-
-
-class EndingRun(Work):
-    """Run that records its end and removes its target's unfinished mark once, even if its tasks are repeated."""
-
-    @property
-    def written_places(self) -> list[StoreLike]:
-        return [self.destination.store]
-
-    @property
-    def ends(self) -> list[tuple[Journal, str]]:
-        """Journal and id under which the run records its end; empty on threads, which die together."""
-        return [] if self.processes is None else [(Journal(self.destination.store), self.id)]
-
-    def has_ended(self) -> bool:
-        """Return whether this run has already finished its target, and its last task is being repeated."""
-        if self.processes is None or not is_finished(self.destination.store):
-            return False
-        return self.journal.notes.ended(self.id) is not None or was_ended()
-
-    def _end(self, gives: Any) -> Any:
-        """End the run once and return ``gives``: remove the mark, then the journal except for the end-of-run marker."""
-        if self.has_ended():
-            (gives,) = self.journal.notes.ended(self.id) or (gives,)
-        else:
-            self._check_read()
-            self._check_written()
-            self._keep_request()
-            finish_targets = self._finishing()
-            self.syncer.finish()
-            if self.failure:  # raised during the sync
-                raise self.failure
-            if self.ends:
-                self.journal.notes.say_ended(self.id, gives)
-            finish_targets()
-        self.syncer.drop()
-        self._remove_journal()
-        return gives
-
-    def _remove_journal(self) -> None:
-        """Remove the journal except for the end-of-run marker; a failure only warns, because the target is complete."""
-        try:
-            self.journal.remove(ended=self.id if self.ends else None)
-        except (DiskFullError, StoreFailure) as error:
-            left = f"{name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
-            warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
-
-    def _check_read(self) -> None:
-        """Raise if a source has changed during the run."""
-
-    def _check_written(self) -> None:
-        """Raise if a store lacks chunks that it has acknowledged."""
-
-    def _keep_request(self) -> None:
-        """Keep the request beside the target, so that a later call can recognize the same request."""
-
-    def _finishing(self) -> Callable[[], None]:
-        """Write all that can be written before the sync; return a function that removes the marks."""
-        return self._finish_targets
-
-    def _finish_targets(self) -> None:
-        """Remove the unfinished marks."""
-        raise NotImplementedError
 
 
 class KeptRun(EndingRun):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,23 +24,25 @@ from typing import Any, ClassVar
 
 from oocarrays.errors import (
     DescriptorError,
+    DiskFullError,
     JournalError,
     KernelError,
     NotFoundError,
     PlacementError,
     RunError,
+    StoreFailure,
     UnsupportedError,
 )
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
-from oocarrays.graphs.run.telling import this_worker
-from oocarrays.storage.files.documents import remove_abandoned, unfinished_run
-from oocarrays.storage.files.places import StoreLike, folders_of, local_folder
+from oocarrays.graphs.run.telling import this_worker, warn_person
+from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
+from oocarrays.storage.files.places import StoreLike, folders_of, local_folder, name_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.texts import PARTS
+from oocarrays.storage.journal.texts import FOLDER, PARTS
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 
@@ -228,6 +230,69 @@ class Work(Tasks):
             self.journal.release()
             if self.processes is None and isinstance(self.failure, KernelError):  # no other process takes part
                 self.take_back()
+
+
+class EndingRun(Work):
+    """Run that records its end and removes its target's unfinished mark once, even if its tasks are repeated."""
+
+    @property
+    def written_places(self) -> list[StoreLike]:
+        return [self.destination.store]
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Journal and id under which the run records its end; empty on threads, which die together."""
+        return [] if self.processes is None else [(Journal(self.destination.store), self.id)]
+
+    def has_ended(self) -> bool:
+        """Return whether this run has already finished its target, and its last task is being repeated."""
+        if self.processes is None or not is_finished(self.destination.store):
+            return False
+        return self.journal.notes.ended(self.id) is not None or was_ended()
+
+    def _end(self, gives: Any) -> Any:
+        """End the run once and return ``gives``: remove the mark, then the journal except for the end-of-run marker."""
+        if self.has_ended():
+            (gives,) = self.journal.notes.ended(self.id) or (gives,)
+        else:
+            self._check_read()
+            self._check_written()
+            self._keep_request()
+            finish_targets = self._finishing()
+            self.syncer.finish()
+            if self.failure:  # raised during the sync
+                raise self.failure
+            if self.ends:
+                self.journal.notes.say_ended(self.id, gives)
+            finish_targets()
+        self.syncer.drop()
+        self._remove_journal()
+        return gives
+
+    def _remove_journal(self) -> None:
+        """Remove the journal except for the end-of-run marker; a failure only warns, because the target is complete."""
+        try:
+            self.journal.remove(ended=self.id if self.ends else None)
+        except (DiskFullError, StoreFailure) as error:
+            left = f"{name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
+            warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
+
+    def _check_read(self) -> None:
+        """Raise if a source has changed during the run."""
+
+    def _check_written(self) -> None:
+        """Raise if a store lacks chunks that it has acknowledged."""
+
+    def _keep_request(self) -> None:
+        """Keep the request beside the target, so that a later call can recognize the same request."""
+
+    def _finishing(self) -> Callable[[], None]:
+        """Write all that can be written before the sync; return a function that removes the marks."""
+        return self._finish_targets
+
+    def _finish_targets(self) -> None:
+        """Remove the unfinished marks."""
+        raise NotImplementedError
 
 
 @contextmanager
