@@ -23,8 +23,8 @@ from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress, place_of_pass
 from oocarrays.graphs.slabs.iterate import SweepRun
-from oocarrays.graphs.slabs.local import NOT_LOOKED_AT, LocalSlabBuilder, LocalSlabRun, file_name
-from oocarrays.graphs.slabs.resume import StoppedPass
+from oocarrays.graphs.slabs.local import LocalSlabBuilder, LocalSlabRun
+from oocarrays.graphs.slabs.resume import NOT_LOOKED_AT, StoppedPass
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
@@ -34,7 +34,7 @@ from oocarrays.storage.files.creating import is_scratch, remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import LocalTarget, RankFiles, ScratchFiles
+from oocarrays.storage.files.rank_files import LocalTarget, RankFiles, ScratchFiles, file_name
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.stores.remote import RemoteStore
@@ -114,11 +114,7 @@ class LocalCourse(Course):
         return all(self.disks.call(rank, self.handed.is_there, number, rank) for rank in range(self.plan.ranks))
 
     def _boxes(self, slabs: SlabPlan, slab: Slab) -> dict[str, Section]:
-        found = {}
-        for field, files in enumerate(self.files):
-            places = RankFiles(files).places(slab.rank, slabs.core(slab).axes)
-            found[file_name(field, slab.rank)] = Section.of(axis for axis in places if isinstance(axis, range))
-        return found
+        return dict(target.share(n, slab.rank, slabs.core(slab)) for n, target in enumerate(self.targets))
 
     def _grid(self, slabs: SlabPlan, name: str) -> ChunkGrid:
         field, rank = map(int, name.split("/"))

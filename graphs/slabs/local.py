@@ -9,96 +9,19 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import zarr
 
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
-from oocarrays.graphs.run.looking import Part
-from oocarrays.graphs.run.remains import Remains, remaining
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.resume import Options, SlabParts, StoppedPass, T
 from oocarrays.graphs.slabs.tasks import SlabRun
-from oocarrays.mapping.section import Section
-from oocarrays.plan.slabs.geometry import Slab
-from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
-from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import LocalTarget, RankFiles
-from oocarrays.storage.files.target import TargetSpec, written_file
-
-NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
-"""Notice of a run that resumes work on workers' own disks."""
-
-
-class LocalStopped(StoppedPass):
-    """Interrupted pass over local array files; files on workers' own disks are neither checked nor cut anew."""
-
-    __slots__ = ()
-
-    def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
-        """Return a plan with the recorded cut; on shared disks, another one if that exceeds the memory budget."""
-        return plan(asked.cut_as(**self.cut)) if self._is_on_own_disks else super().planned(plan, asked)
-
-    @property
-    def _is_on_own_disks(self) -> bool:
-        return any(self.content["asked"]["folders"])
-
-    def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the recovered state for a run that resumes the pass; on own disks, all recorded parts."""
-        if not self._is_on_own_disks:
-            return super().remains(plan, targets)
-        return remaining(
-            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(NOT_LOOKED_AT,)
-        )  # fmt: skip
-
-    def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:
-        assert all(isinstance(target, LocalTarget) for target in targets), "a pass over local files writes local files"
-        files = [target.files for target in targets if isinstance(target, LocalTarget)]
-        return {file_name(n, rank): each.place(rank) for n, each in enumerate(files) for rank in range(each.ranks)}
-
-    def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
-        """Return the existing files of the run, including closed ones."""
-        made = {part[0] for part in self.stored if len(part) == 1}
-        there = super()._files(places)
-        closed = [name for name in places if name not in there and int(name.rpartition("/")[2]) in made]
-        more = {name: written_file(places[name]) for name in closed if is_finished(places[name])}
-        return there | more
-
-    def _parts(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> SlabParts:
-        return LocalParts(plan=plan, targets=targets)
-
-
-class LocalParts(SlabParts):
-    """Slabs of local array files as parts, beside one part for the file of each rank."""
-
-    __slots__ = ()
-
-    def parts(self) -> Iterator[Part]:
-        """Yield the parts: the files of all ranks, and all slabs."""
-        yield from ((rank,) for rank in range(self.plan.ranks))
-        yield from super().parts()
-
-    def sections(self, part: Part) -> dict[str, list[Section]]:
-        """Return the elements of a slab in its rank's file of every target."""
-        if len(part) == 1:
-            return {}
-        slab, found = Slab(*part), {}
-        for n, target in enumerate(self.targets):
-            assert isinstance(target, LocalTarget), "a pass over local files writes local files"
-            places = RankFiles(target.files).places(slab.rank, self.plan.core(slab).axes)
-            found[file_name(n, slab.rank)] = [Section.of(axis for axis in places if isinstance(axis, range))]
-        return found
-
-
-def file_name(number: int, rank: int) -> str:
-    """Return the name of the place at which a rank writes a target, as in the journal."""
-    return f"{number}/{rank}"
+from oocarrays.storage.files.rank_files import LocalTarget, file_name
 
 
 class LocalSlabRun(SlabRun):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from oocarrays.graphs.run.looking import (
     is_of,
     metadata_digest,
 )
-from oocarrays.graphs.run.remains import Left, Remains, journal_of
+from oocarrays.graphs.run.remains import Left, Remains, journal_of, remaining
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
@@ -32,10 +32,13 @@ from oocarrays.plan.slabs.geometry import Slab, written
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.files.rank_files import LocalTarget
 from oocarrays.storage.files.target import TargetSpec, written_file
 
+NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
+"""Notice of a run that resumes work on workers' own disks."""
 T = TypeVar("T")
 Options = TypeVar("Options", bound=SlabOptions)
 
@@ -55,9 +58,14 @@ class StoppedPass(Left):
     cut: Document
     """Edges of regions, axis and heights, as `plan_slabs` takes them."""
 
+    @property
+    def _is_on_own_disks(self) -> bool:
+        """Whether local array files on workers' own disks were written, which are neither checked nor cut anew."""
+        return any(self.content["asked"].get("folders") or ())
+
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
-        with suppress(BudgetError):
+        with nullcontext() if self._is_on_own_disks else suppress(BudgetError):
             return plan(asked.cut_as(**self.cut))
         return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
@@ -70,26 +78,26 @@ class StoppedPass(Left):
         return {name: self.cut[name] for name in CUT}
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the recovered state for a run that resumes the pass."""
-        before = replace(plan, **self.slabs)
-        places = self._places(plan, targets)
-        parts = (self._parts(each, targets) for each in (before, plan))
-        return self.reused(*parts, places, self._files(places), same=self.is_cut_so(plan), each="slab")
-
-    def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:
-        return {str(n): target.store for n, target in enumerate(targets)}
+        """Return the recovered state for a run that resumes the pass; on own disks, all recorded parts."""
+        if self._is_on_own_disks:
+            done, notices = frozenset(self.stored), (NOT_LOOKED_AT,)
+            return remaining(self.content, self.trust, anew=False, id=self.id, done=done, notices=notices)
+        places = {name: place for n, target in enumerate(targets) for name, place in target.named(n).items()}
+        before, now = (SlabParts(plan=each, targets=targets) for each in (replace(plan, **self.slabs), plan))
+        return self.reused(before, now, places, self._files(places), same=self.is_cut_so(plan), each="slab")
 
     def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
-        """Return the existing files that this run writes."""
-        return {name: written_file(store) for name, store in places.items() if unfinished_run(store) == self.id}
-
-    def _parts(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> SlabParts:
-        return SlabParts(plan=plan, targets=targets)
+        """Return the existing files that this run writes, including closed ones of ranks."""
+        made = {part[0] for part in self.stored if len(part) == 1}
+        there = {name: place for name, place in places.items() if unfinished_run(place) == self.id}
+        closed = [name for name in places if name not in there and int(name.rpartition("/")[2]) in made]
+        there |= {name: places[name] for name in closed if is_finished(places[name])}
+        return {name: written_file(place) for name, place in there.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabParts:
-    """Slabs of a plan as parts, and the sections of each target that they write."""
+    """Slabs of a plan as parts, and the sections of each target that they write; the file of a rank is a part, too."""
 
     plan: SlabPlan
     """Plan of the slabs."""
@@ -97,11 +105,18 @@ class SlabParts:
     """Targets of the pass."""
 
     def parts(self) -> Iterator[Part]:
-        return self.plan.all_slabs()
+        """Yield the parts: the files of all ranks, if there are any, and all slabs."""
+        if isinstance(self.targets[0], LocalTarget):
+            yield from ((rank,) for rank in range(self.plan.ranks))
+        yield from self.plan.all_slabs()
 
     def sections(self, part: Part) -> dict[str, list[Section]]:
-        """Return the elements of a slab in every target."""
-        return {str(n): [self.plan.made(Slab(*part), n)] for n in written(self.plan)}
+        """Return the elements of a slab in every file that it is written to."""
+        if len(part) == 1:
+            return {}
+        slab = Slab(*part)
+        shares = (self.targets[n].share(n, slab.rank, self.plan.made(slab, n)) for n in written(self.plan))
+        return {name: [section] for name, section in shares}
 
 
 def asked_of(
@@ -141,7 +156,6 @@ def left_by(
     *,
     sources: Sequence[ArrayFile] = (),
     resume: Any = True,
-    kind: type[StoppedPass] = StoppedPass,
 ) -> StoppedPass:
     """Return the journal of an interrupted pass at a target; raise if its options differ."""
     journal, id, content = journal_of(target, "array")
@@ -158,7 +172,7 @@ def left_by(
     if trust.again:  # files made by ranks are kept
         stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
-    return kind(
+    return StoppedPass(
         id=id, cut=_as_cut(cut), content=content, stored=stored,
         kept={} if trust.again else journal.kept(), trust=trust,
         notices=tuple(notices),

@@ -18,7 +18,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped
+from oocarrays.graphs.slabs.local import LocalSlabRun
 from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.layouts.layout import Layout
@@ -154,7 +154,7 @@ class _Ranks:
         read = [file for source in self.files for file in source.shared] if resumes else ()
         return SlabArrays(
             shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=read,
-            targets=self.targets, said=_said(self.arrays, self.targets) | dict(said or {}), stopped=LocalStopped,
+            targets=self.targets, said=_said(self.arrays, self.targets) | dict(said or {}),
             places=[named(array.files.store) for array in self.arrays],
             more={**self.request.call, "folders": self.request.folders}, **more,
         )  # fmt: skip

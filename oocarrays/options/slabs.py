@@ -207,8 +207,6 @@ class SlabArrays:
     """Further arguments that a resumed call must repeat."""
     by: str = "map_slabs"
     """Name of the called function."""
-    stopped: type[StoppedPass] = StoppedPass
-    """Type of the recovery of such a pass."""
     group: StoreLike | None = None
     """Group of the targets and of the journal: it is one target."""
     places: Sequence[str | None] = ()
@@ -355,7 +353,7 @@ def planned_pass(
     left = None
     if request.goes_on(target):
         left_content(target)
-        left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)
+        left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume)
     made = left.planned(plan, options) if left else plan(options)
     content = (
         (left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(request, arrays, resources)

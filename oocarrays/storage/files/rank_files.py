@@ -17,6 +17,7 @@ from typing import Any
 import zarr
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
@@ -119,6 +120,13 @@ class LocalTarget(TargetSpec):
     def places(self) -> list[StoreLike]:
         return [self.files.place(rank) for rank in range(self.files.ranks)]
 
+    def named(self, number: int) -> dict[str, StoreLike]:
+        return {file_name(number, rank): place for rank, place in enumerate(self.places)}
+
+    def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
+        there = RankFiles(self.files).places(rank, section.axes)
+        return file_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
+
     def check(self, source: Any) -> None:
         """Raise if the target would overwrite other data; sources and targets are groups."""
         local_files.check_group_place(self.store, overwrite=self.overwrite)
@@ -142,6 +150,11 @@ class LocalTarget(TargetSpec):
     def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
         """Return a function that removes the mark of the group: ranks have finished their files."""
         return partial(local_files.finish_group, self.store, durable=durable)
+
+
+def file_name(number: int, rank: int) -> str:
+    """Return the name of the place at which a rank writes a target, as in the journal."""
+    return f"{number}/{rank}"
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:

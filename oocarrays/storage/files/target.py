@@ -23,6 +23,7 @@ from zarr.dtype import parse_dtype
 
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -122,6 +123,14 @@ class TargetSpec:
     def places(self) -> list[StoreLike]:
         """Locations of the chunks."""
         return [self.store]
+
+    def named(self, number: int) -> dict[str, StoreLike]:
+        """Return the locations of the chunks by their names in a journal, of the target with this number."""
+        return {str(number): self.store}
+
+    def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
+        """Return the name of the location at which a rank writes a section, and the section there."""
+        return str(number), section
 
     def check(self, source: Any) -> None:
         """Raise if the target would overwrite the file ``source`` or other data."""
