@@ -15,35 +15,19 @@ The functions of the tasks are in `oocarrays.graphs.collective.read_tasks`. Thak
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from dask.task_spec import Task
 
 from oocarrays.graphs.collective.read_tasks import Reading
-from oocarrays.graphs.run.builder import Builder, RoundsAhead
+from oocarrays.graphs.run.builder import Builder, RankTasks, RoundsAhead
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveTasks:
-    """Tasks of a collective read."""
-
-    suffix: str
-    """Suffix in the key of each task."""
-    tasks: dict[Key, Task]
-    """All tasks by key."""
-    keys: tuple[Key, ...]
-    """Key of each rank's part."""
-    homes: Mapping[str, Sequence[str]]
-    """Worker of each rank, by suffix; empty on threads."""
 
 
 def collective_read(
@@ -53,7 +37,7 @@ def collective_read(
     meter: Meter | None = None,
     selections: Sequence[Selection] = (),
     **how: Any,
-) -> CollectiveTasks:
+) -> RankTasks:
     """Return the tasks that read each rank's part."""
     reading = Reading(file=file, plan=plan, selections=tuple(selections), **how)
     reading.meter = meter or reading.meter
@@ -62,7 +46,7 @@ def collective_read(
     together = between_workers if plan.processes else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
-    return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
+    return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
 
 
 def _independent(builder: _ReadBuilder) -> list[Key]:

@@ -23,14 +23,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from dask.task_spec import Task
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import RankParts, layered
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.builder import Builder, RankTasks, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.layouts.local import sides
@@ -181,20 +180,6 @@ class Exchanging(Messages):
         return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchanged:
-    """Tasks of one exchange."""
-
-    suffix: str
-    """Suffix of the keys of new parts."""
-    tasks: dict[Key, Task]
-    """All tasks by key."""
-    keys: list[Key]
-    """Key of each rank's new part."""
-    homes: Mapping[str, Sequence[str]]
-    """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
-
-
 class _ExchangeBuilder(Builder):
     """Builder of one exchange: a rank sends on the worker of its old part, and receives on that of its new part.
 
@@ -244,7 +229,7 @@ def exchange_tasks(
     *,
     ordered: bool = True,
     meter: Meter | None = None,
-) -> Exchanged:
+) -> RankTasks:
     """Return the tasks of one exchange to this number of ``ranks``."""
     if exchanging.schedule is None:
         exchanging.meter = meter or exchanging.meter
@@ -252,7 +237,7 @@ def exchange_tasks(
     builder = _ExchangeBuilder(exchanging, sides(len(old), ranks, workers))
     if is_together(exchanging.schedule, exchanging.assembly):
         keys = builder.together(old, ranks)
-        return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
+        return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
     sizes, every, waits = exchanging.sizes(), exchanging.schedule.ranks, exchanging.assembly == "synchronous"
 
     def wants(origin: int, final: int) -> bool:
@@ -266,19 +251,19 @@ def exchange_tasks(
     if waits:
         there = [builder.add("assemble", rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
     keys = [key for key in there[:ranks] if key is not None]
-    return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
+    return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
 
 
-def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> Exchanged:
+def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> RankTasks:
     """Add one task per rank that copies from the parts of the others."""
     builder = Builder(exchanging.id, Exchanging.task, exchanging)
     sources = (exchanging.sources((), 0, rank) for rank in range(ranks))
     held = [tuple(old[source] for source in each) for each in sources]
     keys = [builder.add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
-    return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
+    return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
 
 
-def exchanged_arrays(name: str, parts: RankParts, made: Exchanged) -> RankParts:
+def exchanged_arrays(name: str, parts: RankParts, made: RankTasks) -> RankParts:
     """Return the results of an exchange as arrays of any shapes, in a layer of this name."""
     name = f"{name}-{made.suffix}"
     graph = layered(parts.graph, name, made.tasks, parts.name)

@@ -16,7 +16,7 @@ from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import GoingOn, planned, resumed
-from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.looking import CHUNKS_READ, Found, Part, Stored, Trust, check_sources, look
 from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, way_out, with_kept
 from oocarrays.graphs.run.steps import Key
@@ -37,31 +37,25 @@ from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.texts import Kept
 
 
-class GroupGraphBuilder:
+class GroupGraphBuilder(Builder):
     """Builder of the graph of one run of a group."""
 
     def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
+        super().__init__(new_suffix(), Work.task, run)
         self.run = run
-        self.suffix = new_suffix()
         self.homes: dict[str, Sequence[str]] = {self.suffix: addresses}
         """Worker of each rank, by the suffix in the keys of the pinned tasks."""
-        self.graph: dict[Key, Task] = {}
 
     def build(self) -> Key:
-        """Add all tasks; return the key of the last one."""
+        """Add all tasks; return the key of the last one. On a cluster, they receive the run from the first."""
         create = (f"create group-{self.suffix}", 0)
         members = tuple(self.run.members.values())
         self.graph[create] = Task(create, Work.task, self.run, "create", (), 1, members)
+        self._shared = TaskRef(create) if self.homes[self.suffix] else self.run
         done = [key for lane in range(self.run.copies.lanes) for key in self._lane(lane, create)] or [create]
         for member in members:
             done = [self._member(member, done)]
-        finish = (f"finish group-{self.suffix}", 0)
-        self.graph[finish] = Task(finish, Work.task, self._shared(create), "finish", (), 0, *map(TaskRef, done))
-        return finish
-
-    def _shared(self, create: Key) -> GroupRun | TaskRef:
-        """Return the run; on a cluster, the result of its first task, so that the run travels once to each worker."""
-        return TaskRef(create) if self.homes[self.suffix] else self.run
+        return self.add("finish", name="finish group", after=done, rank=0)
 
     def _lane(self, lane: int, create: Key) -> Iterator[Key]:
         """Add a chain of copies; yield the key of the last one, if any."""
@@ -69,11 +63,7 @@ class GroupGraphBuilder:
         rank = lane % max(len(self.homes[self.suffix]), 1)
         for batch in self.run.copies.lane(lane):
             if (batch,) not in self.run.done:
-                key = (f"copy as it is-{self.suffix}", batch, rank)
-                self.graph[key] = Task(
-                    key, Work.task, self._shared(create), "copy", (batch, rank), 0, TaskRef(last)
-                )  # fmt: skip
-                last = key
+                last = self.add("copy", batch, rank, name="copy as it is", after=[last])
         if last != create:
             yield last
 

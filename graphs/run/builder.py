@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -67,6 +67,20 @@ class Region:
 
     buffer: np.ndarray | None
     """Bytes of the chunks, one after the other; None once written, or if the rank has nothing to write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTasks:
+    """Tasks that make a part for each rank."""
+
+    suffix: str
+    """Suffix of the keys of the parts."""
+    tasks: dict[Key, Task]
+    """All tasks by key."""
+    keys: Sequence[Key]
+    """Key of each rank's part."""
+    homes: Mapping[str, Sequence[str]]
+    """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
 
 
 T = TypeVar("T")

@@ -16,9 +16,10 @@ from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
-from oocarrays.graphs.collective.read import CollectiveTasks, collective_read
+from oocarrays.graphs.collective.read import collective_read
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
+from oocarrays.graphs.run.builder import RankTasks
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
@@ -286,10 +287,10 @@ class RankSelections:
         return SectionArrays(selections, file.dtype, build, where, plan=plan)
 
 
-def _parts(made: CollectiveTasks, file: ArrayFile, kind: Any, **more: Any) -> Any:
+def _parts(made: RankTasks, file: ArrayFile, kind: Any, **more: Any) -> Any:
     name = f"parts-{made.suffix}"
     graph = layered(HighLevelGraph({}, {}), name, made.tasks)
-    return kind(dtype=file.dtype, graph=graph, name=name, keys=made.keys, homes=made.homes, **more)
+    return kind(dtype=file.dtype, graph=graph, name=name, keys=tuple(made.keys), homes=made.homes, **more)
 
 
 def wanted_by_ranks(
