@@ -98,18 +98,7 @@ class Reducing(Messages):
 
     def _partials(self, rank: int, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Partial]]:
         """Yield the partial result of each wanted unit of a rank, in order."""
-        wanted = [unit for unit in self.plan.mine(rank) if not self._is_made(unit)]
-        kept = {unit for unit in wanted if self._is_kept(unit)}
-        ahead = self.plan.threads + 1
-        read = self.reducer.partials((unit for unit in wanted if unit not in kept), pool, ahead, self.meter)
-        for unit in wanted:
-            found = self._kept(unit) if unit in kept else None
-            if found is None and unit in kept:  # unreadable: compute it again
-                _, found = next(self.reducer.partials([unit], pool, ahead, self.meter))
-            elif found is None:
-                _, found = next(read)
-                self._keep(unit, found)
-            yield unit, found
+        yield from self.reducer.partials(self.plan.mine(rank), pool, self.plan.threads + 1, self.meter)
 
     def _given(self, part: int, folded: Partial) -> list[Made]:
         """Finish a complete part; return the chunks that were not written."""
@@ -119,19 +108,6 @@ class Reducing(Messages):
             if not self._put(part, chunk, values):
                 left.append((part, chunk, values))
         return left
-
-    def _is_made(self, unit: int) -> bool:
-        """Return whether the result of a unit's part has been written."""
-        return False
-
-    def _is_kept(self, unit: int) -> bool:
-        return False
-
-    def _kept(self, unit: int) -> Partial | None:
-        """Return a kept partial result; None if it cannot be read."""
-
-    def _keep(self, unit: int, found: Partial) -> None:
-        """Keep a partial result for a resumed run."""
 
     def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
         """Write a chunk of the result; return False if it is to be returned instead."""
@@ -293,6 +269,21 @@ class WrittenReduction(Reducing, OneTarget):
     def _is_written(self, part: int, chunk: int) -> bool:
         return self.is_done((1, part, chunk))
 
+    def _partials(self, rank: int, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Partial]]:
+        """Yield the kept partial results, and the others as they are read, without units of written chunks."""
+        wanted = [unit for unit in self.plan.mine(rank) if not self._is_made(unit)]
+        kept = {unit for unit in wanted if self._is_kept(unit)}
+        ahead = self.plan.threads + 1
+        read = self.reducer.partials((unit for unit in wanted if unit not in kept), pool, ahead, self.meter)
+        for unit in wanted:
+            found = self._kept(unit) if unit in kept else None
+            if found is None and unit in kept:  # unreadable: compute it again
+                _, found = next(self.reducer.partials([unit], pool, ahead, self.meter))
+            elif found is None:
+                _, found = next(read)
+                self._keep(unit, found)
+            yield unit, found
+
     def _is_made(self, unit: int) -> bool:
         return self._are_all(self.is_done, unit)
 
@@ -309,12 +300,13 @@ class WrittenReduction(Reducing, OneTarget):
         return self.keeps and self.plan.cut.segments > 1 and self.is_done((0, unit))
 
     def _keep(self, unit: int, found: Partial) -> None:
+        """Keep a partial result for a resumed run, if it is small beside its input."""
         if not self.keeps or self.plan.cut.segments == 1:
             return
         arrays = {f"{n}.{g}.{i}": each for (n, g), state in found.items() for i, each in enumerate(state)}
         source = self.reducer.file.stored
         made_of = source.itemsize * np.prod(self.plan.cut.shape, dtype=float) / self.plan.cut.units
-        if sum(array.nbytes for array in arrays.values()) > made_of / 8:  # reading it again costs little more
+        if sum(array.nbytes for array in arrays.values()) > made_of / 8:
             return
         text = io.BytesIO()
         np.savez(text, **arrays)  # type: ignore[arg-type]
@@ -323,6 +315,7 @@ class WrittenReduction(Reducing, OneTarget):
         self.record((0, unit))
 
     def _kept(self, unit: int) -> Partial | None:
+        """Return a kept partial result; None if it cannot be read."""
         data = self.journal.kept_bytes((0, unit))
         found: dict[tuple[int, int], list[np.ndarray]] = {}
         try:

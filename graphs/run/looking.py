@@ -108,14 +108,9 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
     return told.partition(" began: ")[0] + " began: what was written before stays as it is"
 
 
-def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
+def metadata_digest(file: ArrayFile | zarr.Array, name: str | None = None) -> str:
     """Return a digest of a source's metadata; with ``name`` (its location) included, as versions before 0.6 kept it."""
-    return array_digest(file.zarr, name)
-
-
-def array_digest(array: zarr.Array, name: str | None = None) -> str:
-    """Return the metadata digest of a Zarr array, as `metadata_digest` does."""
-    told = array.metadata.to_dict()
+    told = (file.zarr if isinstance(file, ArrayFile) else file).metadata.to_dict()
     metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
 

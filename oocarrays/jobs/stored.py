@@ -25,7 +25,7 @@ from oocarrays.graphs.rechunk.resume import GoingOn, journal_content
 from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import array_digest, metadata_digest
+from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
@@ -247,7 +247,7 @@ def _requested(run: GroupRun) -> Document:
     file, plans = run.source, dict(run.plan.members)
     forms = {name: form(member.destination.settings) for name, member in run.members.items()}
     return requested(
-        "rechunk", [named(file.zarr.store_path)], [[name, array_digest(each)] for name, each in file.arrays.items()],
+        "rechunk", [named(file.zarr.store_path)], [[name, metadata_digest(each)] for name, each in file.arrays.items()],
         [], count=sum(plan.target.grid.count for plan in plans.values()), zarr_format=file.zarr_format, chunks=forms,
         arrays={name: plan.target.grid.count for name, plan in plans.items()},
     )  # fmt: skip
