@@ -110,7 +110,8 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
 
 def metadata_digest(file: ArrayFile | zarr.Array, name: str | None = None) -> str:
     """Return a digest of a source's metadata; with ``name`` (its location) included, as versions before 0.6 kept it."""
-    told = (file.zarr if isinstance(file, ArrayFile) else file).metadata.to_dict()
+    array: zarr.Array = getattr(file, "zarr", file)
+    told = array.metadata.to_dict()
     metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
 
