@@ -122,7 +122,7 @@ def unpack(
         return Region(None)
     if region is None:
         region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
-    elements = run.opened(number).region(box, buffer_of(region), blank=blank)
+    elements = run.opened(number).region(box, region.memory, blank=blank)
     for origin, part in came.items():
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
@@ -132,14 +132,6 @@ def unpack(
             view = elements[place]
             view[...] = data.reshape(view.shape)
     return region
-
-
-def buffer_of(held: np.ndarray | Region) -> np.ndarray:
-    """Return the memory of a region, or of a thread's rank."""
-    buffer = held.buffer if isinstance(held, Region) else held
-    if buffer is None:
-        raise RunError("a region was released before it was written")
-    return buffer
 
 
 def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:

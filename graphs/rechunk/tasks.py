@@ -127,7 +127,7 @@ class RechunkRun(Messages, RechunkState):
         """Write this rank's target chunks of a partition, and record the part; release a region, keep a buffer."""
         box = self.plan.passes[number].share(unit, rank)
         if box is not None and not self.is_done((number, unit, rank)):
-            receipts, buffer = Receipts(), exchange.buffer_of(held)
+            receipts, buffer = Receipts(), held.memory if isinstance(held, Region) else held
             self.store(number, box, self.opened(number).region(box, buffer, blank=False), receipts)
             self.record_chunks((number, unit, rank), receipts)
         if not isinstance(held, Region):

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
+from oocarrays.errors import RunError
 from oocarrays.graphs.run.steps import Key
 from oocarrays.storage.local.pages import allocate
 
@@ -67,6 +68,13 @@ class Region:
 
     buffer: np.ndarray | None
     """Bytes of the chunks, one after the other; None once written, or if the rank has nothing to write."""
+
+    @property
+    def memory(self) -> np.ndarray:
+        """Bytes of the chunks, which are still to be written."""
+        if self.buffer is None:
+            raise RunError("a region was released before it was written")
+        return self.buffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
