@@ -48,6 +48,8 @@ from oocarrays.graphs.cluster.workers import Cluster, check_reach
 Graph = tuple[dict[Any, Any], Key]
 """Tasks by key, and the key of the last task."""
 Run = TypeVar("Run", bound=Work)
+LOOK_SECONDS = 5
+"""Seconds between two checks of a run's workers."""
 
 
 class Threads(ThreadPoolExecutor):
@@ -231,7 +233,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         idle_since: dict[str, float] = {}
         while True:
             try:
-                name: str = future.result(timeout=5)
+                name: str = future.result(timeout=LOOK_SECONDS)
                 return name
             except TimeoutError:
                 if future.done():  # finished meanwhile, or a task raised TimeoutError

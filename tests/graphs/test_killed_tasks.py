@@ -69,19 +69,12 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
 
             return call
 
-        if isinstance(there, dict):
-            there[name] = deadly(there[name])
-        else:
-            setattr(there, name, deadly(getattr(there, name)))
+        setattr(there, name, deadly(getattr(there, name)))
 
     client.run(prepare, workers=[address])
 
 
-RUN, EXCHANGE, JOURNAL = (
-    "oocarrays.graphs.rechunk.tasks:RechunkRun",
-    "oocarrays.graphs.rechunk.exchange:VERBS",
-    "oocarrays.storage.journal.journal:Journal",
-)
+RUN, JOURNAL = "oocarrays.graphs.rechunk.tasks:RechunkRun", "oocarrays.storage.journal.journal:Journal"
 INDEPENDENT = [
     (RUN, "_probe", 1, "before", 1),
     (RUN, "_create", 1, "before", 0),
@@ -91,13 +84,13 @@ INDEPENDENT = [
 ]
 TWO_PHASE = [
     (RUN, "_create", 1, "after", 0),
-    (EXCHANGE, "read", 2, "before", 1),
-    (EXCHANGE, "read", 3, "after", 2),
+    (RUN, "_read", 2, "before", 1),
+    (RUN, "_read", 3, "after", 2),
     (RUN, "_send", 3, "after", 0),
     (RUN, "_receive", 5, "after", 1),
     (RUN, "_taken", 3, "before", 0),
-    (EXCHANGE, "write", 2, "after", 1),
-    (EXCHANGE, "free", 2, "after", 0),
+    (RUN, "_write", 2, "after", 1),
+    (RUN, "_free", 2, "after", 0),
     (JOURNAL, "_publish", 3, "before", 1),
     ("oocarrays.storage.local.blobs:LocalBlobs", "_write", 2, "after", 2),
 ]
@@ -171,8 +164,8 @@ def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable
 def test_workers_die_one_after_the_other(spare: Client, job_of: Callable) -> None:
     """The second one while the ranks of the first are at home again."""
     job = job_of("two-phase")
-    for rank, name in ((1, "read"), (2, "write")):
-        dies(spare, job.placement[rank], EXCHANGE, name, 2, "before")
+    for rank, name in ((1, "_read"), (2, "_write")):
+        dies(spare, job.placement[rank], RUN, name, 2, "before")
     check(job, within(job.run))
     assert {move.lost for move in job.moves} >= {job.placement[1], job.placement[2]}
 
