@@ -46,8 +46,7 @@ from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.rank_files import LocalTarget
-from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section

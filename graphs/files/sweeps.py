@@ -34,7 +34,8 @@ from oocarrays.storage.files.creating import is_scratch, remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import LocalTarget, RankFiles, ScratchFiles, file_name
+from oocarrays.storage.files.rank_files import RankFiles, ScratchFiles
+from oocarrays.storage.files.target import LocalTarget, file_name
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.stores.remote import RemoteStore

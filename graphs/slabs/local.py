@@ -21,7 +21,7 @@ from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.storage.files.creating import finish_target
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import LocalTarget, file_name
+from oocarrays.storage.files.target import LocalTarget, file_name
 
 
 class LocalSlabRun(SlabRun):

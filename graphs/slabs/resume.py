@@ -34,8 +34,7 @@ from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.files.rank_files import LocalTarget
-from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
 """Notice of a run that resumes work on workers' own disks."""

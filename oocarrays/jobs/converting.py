@@ -38,8 +38,7 @@ from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import LocalTarget
-from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.stored.array import missing_of, placer
 

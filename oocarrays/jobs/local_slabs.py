@@ -43,8 +43,9 @@ from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import LocalTarget, RankFiles
+from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.files.retyped import retyped
+from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore

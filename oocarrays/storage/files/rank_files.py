@@ -9,25 +9,20 @@ Thakur 1995, section 5.4: the local placement model.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import zarr
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, moved
-from oocarrays.plan.documents import Settings
-from oocarrays.storage.files import array_file, local_files
+from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch
-from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore
 
 
@@ -93,68 +88,6 @@ class ScratchFiles(LocalFiles):
         shape = self.descriptor.part(rank).shape
         chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
         create_scratch(self.places[rank], like, replace(stored, grid=ChunkGrid.of(shape, chunks)), durable=durable)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTarget(TargetSpec):
-    """Group of local array files that a pass writes, and their settings."""
-
-    files: LocalFiles
-    """Files to write."""
-
-    @property
-    def made(self) -> Settings:
-        return local_files.largest_settings(self.files.descriptor, self.settings)
-
-    @property
-    def count(self) -> int:
-        each = (
-            local_files.rank_settings(self.files.descriptor, self.settings, rank) for rank in range(self.files.ranks)
-        )
-        return sum(array_file.preview(settings, self.store).grid.count for settings in each)
-
-    def preview(self) -> Stored:
-        return array_file.preview(self.made, self.store)
-
-    @property
-    def places(self) -> list[StoreLike]:
-        return [self.files.place(rank) for rank in range(self.files.ranks)]
-
-    def named(self, number: int) -> dict[str, StoreLike]:
-        return {file_name(number, rank): place for rank, place in enumerate(self.places)}
-
-    def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
-        there = RankFiles(self.files).places(rank, section.axes)
-        return file_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
-
-    def check(self, source: Any) -> None:
-        """Raise if the target would overwrite other data; sources and targets are groups."""
-        local_files.check_group_place(self.store, overwrite=self.overwrite)
-
-    def create(self, run: str, *, durable: bool) -> None:
-        """Create the group, marked unfinished; each rank makes its own file."""
-        local_files.create_group(
-            self.store, self.files.descriptor, self.settings, run, overwrite=self.overwrite, durable=durable
-        )
-
-    def make(self, rank: int, run: str, *, durable: bool) -> None:
-        """Create the file of a rank, unless the run has made it."""
-        place = self.files.place(rank)
-        if unfinished_run(place) != run:
-            own = local_files.rank_settings(self.files.descriptor, self.settings, rank)
-            local_files.create_file(place, own, run, overwrite=self.overwrite, durable=durable)
-
-    def open(self) -> RankFiles:
-        return RankFiles(self.files, written=True)
-
-    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
-        """Return a function that removes the mark of the group: ranks have finished their files."""
-        return partial(local_files.finish_group, self.store, durable=durable)
-
-
-def file_name(number: int, rank: int) -> str:
-    """Return the name of the place at which a rank writes a target, as in the journal."""
-    return f"{number}/{rank}"
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:

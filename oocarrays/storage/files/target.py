@@ -14,6 +14,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from zarr.abc.store import Store
@@ -25,10 +26,13 @@ from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target, create_target, finishing
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
+from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.local.names import METADATA, OURS, draft_key
 from oocarrays.storage.local.syncing import sync_file_system
 from oocarrays.storage.stores.aside import AsideStore
@@ -147,6 +151,68 @@ class TargetSpec:
     def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
         """Prepare the documents of the opened array; return a function that removes the unfinished mark."""
         return finishing(opened, durable=durable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTarget(TargetSpec):
+    """Group of local array files that a pass writes, and their settings."""
+
+    files: LocalFiles
+    """Files to write."""
+
+    @property
+    def made(self) -> Settings:
+        return local_files.largest_settings(self.files.descriptor, self.settings)
+
+    @property
+    def count(self) -> int:
+        each = (
+            local_files.rank_settings(self.files.descriptor, self.settings, rank) for rank in range(self.files.ranks)
+        )
+        return sum(array_file.preview(settings, self.store).grid.count for settings in each)
+
+    def preview(self) -> Stored:
+        return array_file.preview(self.made, self.store)
+
+    @property
+    def places(self) -> list[StoreLike]:
+        return [self.files.place(rank) for rank in range(self.files.ranks)]
+
+    def named(self, number: int) -> dict[str, StoreLike]:
+        return {file_name(number, rank): place for rank, place in enumerate(self.places)}
+
+    def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
+        there = RankFiles(self.files).places(rank, section.axes)
+        return file_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
+
+    def check(self, source: Any) -> None:
+        """Raise if the target would overwrite other data; sources and targets are groups."""
+        local_files.check_group_place(self.store, overwrite=self.overwrite)
+
+    def create(self, run: str, *, durable: bool) -> None:
+        """Create the group, marked unfinished; each rank makes its own file."""
+        local_files.create_group(
+            self.store, self.files.descriptor, self.settings, run, overwrite=self.overwrite, durable=durable
+        )
+
+    def make(self, rank: int, run: str, *, durable: bool) -> None:
+        """Create the file of a rank, unless the run has made it."""
+        place = self.files.place(rank)
+        if unfinished_run(place) != run:
+            own = local_files.rank_settings(self.files.descriptor, self.settings, rank)
+            local_files.create_file(place, own, run, overwrite=self.overwrite, durable=durable)
+
+    def open(self) -> RankFiles:
+        return RankFiles(self.files, written=True)
+
+    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
+        """Return a function that removes the mark of the group: ranks have finished their files."""
+        return partial(local_files.finish_group, self.store, durable=durable)
+
+
+def file_name(number: int, rank: int) -> str:
+    """Return the name of the place at which a rank writes a target, as in the journal."""
+    return f"{number}/{rank}"
 
 
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
