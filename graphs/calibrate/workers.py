@@ -27,11 +27,11 @@ from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all, calibrate_exchange
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import TOGETHER, cores_of, known_workers, workers_of
+from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.run.builder import Builder, Outbox
-from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange

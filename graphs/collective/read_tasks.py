@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.exchange.messages import Messages, Round
-from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective.read import CollectivePlan, part_shape

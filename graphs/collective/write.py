@@ -24,11 +24,11 @@ import numpy as np
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
+from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.tasks import Sealed
-from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, NotedRun, Work
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit

@@ -37,11 +37,11 @@ from distributed import Reschedule, Worker, get_worker
 from distributed.worker_state_machine import SecedeEvent
 
 from oocarrays.errors import RunError
+from oocarrays.graphs.events import tell
 from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, held_key
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import GIVEN_UP
-from oocarrays.graphs.run.telling import tell
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import IDLE
 

@@ -26,12 +26,12 @@ import numpy as np
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, RankTasks, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
-from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.layouts.local import sides
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Assembly, is_together

@@ -26,8 +26,8 @@ from typing import Any
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from oocarrays.errors import RunError
+from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.lazy.read_first import names_read
-from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.storage.journal.receipts import contents
 
 Key = Any

@@ -27,7 +27,7 @@ from dask.base import tokenize
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError
-from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.along import AxisOverGrid, over_edges
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocarrays.errors import PlacementError, RunError
+from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.run.builder import Outbox, Region
-from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.storage.chunks.elements import scatter

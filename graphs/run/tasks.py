@@ -20,8 +20,8 @@ import cloudpickle
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.events import tell, this_worker, topic_of
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.telling import tell, this_worker, topic_of
 from oocarrays.storage.meter import Meter
 
 SETTLE_SECONDS = 60

@@ -35,8 +35,8 @@ from oocarrays.errors import (
 )
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
-from oocarrays.graphs.run.telling import this_worker, warn_person
 from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of, local_folder, name_of
 from oocarrays.storage.files.presence import Presence
@@ -313,16 +313,11 @@ def local_folders(places: Iterable[StoreLike]) -> list[str]:
 
 def was_ended() -> bool:
     """Return whether the scheduler has recorded the end of this task's graph, while its result may be wanted again."""
-    from distributed.utils import sync
-
     from oocarrays.graphs.cluster.pins import ended_name
 
     worker = this_worker()
     found = SUFFIX.search(str(worker.get_current_task())) if worker else None
-    if worker is None or found is None:
-        return False
-    asked = sync(worker.loop, worker.scheduler.get_metadata, keys=[ended_name(found[1])], default=False)
-    return bool(asked)
+    return found is not None and bool(ask_scheduler("get_metadata", keys=[ended_name(found[1])], default=False))
 
 
 def live_workers() -> set[str]:

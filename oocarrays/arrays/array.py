@@ -21,7 +21,7 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.graphs import settings
-from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
 from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.mapping.section import Section

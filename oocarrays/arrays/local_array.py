@@ -18,7 +18,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import DescriptorError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of, names_of
-from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.given import as_numpy, whole
 from oocarrays.mapping.grid import Extents, Stored
 from oocarrays.mapping.layouts.layout import Layout

@@ -22,7 +22,7 @@ from oocarrays.arrays.copying import Copier
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.graphs import settings
-from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.differences import HELD, Differences, Tolerance, differences
 from oocarrays.mapping.given import flag

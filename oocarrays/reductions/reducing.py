@@ -17,12 +17,12 @@ import zarr
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, build_graph, reduced_here
 from oocarrays.graphs.run.builder import itself
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
-from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.jobs.job import Job, opener
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.packing import warn_of_packed

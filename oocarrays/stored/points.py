@@ -13,7 +13,7 @@ import numpy as np
 from oocarrays.errors import BudgetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.along import AxisOverGrid
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.points import Points, by_chunk
