@@ -1,10 +1,12 @@
-"""Settings under ``oocarrays.*`` in Dask's configuration, parsed and checked for plans and runs."""
+"""Settings under ``oocarrays.*`` in Dask's configuration: parsed and checked for plans and runs, and kept in files."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, get_args
 
 import dask.config
@@ -138,3 +140,46 @@ def refuse_array_expressions() -> None:
     """Raise if Dask's array expressions are enabled."""
     if dask.config.get("array.query-planning", False):
         raise UnsupportedError("Dask's array.query-planning is on, which takes no graphs; set it to False")
+
+
+# ---------------------------------------------------------------------- measured constants
+
+
+def keep(measured: dict[str, Any]) -> Path:
+    """Write measured constants to Dask's configuration folder, apply them in this process too, and return the file.
+
+    Other content of the file is kept: constants measured earlier and not now, and other settings.
+    """
+    path = _written({"cost": measured})
+    dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
+    return path
+
+
+def keep_disks(measured: Sequence[KeptDisks]) -> Path:
+    """Write measurements of disks to the same file, replacing those of the same disks and mode, and return the file."""
+    new = {(each.disks, each.mode) for each in measured}
+    old = [each for each in kept_disks() if (each.disks, each.mode) not in new]
+    said = [each.to_json() for each in (*old, *measured)]
+    dask.config.set({"oocarrays.disks": said})
+    return _written({"disks": said})
+
+
+def _written(settings: dict[str, Any]) -> Path:
+    """Write settings to Dask's configuration folder, keeping the others, and return the file."""
+    path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), "oocarrays.yaml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
+    path.write_text("".join(_yaml_lines(kept)))
+    return path
+
+
+def _yaml_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
+    """Yield settings by name as YAML, which reads a number with an exponent as text unless it has a point."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{name}:\n"
+            yield from _yaml_lines(value, indent + "  ")
+        elif isinstance(value, float):
+            yield f"{indent}{name}: {value:.6e}\n".replace(" inf", " .inf").replace(" -inf", " -.inf")
+        else:
+            yield f"{indent}{name}: {json.dumps(value)}\n"

@@ -92,7 +92,7 @@ def plan_striping(
 
 
 def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
-    """Measure disks for reading and writing; the result is for `oocarrays.graphs.calibrate.keeping.keep_disks`."""
+    """Measure disks for reading and writing; the result is for `oocarrays.graphs.settings.keep_disks`."""
     plans = [plan_striping(disks, mode=mode, trial=False) for mode in ("read", "write")]
     return [KeptDisks(disks=plan.disks, mode=plan.mode, measured=plan.measured) for plan in plans]
 

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from dask.utils import format_bytes
 
 from oocarrays.cli.options import shared_options
-from oocarrays.graphs.calibrate.keeping import keep, keep_disks
 from oocarrays.graphs.calibrate.machine import calibrate
 from oocarrays.graphs.calibrate.striping import calibrate_disks
 from oocarrays.graphs.calibrate.workers import calibrate_workers
 from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.settings import costs
+from oocarrays.graphs.settings import costs, keep, keep_disks
 from oocarrays.show import report
 
 
