@@ -44,6 +44,7 @@ from oocarrays.graphs.run.looking import (
 )
 from oocarrays.graphs.run.remains import (
     KEPT,
+    Left,
     Remains,
     check_known,
     journal_of,
@@ -134,9 +135,12 @@ def resumed(
     )
     where, resources = asked.terms(before)
     plan = before if resources is None else replanned(before, file, destination, resources)
-    mark = partial(mark_of_plan, id, content.get(BEGINNING, ""))
-    there = _there(journal, before, target, scratch_below(destination.scratch, id), trust, mark)
-    remains = there.remaining(plan, written, content, trust, id=id, notices=tuple(notices))
+    stored, chunks = ({}, {}) if trust.again else _recorded(journal)
+    left = StoppedRechunk(
+        id=id, content=content, stored=stored, kept=chunks, trust=trust, notices=tuple(notices), plan=before,
+        target=target, scratch=scratch_below(destination.scratch, id),
+    )  # fmt: skip
+    remains = left.remaining(plan, written)
     if remains.anew:
         kept = {name: each for name, each in content.items() if name != CHUNKS_READ or not trust.again}
         content = kept | journal_content(plan, file, destination)
@@ -153,48 +157,64 @@ def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _There:
-    """Journal of an array, and the result of checking the array."""
+class StoppedRechunk(Left):
+    """Journal of an interrupted rechunk of an array."""
 
     plan: RechunkPlan
     """Plan in the journal."""
-    stored: Mapping[Part, Stored | None]
-    """Receipts of each recorded part."""
-    kept: Mapping[str, Receipt]
-    """Receipts of chunks stored under earlier plans."""
     target: StoreLike
     """Location of the target."""
     scratch: str | RemoteStore
     """Location of the scratch arrays."""
-    found: Found
-    """Chunks that are not as they were stored."""
 
-    def remaining(
-        self, plan: RechunkPlan, written: ArrayFile, content: Mapping[str, Any], trust: Trust, **left: Any
-    ) -> Remains:
-        """Return the recovered state that a plan can reuse, be it the same plan or another one."""
-        spoilt = KEPT in self.found.lost
-        anew = plan is not self.plan or spoilt
-        kept = self._chunks(written) if anew else self.kept
+    def remaining(self, plan: RechunkPlan, written: ArrayFile) -> Remains:
+        """Check the recorded state, and return the state that a plan can reuse, the same plan or another one."""
+        parts = chain.from_iterable(step.parts(number) for number, step in enumerate(self.plan.passes))
+        check_known(self.stored, parts, self.target)
+        found = self._checked()
+        anew = plan is not self.plan or KEPT in found.lost
+        kept = self._stored_chunks(written, found) if anew else self.kept.get("", {})
         last = len(plan.passes) - 1
         covered = {
             (last, *part)
             for _, *part in (plan.passes[last].parts(last) if kept and plan.passes else ())
             if all(written.chunk_key(index) in kept for index in plan.passes[last].written(*part))
         }
-        known = covered if anew else covered.union(self.stored) - self.found.lost
+        known = covered if anew else covered.union(self.stored) - found.lost
         remains = remaining(
-            content, trust, anew=anew, done=frozenset(usable_parts(plan, known, self.scratch)),
-            lost=frozenset() if anew else self.found.lost, kept={"": kept} if kept else {}, **left,
+            self.content, self.trust, anew=anew, id=self.id, notices=self.notices,
+            done=frozenset(usable_parts(plan, known, self.scratch)), lost=frozenset() if anew else found.lost,
+            kept={"": kept} if kept else {},
         )  # fmt: skip
-        return remains.told(self.found.notice, *(self._of_another(plan, kept) if anew and not trust.again else ()))
+        return remains.told(found.notice, *(self._of_another(plan, kept) if anew and not self.trust.again else ()))
 
-    def _chunks(self, written: ArrayFile) -> dict[str, Receipt]:
+    def _checked(self) -> Found:
+        """Return the recorded chunks that are not as they were stored, in the target and in existing scratch."""
+        last, opened = len(self.plan.passes) - 1, cache(written_file)
+
+        def place(part: Part, name: str = "") -> Any:
+            here = part == KEPT or part[0] == last
+            folder = self.target if here else place_below(self.scratch, str(part[0]))
+            return folder if here or is_scratch(folder) else None  # type: ignore[arg-type]
+
+        def file(number: int) -> ArrayFile | None:
+            where = place((number,))
+            return None if where is None else opened(where)
+
+        def expected(part: Part) -> tuple[StoreLike | None, Document]:
+            there = file(part[0])
+            return place(part), {} if there is None else at_least(there, self.plan.passes[part[0]].written(*part[1:]))
+
+        mark = partial(mark_of_plan, self.id, self.content.get(BEGINNING, ""))
+        now = as_named_now(self.plan, self.stored, file, mark, self.trust.verify)
+        return look(with_kept(now, self.kept), place, expected, verify=self.trust.verify)
+
+    def _stored_chunks(self, written: ArrayFile, found: Found) -> dict[str, Receipt]:
         """Return the receipts of all complete chunks, stored under any plan."""
-        last, odd = len(self.plan.passes) - 1, self.found.odd.get(str(self.target), ())
+        last, odd = len(self.plan.passes) - 1, found.odd.get(str(self.target), ())
         parts = [part for part in self.stored if part[0] == last]
         sections = {part: self.plan.passes[last].sections(*part[1:]) for part in parts}
-        whole = whole_chunks(written, self.stored, "", sections, odd, self.kept)
+        whole = whole_chunks(written, self.stored, "", sections, odd, self.kept.get("", {}))
         if not (self.plan.passes and self.plan.passes[last].assembled):
             return whole
         folder = written.folder or ""
@@ -207,27 +227,6 @@ class _There:
             yield "what was staged in scratch is of another plan: it is done again"
 
 
-def _there(
-    journal: Journal,
-    plan: RechunkPlan,
-    target: StoreLike,
-    scratch: str | RemoteStore,
-    trust: Trust,
-    mark: Callable[[int], str],
-) -> _There:
-    stored, kept = ({}, {}) if trust.again else _recorded(journal)
-    check_known(stored, chain.from_iterable(step.parts(number) for number, step in enumerate(plan.passes)), target)
-    last = len(plan.passes) - 1
-
-    def opened(number: int) -> ArrayFile | None:
-        folder: Any = target if number == last else place_below(scratch, str(number))
-        return written_file(folder) if number == last or is_scratch(folder) else None
-
-    now = as_named_now(plan, stored, opened, mark, trust.verify)
-    found = _looked(plan, with_kept(now, kept), target, scratch, verify=trust.verify)
-    return _There(plan=plan, stored=stored, kept=kept.get("", {}), target=target, scratch=scratch, found=found)
-
-
 def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, dict[str, Receipt]]]:
     """Return the receipts of finished parts, and those of kept chunks: from earlier plans and from unfinished parts."""
     stored: dict[Part, Stored | None] = {**journal.stored()}
@@ -235,26 +234,6 @@ def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, di
     some = [part for part in stored if len(part) > 3]  # the fourth number is the progress of an unfinished part
     chunks = {key: receipt for part in some for key, receipt in (stored.pop(part) or {}).get("", {}).items()}
     return stored, kept | ({"": kept.get("", {}) | chunks} if chunks else {})
-
-
-def _looked(
-    plan: RechunkPlan, stored: Mapping[Part, Stored | None], target: StoreLike, scratch: Any, *, verify: bool
-) -> Found:
-    """Return the recorded chunks that are not as they were stored, in the target and in existing scratch."""
-    last = len(plan.passes) - 1
-
-    opened = cache(written_file)
-
-    def place(part: Part, name: str = "") -> StoreLike | None:
-        here = part == KEPT or part[0] == last
-        folder = target if here else place_below(scratch, str(part[0]))
-        return folder if here or is_scratch(folder) else None  # type: ignore[arg-type]
-
-    def expected(part: Part) -> tuple[StoreLike | None, Document]:
-        where: Any = place(part)
-        return where, {} if where is None else at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
-
-    return look(stored, place, expected, verify=verify)
 
 
 def planned(target: StoreLike) -> RechunkPlan:
