@@ -59,8 +59,9 @@ def blocks_folder(scratch: Any, *, whole: bool = True) -> str:
 
 
 class LazyRun(RechunkRun):
-    """Run without a source: its blocks come from the tasks that compute them."""
+    """Run without a source: its blocks come from the tasks that compute them, and are counted with it."""
 
+    shares_meter: ClassVar[bool] = True
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "put": "write"}
 
     def __init__(
@@ -68,12 +69,7 @@ class LazyRun(RechunkRun):
     ) -> None:
         super().__init__(blocks.rechunk, None, destination, content)
         self.blocks = blocks
-        self._topic = topic or super().topic
-
-    @property
-    def topic(self) -> str:
-        """Topic under which the events of this run are logged on a cluster."""
-        return self._topic
+        self.of_topic = topic
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
@@ -90,11 +86,6 @@ class LazyRun(RechunkRun):
 
     def count_with(self, meter: Meter) -> None:
         """Count reads and writes of this process in ``meter``."""
-        self.meter = meter
-
-    def _begin_anew(self) -> None:
-        meter = self.meter  # shared with other runs, and counts of written blocks
-        super()._begin_anew()
         self.meter = meter
 
 
@@ -159,7 +150,7 @@ class ScratchWork(Work):
         self.blocks = blocks
         self._like = Sealed(like)
         self.scratch = str(run.scratch)
-        self.run_topic = run.topic
+        self.of_topic = run.topic
         super().__init__(run.destination.store, run.processes, f"{run.id}-blocks")
 
     def _here(self) -> None:
@@ -173,11 +164,6 @@ class ScratchWork(Work):
     def like(self) -> ArrayFile:
         """Array with the same dtype."""
         return self._like.value
-
-    @property
-    def topic(self) -> str:
-        """Topic of the following run, so that listeners receive the events of both."""
-        return self.run_topic
 
     @property
     def written_places(self) -> list[StoreLike]:

@@ -40,8 +40,9 @@ from oocarrays.storage.meter import Meter
 
 
 class MemberRun(RechunkRun):
-    """Run of one array of a group; its target is made together with the group's."""
+    """Run of one array of a group, with its meter; its target is made together with the group's."""
 
+    shares_meter: ClassVar[bool] = True
     unsent: ClassVar[tuple[str, ...]] = ("group", "_finished")
     group: weakref.ref[GroupRun] | None = None
     """Run of the group, in the process that planned it."""
@@ -70,12 +71,6 @@ class MemberRun(RechunkRun):
         store = self.destination.store
         if self.reopens and not self.resumes and is_finished(store):
             create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
-
-    def _begin_anew(self) -> None:
-        """Begin again, but keep the meter of the whole group."""
-        meter = self.meter
-        super()._begin_anew()
-        self.meter = meter
 
     def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
         """Create the target, unless the array was finished before a worker was lost or the group's run failed."""

@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 
@@ -249,6 +249,9 @@ class KeptRun(EndingRun):
 class JournaledRun(KeptRun):
     """Run that makes targets, or continues with those that it has made."""
 
+    shares_meter: ClassVar[bool] = False
+    """Whether its meter counts for other runs, too, and is kept when the run begins again."""
+
     # ------------------------------------------------------------------ start of the run
 
     def _create(self, *probes: tuple[int, str, str]) -> Any:
@@ -279,7 +282,7 @@ class JournaledRun(KeptRun):
 
     def _begin_anew(self) -> None:
         with self._idle:
-            self.failure, self.meter = None, Meter()
+            self.failure, self.meter = None, self.meter if self.shares_meter else Meter()
             self.journal = Journal(self.destination.store, durable=self.durable)
             self.syncer.begin_anew()
 

@@ -41,6 +41,8 @@ class Tasks(ABC):
     """Names of attributes that do not travel, besides those that `_here` sets."""
     id: str
     """Id in the name of the topic, and in the keys of the graph if it has only one."""
+    of_topic: str | None = None
+    """Topic of another run, with which this one shares its listeners."""
 
     def __post_init__(self) -> None:
         """Begin a run that is a dataclass: the id is the suffix of its keys."""
@@ -77,7 +79,7 @@ class Tasks(ABC):
     @property
     def topic(self) -> str:
         """Name of the cluster topic for the events of this run."""
-        return topic_of(self.id)
+        return self.of_topic or topic_of(self.id)
 
     @staticmethod
     def task(run: Tasks, verb: str, args: tuple[int, ...], buffers: int, *inputs: Any) -> Any:
