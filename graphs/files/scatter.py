@@ -236,7 +236,6 @@ class FilesRun(Messages, JournaledRun):
 
     def _finish(self) -> str:
         name: str = self._end(self.local.name if self.plan.way == "scatter" else self._whole().name)
-        self.journal.release()
         return name
 
     def _finishing(self) -> Callable[[], None]:

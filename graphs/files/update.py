@@ -217,7 +217,6 @@ class UpdateRun(OneTarget):
 
     def _finish(self) -> str:
         name: str = self._end(self.target.name)
-        self.journal.release()
         return name
 
     def _finishing(self) -> Callable[[], None]:

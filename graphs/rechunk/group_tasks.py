@@ -310,7 +310,6 @@ class GroupRun(KeptRun):
 
     def _finish(self) -> str:
         self._end(None)
-        self.journal.release()
         return name_of(self.destination.store)
 
     def _finish_targets(self) -> None:

@@ -257,7 +257,6 @@ class WrittenReduction(Reducing, OneTarget):
 
     def _finish(self, *made: list[Made]) -> str:
         self._end(None)
-        self.journal.release()
         return str(self.destination.store)
 
     def take_back(self) -> None:

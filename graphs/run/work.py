@@ -267,6 +267,7 @@ class EndingRun(Work):
             finish_targets()
         self.syncer.drop()
         self._remove_journal()
+        self.journal.release()
         return gives
 
     def _remove_journal(self) -> None:

@@ -191,7 +191,6 @@ class SlabRun(JournaledRun):
 
     def _finish(self) -> str:
         self._end(None)
-        self.journal.release()
         self._let_go_of_memory()
         return str(self.destination.store)
 
