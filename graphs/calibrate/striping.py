@@ -26,12 +26,15 @@ from oocarrays.storage.striped.disks import Disk, DiskPart, disks_of
 from oocarrays.storage.striped.moving import open_striped
 from oocarrays.storage.striped.table import removed
 
+BLOCKS = (2**16, 2**18, 2**20, 2**22)
+"""Default sizes of blocks to try, in bytes."""
+
 
 def plan_striping(
     disks: Sequence[Any],
     *,
     mode: str = "read",
-    blocks: Sequence[int | str] = (2**16, 2**18, 2**20, 2**22),
+    blocks: Sequence[int | str] = BLOCKS,
     memory: int | str = "64MiB",
     seconds: float = 0.25,
     trial: bool = True,
