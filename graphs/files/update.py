@@ -210,7 +210,7 @@ class UpdateRun(OneTarget):
 
     def _nothing(self) -> str:
         """Return the name of the target, which is up to date; remove its mark if it has one."""
-        file = self.destination.open()
+        file: ArrayFile = self.destination.open()
         if MARK in file.zarr.attrs:
             finish_target(file, durable=self.durable)
         return file.name

@@ -108,8 +108,8 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
     return told.partition(" began: ")[0] + " began: what was written before stays as it is"
 
 
-def metadata_digest(file: ArrayFile | zarr.Array, name: str | None = None) -> str:
-    """Return a digest of a source's metadata; with ``name`` (its location) included, as versions before 0.6 kept it."""
+def metadata_digest(file: Any, name: str | None = None) -> str:
+    """Return a digest of the metadata of an array or its file; with ``name``, its location, as before version 0.6."""
     array: zarr.Array = getattr(file, "zarr", file)
     told = array.metadata.to_dict()
     metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)

@@ -161,9 +161,6 @@ class Course:
         places, slabs = self._next_places(here), self.step(here.residuals)[0].slabs
         keys = {name: written_file(place).chunk_key for name, place in places.items()}
 
-        def scratch_key(index: tuple[int, ...]) -> str:
-            return "/".join(("c", *map(str, index)))
-
         def is_whole(slab: Slab) -> bool:
             return all(
                 keys.get(name, scratch_key)(index) in self.remains.kept.get(name, {})  # used chunks are removed
@@ -281,3 +278,8 @@ def place_of_pass(scratch: str | RemoteStore, number: int, field: int, fields: i
 def field_name(number: int) -> str:
     """Return the name of a swept array's location, as in journals."""
     return str(number or "")
+
+
+def scratch_key(index: tuple[int, ...]) -> str:
+    """Return the key of a chunk in scratch."""
+    return "/".join(("c", *map(str, index)))

@@ -304,11 +304,8 @@ def resumed_reduction(
         raise JournalError(f"{target} was begun by a version that cuts {file.name} otherwise: reduce it with overwrite")
     notices = check_sources([file.zarr], content, target, trust)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    left = Left(
-        id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices), places={"": target},
-        files={"": written},
-    )  # fmt: skip
-    remains = left.remains(plan, plan, same=not trust.again)
+    left = Left(id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices))
+    remains = left.reused(plan, plan, {"": target}, {"": written}, same=not trust.again)
     before = {} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]}
     now = _content(asked, want, plan, resources) | before if remains.anew else content
     spec = TargetSpec(store=target, settings={"dtype": written.dtype})

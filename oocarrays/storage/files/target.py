@@ -148,7 +148,7 @@ class TargetSpec:
         """Open the unfinished array for writing."""
         return written_file(self.store, mode="r+")
 
-    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
+    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
         """Prepare the documents of the opened array; return a function that removes the unfinished mark."""
         return finishing(opened, durable=durable)
 
@@ -205,7 +205,7 @@ class LocalTarget(TargetSpec):
     def open(self) -> RankFiles:
         return RankFiles(self.files, written=True)
 
-    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], None]:
+    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
         """Return a function that removes the mark of the group: ranks have finished their files."""
         return partial(local_files.finish_group, self.store, durable=durable)
 
