@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.graphs.exchange.between import NAME
+from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.plan.exchange.ordering import CREDIT
 from tests.graphs.clusters import until, within
 from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, killer, watched
@@ -39,7 +39,7 @@ def here() -> Iterator[Client]:
 
 
 def courses(dask_worker: Any) -> int:
-    there = dask_worker.extensions.get(NAME)
+    there = dask_worker.extensions.get(Exchanges.name)
     return len(there.courses) if there else 0
 
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
-from oocarrays.graphs.exchange.between import NAME, Delivered, Exchanges
+from oocarrays.graphs.exchange.between import Delivered, Exchanges
 from oocarrays.graphs.exchange.whole import RankRound
 from oocarrays.graphs.rechunk import exchange
 from oocarrays.graphs.rechunk.graph import build_graph
@@ -306,7 +306,7 @@ def test_a_worker_pauses_and_another_comes(two: Client, field: Path) -> None:
 
 
 def courses(dask_worker: Any) -> int:
-    there = dask_worker.extensions.get(NAME)
+    there = dask_worker.extensions.get(Exchanges.name)
     return len(there.courses) if there else 0
 
 
