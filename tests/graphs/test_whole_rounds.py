@@ -178,7 +178,7 @@ def test_nobody_waits_in_a_circle(
         return read(run, number, unit, rank)
 
     with pytest.MonkeyPatch.context() as patched, credit_used() as most:
-        patched.setitem(exchange.VERBS, "read", read_late)
+        patched.setattr(exchange, "read", read_late)
         job = job_of(source, here, assembly, ranks=ranks, chunks=(90, 4), schedule=name)
         np.testing.assert_array_equal(within(job.run), data)
     credit = CREDIT if assembly == "asynchronous" and not job.plan.passes[0].schedule.forwards else 1
@@ -241,7 +241,7 @@ def test_what_has_come_is_unpacked_in_the_order_of_arrival(here: Client, field: 
         return Delivered(delivered.message, taken)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(exchange.VERBS, "read", read_last)
+        patched.setattr(exchange, "read", read_last)
         patched.setattr(Exchanges, "fetch", counted)
         with inside(6) as six:
             job = job_of(field, six, "asynchronous", ranks=6, memory="96MiB", chunks=(1024, 128))
