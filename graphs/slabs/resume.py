@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
 from oocarrays.graphs.run.looking import (
+    CHUNKS_READ,
     TRUSTED,
     Part,
     Stored,
