@@ -144,8 +144,7 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
     @property
     def read_from(self) -> Sequence[zarr.Array]:
         """Return the files of all ranks, except those on workers' own disks; none after the first pass."""
-        sources: Sequence[Any] = () if self.number else self.given[1]
-        return [file.zarr for source in sources for file in source.shared]
+        return [] if self.number else super().read_from
 
     def read_now(self) -> Any:
         return [] if self.number else super().read_now()
