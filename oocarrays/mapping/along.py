@@ -75,16 +75,16 @@ def cuts(taken: Taken, chunk: int) -> Iterator[Cut[Taken]]:
 
 def range_cuts(taken: range, chunk: int) -> Iterator[Cut[range]]:
     """Yield the cuts of a range, as many chunks at once as its stride allows."""
-    number, size, step = 0, len(taken), taken.step
-    while number < size:
-        index, start = taken[number] // chunk, taken[number] % chunk
-        count, apart = -(-(chunk - start) // step), step // chunk or 1
-        if count > size - number:
-            count = size - number
-        times = (size - number) // count if count * step == chunk or step % chunk == 0 else 1
+    number, left, at, step = 0, len(taken), taken.start, taken.step
+    while left:
+        index, start = at // chunk, at % chunk
+        count, apart = (chunk - start + step - 1) // step, step // chunk or 1
+        if count > left:
+            count = left
+        times = left // count if count * step == chunk or step % chunk == 0 else 1
         inside = range(start, start + (count - 1) * step + 1, step if count > 1 else 1)
         yield Cut(range(index, index + (times - 1) * apart + 1, apart), inside, number)
-        number += times * count
+        number, left, at = number + times * count, left - times * count, at + times * count * step
 
 
 def _list_cuts(taken: np.ndarray, chunk: int) -> Iterator[Cut[np.ndarray]]:
