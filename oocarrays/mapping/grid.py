@@ -14,7 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.along import AxisOverGrid, OverGrid, Piece, range_cuts
+from oocarrays.mapping.along import AxisOverGrid, OverGrid, Piece, chunk_runs
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, index_of_parts
@@ -53,12 +53,13 @@ def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, 
         yield from [((), ())] if numbers else []
         return
     inner = math.prod(counts[1:])
-    for rows, inside, _ in range_cuts(numbers, inner):
-        if inside.stop - inside.start == inner:
-            yield (rows.start, *(0 for _ in counts[1:])), (rows.stop, *counts[1:])
+    for start, stop in chunk_runs(numbers.start, numbers.stop, inner):
+        first = start // inner
+        if (stop - start) % inner == 0:
+            yield (first, *(0 for _ in counts[1:])), (stop // inner, *counts[1:])
             continue
-        for low, high in boxes(inside, counts[1:]):
-            yield (rows.start, *low), (rows.stop, *high)
+        for low, high in boxes(range(start - first * inner, stop - first * inner), counts[1:]):
+            yield (first, *low), (first + 1, *high)
 
 
 class Extents:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.along import range_cuts
+from oocarrays.mapping.along import chunk_runs
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, Taken
 
@@ -105,9 +105,11 @@ class Union:
         """Yield the boxes of one run: part of a row, whole rows, part of a row."""
         inner, (lower, upper) = self.inner[self.kinds[run]], self.runs[run].tolist()
         base = int(self._ends[run]) - (upper - lower) * inner.count
-        for rows, inside, _ in range_cuts(range(start - base, stop - base), inner.count):
-            for begin, end in inner.boxes(inside):
-                yield (lower + rows.start, *begin), (lower + rows.stop, *end)
+        for low, high in chunk_runs(start - base, stop - base, inner.count):
+            first, inside = divmod(low, inner.count)
+            rows = max((high - low) // inner.count, 1)
+            for begin, end in inner.boxes(range(inside, min(inside + high - low, inner.count))):
+                yield (lower + first, *begin), (lower + first + rows, *end)
 
     def products(self) -> list[Product]:
         """Return it as disjoint products: one for each kind of row."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.along import AxisOverGrid, Line, cuts, product_line
+from oocarrays.mapping.along import AxisOverGrid, Line, chunk_runs, cuts, product_line, range_cuts
 from oocarrays.mapping.selection import Taken
 
 pytestmark = pytest.mark.once
@@ -54,6 +54,14 @@ def test_cuts_are_the_chunks_in_order_with_equal_neighbours_together(along: Axis
     assert each == expected
     for cut, more in pairwise(found):
         assert not (is_near(cut.chunks, more.chunks) and list(cut.inside) == list(more.inside))
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 12))
+def test_chunk_runs_are_the_ends_of_cuts(lower: int, length: int, chunk: int) -> None:
+    found = range_cuts(range(lower, lower + length), chunk)
+    ends = [(lower + cut.out.start, lower + cut.out.stop) for cut in found]
+    assert list(chunk_runs(lower, lower + length, chunk)) == ends
+    assert len(ends) <= 3
 
 
 def is_near(chunks: range, more: range) -> bool:

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from oocarrays.mapping.along import range_cuts
+from oocarrays.mapping.along import chunk_runs
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
@@ -78,7 +78,7 @@ def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarra
     """Copy ``data``, the elements of ``section``, to their positions in a chunk-major buffer."""
     ndim = buffer.ndim // 2
     here = section.relative_to(origin)
-    axes = [list(_cuts(l, u, c)) for l, u, c in zip(here.lower, here.upper, buffer.shape[ndim:], strict=True)]
+    axes = [list(_chunk_runs(l, u, c)) for l, u, c in zip(here.lower, here.upper, buffer.shape[ndim:], strict=True)]
     for parts in product(*axes):
         chunks, inside, source = zip(*parts, strict=True) if parts else ((), (), ())
         view = buffer[(*chunks, *inside, ...)]
@@ -94,10 +94,13 @@ def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndar
     return cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)])
 
 
-def _cuts(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield each cut of an interval as slices of chunks, of elements in each, and of the interval."""
-    for cut in range_cuts(range(lower, upper), chunk):
-        yield slice(cut.chunks.start, cut.chunks.stop), slice(cut.inside.start, cut.inside.stop), cut.out
+def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Yield each run of equally covered chunks as slices of chunks, of elements in each, and of the interval."""
+    for start, stop in chunk_runs(lower, upper, chunk):
+        first, inside = divmod(start, chunk)
+        last = ceil_div(stop, chunk)
+        length = chunk if last - first > 1 else stop - start
+        yield slice(first, last), slice(inside, inside + length), slice(start - lower, stop - lower)
 
 
 def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
