@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import zarr
@@ -13,6 +13,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.plan.rechunk.ways import best_of
 
 pytestmark = pytest.mark.long
 
@@ -47,3 +48,21 @@ def test_workers_that_share_few_cores_are_not_all_given_ranks(frames: int, metho
     assert many.ranks <= 4 < asked.ranks == 64
     assert many.seconds <= 1.1 * few.seconds
     assert asked.seconds >= many.seconds
+
+
+class Offer(NamedTuple):
+    """A way as far as the choice among ways looks at it."""
+
+    seconds: float
+    tasks: int
+    peak_bytes: int
+    stages: int = 1
+    too_many: bool = False
+
+
+def test_of_ways_alike_the_smallest_graph_is_taken() -> None:
+    """Memory decides among small graphs only."""
+    large, larger, slow = Offer(3104, 89_026, 24), Offer(3205, 258_036, 22), Offer(4292, 41_082, 8)
+    assert best_of([larger, large, slow]) == large  # type: ignore[list-item, comparison-overlap]
+    small, smaller = Offer(100, 8_000, 1), Offer(99, 500, 2)
+    assert best_of([small, smaller]) == small  # type: ignore[list-item, comparison-overlap]

@@ -300,8 +300,8 @@ def best_of(fitting: Sequence[Way]) -> Way:
     """Return the way with the least predicted seconds.
 
     A further pass must gain a tenth, because it fills and drains its pipeline, and predictions are no better; a graph
-    with noticeable overhead must gain a quarter. Among ways within a twentieth, prefer a small graph, then the least
-    memory.
+    with noticeable overhead must gain a quarter. Among ways within a twentieth, prefer a small graph, or the smallest
+    of large ones, then the least memory.
     """
     fewest = min(way.too_many for way in fitting)
     fitting = [way for way in fitting if way.too_many == fewest]
@@ -309,7 +309,7 @@ def best_of(fitting: Sequence[Way]) -> Way:
     seconds = {way: way.seconds * worth[way] * 1.1 ** (way.stages - 1) for way in fitting}
     least = min(seconds.values())
     alike = [way for way in fitting if seconds[way] <= 1.05 * least]
-    return min(alike, key=lambda way: (way.tasks > MAX_TASKS, way.peak_bytes))
+    return min(alike, key=lambda way: (max(way.tasks, MAX_TASKS), way.peak_bytes))
 
 
 def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[Alternative]:
