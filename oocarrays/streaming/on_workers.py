@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,9 +187,7 @@ class RankStreams:
     def __enter__(self) -> RankStreams:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -39,12 +39,14 @@ class Directory:
     def __init__(self, chunks: RawChunks, ib: Independent) -> None:
         self.chunks = chunks
         self.ib = ib
+        self._all = range(ib.superblocks[1])
+        self._no_entries = np.empty((0, HEAD + ib.pointers), np.int64)
 
     def entries(self, superblock: int) -> np.ndarray:
         """Return the words of the valid entries of a superblock."""
         valid = self.ib.valid_entries(superblock)
         if not valid:
-            return np.empty((0, HEAD + self.ib.pointers), np.int64)
+            return self._no_entries
         words = self.chunks.get(superblock).view(np.int64).reshape(-1, HEAD + self.ib.pointers)[:valid]
         if superblock >= self.ib.base[1] and words[0, 0] == NONE:
             raise CorruptChunkError(f"superblock {superblock} of {self.chunks.name} is missing")
@@ -53,14 +55,7 @@ class Directory:
     @property
     def nbytes(self) -> int:
         """Maximum bytes of all entries."""
-        return len(self._all()) * self.ib.entries * (HEAD + self.ib.pointers) * 8
-
-    def _all(self) -> range:
-        return range(self.ib.superblocks[1])
-
-    @property
-    def _no_entries(self) -> np.ndarray:
-        return np.empty((0, HEAD + self.ib.pointers), np.int64)
+        return len(self._all) * self.ib.entries * (HEAD + self.ib.pointers) * 8
 
     def scan(self, cells: np.ndarray) -> Extents:
         """Return the extents of ascending cells, by a scan of all entries."""
@@ -69,7 +64,7 @@ class Directory:
     def near(self, cells: np.ndarray) -> np.ndarray:
         """Return the entries in the range of ascending cells, and all level entries."""
         found = [self._no_entries]
-        for superblock in self._all() if len(cells) else ():
+        for superblock in self._all if len(cells) else ():
             words = self.entries(superblock)
             near = (words[:, 0] <= LEVEL) | ((words[:, 0] >= cells[0]) & (words[:, 0] <= cells[-1]))
             found.append(words[near] if not near.all() else words)
@@ -103,7 +98,7 @@ class Directory:
     def lengths(self, cells: int) -> np.ndarray:
         """Return the bytes of each cell's stream in the segment."""
         lengths, steps = np.zeros(cells, np.int64), np.zeros(cells + 1, np.int64)
-        for superblock in self._all():
+        for superblock in self._all:
             words = self._whole(superblock, cells)
             own, level = words[words[:, 0] >= 0], levels_of(words[words[:, 0] <= LEVEL], self.ib.block)
             pointers = own[:, HEAD:]
@@ -126,7 +121,7 @@ class Directory:
         """Link each entry to its next one, backwards by superblock; return the first entry of each cell and level
         entries."""
         head, levels = np.full(cells, NONE, np.int64), [self._no_entries]
-        for superblock in reversed(self._all()):
+        for superblock in reversed(self._all):
             words = self._whole(superblock, cells)
             levels.append(words[words[:, 0] <= LEVEL])
             new = linked(words, superblock * self.ib.entries, head)

@@ -156,19 +156,15 @@ class StreamFile:
         return RawChunks.of_array(array, lambda number: (number, 0, 0), nbytes, meter, cache, fill=0xFF)
 
     def _opened(self, name: str, *, write: bool) -> zarr.Array:
-        place = store_path(self.store)
-        path = f"{place.path}/{name}".lstrip("/")
         try:
-            return zarr.open_array(place.store, path=path, mode="r+" if write else "r")
+            return zarr.open_array(store_path(self.store) / name, mode="r+" if write else "r")
         except (FileNotFoundError, KeyError, NodeTypeValidationError):
             raise NotFoundError(f"{self.name} lacks its array {name}: its streams cannot be read") from None
 
     def _make(self, name: str, **settings: Any) -> None:
-        place = store_path(self.store)
-        path = f"{place.path}/{name}".lstrip("/")
         with suppress(ContainsArrayError), translated("write", f"{self.name}/{name}"):
             self._arrays[name, True] = zarr.create_array(
-                place.store, name=path, compressors=None, filters=None, chunk_key_encoding=KEYS, **settings
+                store_path(self.store) / name, compressors=None, filters=None, chunk_key_encoding=KEYS, **settings
             )
 
     def make_rows(self, name: str, block: int, dtype: Any, most: int) -> None:
