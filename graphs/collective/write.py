@@ -39,7 +39,7 @@ from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import contents
-from oocarrays.storage.sections.overlay import Piece, write_box
+from oocarrays.storage.sections.overlay import Piece, write_pieces
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -172,7 +172,8 @@ class WritingRun(Messages, NotedRun):
         self.meter.add(messages=len(held.keys() - {rank}))
         messages = {source: part.view(self.file.dtype) for source, part in came.items()}
         for box in self.plan.rounds[number][rank]:
-            write_box(self.file, self.plan, [*self._pieces(box, held, messages)], meter=self.meter)
+            pieces, plan = [*self._pieces(box, held, messages)], self.plan
+            write_pieces(self.file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=self.meter)
 
     def _done(self, rank: int) -> str:
         """Mark the write as complete, after checking that the array exists."""

@@ -38,7 +38,8 @@ from oocarrays.plan.files.partitions import FileBlock, message_size, views
 from oocarrays.plan.files.scatter import UNDER_WAY, FilesPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
-from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, finish_target
@@ -283,7 +284,7 @@ class FilesRun(Messages, JournaledRun):
     def _read_domain(self, number: int, rank: int) -> Outbox:
         """Read each chunk of a domain once, and pack the share of each rank."""
         whole, boxes = self._whole(), self.plan.domains(number)[rank]
-        reader, grid = chunk_reader(whole, self.meter), whole.stored.grid
+        reader, grid = ChunkReader(whole, self.meter), whole.stored.grid
         outbox, packed = self._packed(
             [[self._wanted(number, box, to) for box in boxes] for to in range(self.plan.ranks)]
         )
@@ -357,7 +358,7 @@ class FilesRun(Messages, JournaledRun):
         self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
         came = {source: [self.plan.block(source, box) for box in boxes] for source in messages}
         held = [views(message, came[source]) for source, message in messages.items()]
-        writer = chunk_writer(self._whole(), self.meter, fresh=self.made)
+        writer = ChunkWriter(self._whole(), self.meter, fresh=self.made)
         for number_of_box, box in enumerate(boxes):
             there = [
                 (blocks[number_of_box], each[number_of_box]) for blocks, each in zip(came.values(), held, strict=True)

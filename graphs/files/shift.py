@@ -29,7 +29,7 @@ from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import Loan, Place
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
-from oocarrays.storage.chunks.turned import chunk_reader
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.overlay import write_pieces
@@ -103,7 +103,7 @@ class ShiftRun(Messages, NotedRun):
             return
         grid = file.stored.grid
         indices = list(self.plan.chunks(rank))
-        for index, chunk in chunk_reader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
+        for index, chunk in ChunkReader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
             section = grid.section(index)
             yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
 

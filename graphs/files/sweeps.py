@@ -32,9 +32,8 @@ from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.creating import is_scratch, remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.local_files import LocalFiles, RankFiles, ScratchFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import RankFiles, ScratchFiles
 from oocarrays.storage.files.target import LocalTarget, file_name
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold

@@ -41,7 +41,7 @@ from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.halos import Halos, lent, put
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.sections.packing import move, pack, unpack_all
+from oocarrays.storage.sections.packing import move, pack, unpack
 
 
 def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
@@ -217,7 +217,7 @@ class Moving(Exchanging):
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
         """Copy received elements into the new part."""
-        unpack_all(came, self.transfer, rank, made)
+        unpack(came, self.transfer, rank, made)
 
 
 def exchanged(

@@ -39,8 +39,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.plan.rechunk.as_json import to_json
-from oocarrays.storage.chunks.turned import Writer, chunk_writer
-from oocarrays.storage.chunks.writer import PieceWriter
+from oocarrays.storage.chunks.writer import ChunkWriter, PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, create_scratch, remove_scratch
@@ -99,7 +98,7 @@ class AlignedRun(LazyRun):
 
     def _here(self) -> None:
         super()._here()
-        self._writer: Writer | None = None
+        self._writer: ChunkWriter | None = None
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -122,11 +121,11 @@ class AlignedRun(LazyRun):
         indices = self.blocks.stored.grid.indices(section) if section.size else ()
         self._opened_writer().write_all((index, self._chunk(block, section, index)) for index in indices)
 
-    def _opened_writer(self) -> Writer:
+    def _opened_writer(self) -> ChunkWriter:
         with self._opening:
             if self._writer is None:
                 past_cache = self.plan.target.nbytes > self.destination.past_cache_above
-                self._writer = chunk_writer(self.target, self.meter, past_cache=past_cache, fresh=self.made)
+                self._writer = ChunkWriter(self.target, self.meter, past_cache=past_cache, fresh=self.made)
             return self._writer
 
     def _chunk(self, block: np.ndarray, section: Section, index: tuple[int, ...]) -> np.ndarray:

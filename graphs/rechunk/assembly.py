@@ -24,8 +24,9 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import groups
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.storage.chunks.assembling import Assembler, Take
-from oocarrays.storage.chunks.elements import common
-from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major
+from oocarrays.storage.chunks.elements import chunk_major, common
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import shaped
 
@@ -36,9 +37,9 @@ class OpenPass:
 
     step: Pass
     """Pass that reads and writes the files."""
-    reader: Reader
+    reader: ChunkReader
     """Reader of the source."""
-    writer: Writer
+    writer: ChunkWriter
     """Writer of the target."""
     assembly: Assembly | None
     """State of the chunks being assembled; None if the pass assembles none."""

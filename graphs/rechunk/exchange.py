@@ -22,8 +22,7 @@ from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.run.builder import Outbox, Region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
-from oocarrays.storage.chunks.elements import scatter
-from oocarrays.storage.chunks.turned import chunk_major
+from oocarrays.storage.chunks.elements import chunk_major, scatter
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.exchange.between import Exchanges

@@ -26,7 +26,8 @@ from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.chunks.assembling import Assembler
-from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
@@ -210,8 +211,8 @@ class RechunkState(OneTarget):
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
         return OpenPass(
             step=step,
-            reader=chunk_reader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
-            writer=chunk_writer(
+            reader=ChunkReader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
+            writer=ChunkWriter(
                 writes,
                 self.meter,
                 past_cache=past_cache,

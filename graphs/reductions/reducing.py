@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.stores.underway import in_order
 
 ALL = -1
 """Number of the only group, in a reduction without groups."""
@@ -94,7 +95,7 @@ class Reducer:
         shown = np.broadcast_to(self.mask, self.cut.shape) if self.mask is not None else None
         work = partial(self._state, shown=shown, meter=meter)
         left, folded = deque(units), Partial()
-        for unit, number, states in _in_order(pool, work, boxes, ahead):
+        for unit, number, states in in_order(lambda box: pool.submit(work, *box), boxes, ahead):
             while left[0] != unit:
                 yield left.popleft(), folded
                 folded = {}
@@ -202,20 +203,3 @@ def _as_slice(indices: np.ndarray) -> Any:
     step = int(indices[1] - indices[0])
     even = (np.diff(indices) == step).all()
     return slice(int(indices[0]), int(indices[-1]) + 1, step) if even else indices
-
-
-def _in_order(
-    pool: ThreadPoolExecutor, work: Callable[..., Any], items: Iterable[tuple[Any, ...]], ahead: int
-) -> Iterator[Any]:
-    """Yield the result of each item, in order, with up to ``ahead`` items in flight."""
-    under_way: deque[Future[Any]] = deque()
-    try:
-        for item in items:
-            under_way.append(pool.submit(work, *item))
-            if len(under_way) == ahead:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    finally:
-        for each in under_way:
-            each.cancel()

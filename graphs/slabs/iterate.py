@@ -30,8 +30,8 @@ from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch, remove_scratch
+from oocarrays.storage.files.local_files import placed
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import placed
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.sections.windows import Blocks

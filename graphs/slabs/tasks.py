@@ -35,9 +35,9 @@ from oocarrays.plan.slabs.geometry import Slab, written
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import remove_partials, unfinished_run
+from oocarrays.storage.files.local_files import RankFiles, placed
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.rank_files import RankFiles, placed
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool

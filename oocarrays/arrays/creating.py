@@ -30,7 +30,7 @@ from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
 from oocarrays.storage.files.formats import compressors_in, in_order
-from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.group_file import finish_group, holds_group
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.stores.uneven import create_uneven
 from oocarrays.stored.array import placer
@@ -335,7 +335,7 @@ def _local(
     for rank in range(files.ranks):
         own = local_files.rank_settings(described, made, rank)
         disks.call(rank, partial(local_files.create_file, overwrite=overwrite), files.place(rank), own, None)
-    local_files.finish_group(store)
+    finish_group(store)
     opened = local_files.open_local_files(store)
     assert opened is not None, "it has just been made"
     return LocalArrays(opened, mode="r+", disks=disks)

@@ -201,7 +201,7 @@ def _groups(a: zarr.Group, b: zarr.Group, how: _How) -> Comparison:
     mine, theirs = ({name for name in here if name not in there} for here, there in (files, files[::-1]))
     both = [name for name in files[0] if name in files[1]]
     return Comparison(
-        names=(group_file.group_location(a), group_file.group_location(b)),
+        names=(location(a), location(b)),
         attributes=_unlike(a.attrs.asdict(), b.attrs.asdict()),
         only=(tuple(sorted(mine)), tuple(sorted(theirs))),
         arrays={name: _members([each[name] for each in files], how) for name in both},

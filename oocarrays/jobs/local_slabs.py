@@ -40,11 +40,9 @@ from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_apart
 from oocarrays.storage.files.descriptor import Descriptor
-from oocarrays.storage.files.formats import dimension_names, target_settings
-from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.formats import dimension_names, retyped, target_settings
+from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.rank_files import RankFiles
-from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.leftovers import scratch_below

@@ -52,8 +52,8 @@ from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_settings, with_axes
-from oocarrays.storage.files.group_file import check_group_target, group_location, holds_group, member_store
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of
+from oocarrays.storage.files.group_file import check_group_target, holds_group, member_store
+from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.foreign.store import foreign_in
 from oocarrays.storage.stores.remote import RemoteStore
@@ -285,7 +285,7 @@ def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
     if not holds_group(source):
         return array_file.open_array(source)
     group = group_file.open_group(source)
-    found, name = _multiscales(group), group_location(group)
+    found, name = _multiscales(group), location(group)
     if not found:
         raise NotFoundError(f"{name} is a Zarr group without multiscales of OME-Zarr: name an image or an array in it")
     if len(found) > 1:

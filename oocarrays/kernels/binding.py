@@ -18,9 +18,6 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.mapping.section import Section
 
-MOST_THREADS = 2**16
-"""Maximum number of threads of one kernel."""
-
 
 def check_array(given: object, name: str) -> None:
     """Raise if a value is no numpy array."""
@@ -39,7 +36,7 @@ def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
 
 def check_threads(threads: int) -> None:
     """Raise if a number of threads is invalid."""
-    if not isinstance(threads, Integral) or not 1 <= threads <= MOST_THREADS:
+    if not isinstance(threads, Integral) or not 1 <= threads <= 2**16:
         raise InputError(f"{threads} threads cannot work; 1 or more can")
 
 
@@ -61,11 +58,13 @@ class BlockInfo(NamedTuple):
 
 
 def takes_info(kernel: Any) -> bool:
+    """Return whether a kernel has a parameter ``block_info`` that can be passed by name."""
     found = _signature(kernel) if callable(kernel) else None
-    return found is not None and INFO in found.parameters and found.parameters[INFO].kind in _NAMED
-
-
-_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return (
+        found is not None
+        and INFO in found.parameters
+        and found.parameters[INFO].kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    )
 
 
 def bound(

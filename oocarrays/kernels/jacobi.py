@@ -20,8 +20,6 @@ from oocarrays.errors import InputError
 from oocarrays.kernels.binding import check_array, check_out, check_threads
 from oocarrays.mapping.given import whole
 
-MOST_SWEEPS = 2**31
-"""Maximum number of sweeps of one pass."""
 COLUMNS, BLOCK = 1024, 256 * 2**10
 """Columns of a tile, and bytes of a block of its rows: three blocks and the rows kept stay in a second cache."""
 
@@ -147,7 +145,7 @@ def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
     """Raise if an argument is invalid, before any work."""
     if whole(count, "count") < 0:
         raise InputError(f"{count} sweeps cannot be made; 0 or more can")
-    if count > MOST_SWEEPS:
-        raise InputError(f"{count} sweeps are more than one pass makes: at most {MOST_SWEEPS}")
+    if count > (most := 2**31):
+        raise InputError(f"{count} sweeps are more than one pass makes: at most {most}")
     check_out(grid, out, "grid", "the result is")
     check_threads(threads)

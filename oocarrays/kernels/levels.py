@@ -34,10 +34,10 @@ def coarsen(block: np.ndarray, factors: Sequence[int], method: str = "mean") -> 
     if method == "nearest":
         return block[tuple(slice(None, None, factor) for factor in factors)]
     shape = tuple(-(-n // factor) for n, factor in zip(block.shape, factors, strict=True))
-    made = np.empty(shape, block.dtype)
+    made, of = np.empty(shape, block.dtype), {"mean": _mean, "median": _median, "mode": _mode}[method]
     for parts in pieces(factors, block.shape):
         fine, coarse, each = (tuple(part) for part in zip(*parts, strict=True))
-        _in_pieces(block[fine], made[coarse], each, _OF[method])
+        _in_pieces(block[fine], made[coarse], each, of)
     return made
 
 
@@ -130,11 +130,6 @@ def _grouped(block: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
     places = product(*map(range, factors))
     strided = (block[tuple(slice(i, None, f) for i, f in zip(place, factors, strict=True))] for place in places)
     return np.stack(list(strided))
-
-
-_OF: dict[str, Callable[[np.ndarray, np.ndarray, tuple[int, ...]], None]] = {
-    "mean": _mean, "median": _median, "mode": _mode,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,6 @@ PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap"
 """Modes of padding beyond an edge: scipy's names, with those of numpy's pad."""
 WIDEST = 15
 """Elements along the widest window of a network."""
-WORKSPACE = 8 * 2**20
-"""Maximum bytes of a thread: the registers of all live values."""
 REGISTER = 192 * 2**10
 """Maximum bytes of a register: few enough to stay in a second cache, enough for a step to outlast its call, and for
 two threads not to wait for the interpreter's lock after each: with 96 KiB two took longer than one.
@@ -167,7 +165,8 @@ class Tile:
 
     def __init__(self, image: np.ndarray, height: int, width: int) -> None:
         network, above = MedianNetwork.of(height, width), height // 2
-        elements = min(REGISTER, WORKSPACE // network.registers) // image.itemsize
+        most = 8 * 2**20  # bytes of all registers of a thread
+        elements = min(REGISTER, most // network.registers) // image.itemsize
         pitch = min(image.shape[1], max(elements // 16, 2 * width))
         half = min(-(-image.shape[0] // 2), max(elements // pitch, above + 1))
         self.rows, self.columns = 2 * (half - above), pitch - width + 1

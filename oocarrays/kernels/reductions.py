@@ -27,8 +27,6 @@ NAMES = ("sum", "mean", "var", "std", "min", "max", "count")
 LONG = np.dtype("i8")
 ADD: Any = np.add
 """`numpy.add` without a type, because its stubs differ among versions of numpy."""
-WRAPPED = 2.0**62
-"""Distance of a sum in float64 from an overflowed sum in 64 bits, which is wrong by 2**64."""
 PIECE = 2**18
 """Elements per batch of deviations."""
 
@@ -149,8 +147,8 @@ def _whole(total: np.ndarray) -> np.ndarray:
 
 
 def _is_wrapped(total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
-    """Return a mask of overflowed sums, without NaT."""
-    return np.asarray(np.abs(_whole(total).astype("f8") - rounded) > WRAPPED)
+    """Return a mask of overflowed sums, which are wrong by a multiple of 2**64, without NaT."""
+    return np.asarray(np.abs(_whole(total).astype("f8") - rounded) > 2.0**62)
 
 
 def _mean(state: Sums) -> np.ndarray:

@@ -24,9 +24,6 @@ from oocarrays.mapping.section import Section
 SMALL = 2**22
 """Bytes of the blocks of a trial above which they have one group of elements along each axis, and not several."""
 
-COPIES = ("get", "copy_to_host", "cpu")
-"""Methods that copy an array from a device: of CuPy, Numba and PyTorch."""
-
 
 class ResultTerms(NamedTuple):
     """Requirements for the result of one target."""
@@ -52,12 +49,13 @@ def on_host(given: Any) -> np.ndarray:
         check_unmasked(given, error=KernelError)
         return given
     on_device = hasattr(given, "__cuda_array_interface__")
+    copies = ("get", "copy_to_host", "cpu")  # of CuPy, Numba and PyTorch
     if on_device or not hasattr(given, "__array__"):
-        copy = next(filter(callable, (getattr(given, name, None) for name in COPIES)), None)
+        copy = next(filter(callable, (getattr(given, name, None) for name in copies)), None)
         if copy is not None and (on_device or hasattr(given, "dtype")):
             return np.asarray(copy())
     if on_device:
-        raise KernelError(f"the kernel gave {type(given).__name__}, which has no method {' or '.join(COPIES)}: copy it")
+        raise KernelError(f"the kernel gave {type(given).__name__}, which has no method {' or '.join(copies)}: copy it")
     return np.asarray(given)
 
 

@@ -7,7 +7,6 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -41,6 +40,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER, REQUEST
+from oocarrays.storage.local.fs import files_below, status_of
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
@@ -108,11 +108,9 @@ def standing(target: StoreLike) -> Standing | None:
 def _age(target: StoreLike) -> float | None:
     """Return the seconds since the last entry beside a target."""
     folder = local_folder(target)
-    times = []
-    for at, _, names in os.walk(os.path.join(folder, FOLDER)) if folder else ():
-        for name in names:
-            with suppress(OSError):
-                times.append(os.stat(os.path.join(at, name)).st_mtime)
+    journal = os.path.join(folder or "", FOLDER)
+    found = (status_of(os.path.join(journal, name)) for name in files_below(journal)) if folder else ()
+    times = [status.st_mtime for status in found if status is not None]
     return max(time.time() - max(times), 0.0) if times else None
 
 

@@ -44,9 +44,8 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.formats import dimension_names, retyped, target_settings
 from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import call_content, named
 from oocarrays.storage.journal.leftovers import scratch_below

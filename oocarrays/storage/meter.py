@@ -16,38 +16,19 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, NamedTuple
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlFiles:
-    """Memory files of one control-group version."""
-
-    limits: tuple[str, ...]
-    """Names of the limit files, in bytes; above a limit the kernel kills or throttles the group."""
-    usage: str
-    """Name of the file with the group's current memory, in bytes."""
-    idle: str
-    """Key in ``memory.stat`` of the reclaimable page-cache bytes."""
-
-
-VERSIONS = {
-    "cgroup2": ControlFiles(limits=("memory.max", "memory.high"), usage="memory.current", idle="inactive_file"),
-    "cgroup": ControlFiles(
-        limits=("memory.limit_in_bytes",), usage="memory.usage_in_bytes", idle="total_inactive_file"
-    ),
-}
-"""Memory files by file-system type of the control-group mount."""
+ControlFiles = tuple[tuple[str, ...], str, str]
+"""Files of a group's limits and of its memory, in bytes; key of its reclaimable bytes in ``memory.stat``."""
 
 
 def control_group_left(proc: str = "/proc/self") -> int | None:
     """Return the bytes that the control groups of this process leave available; None without a limit."""
     groups = _text(f"{proc}/cgroup")
-    left = [_left(folder, files) for folder, files in _folders(proc, groups)] if groups else []
+    left = [_left(folder, *files) for folder, files in _folders(proc, groups)] if groups else []
     return min((each for each in left if each is not None), default=None)
 
 
@@ -59,14 +40,20 @@ def _folders(proc: str, groups: str) -> tuple[tuple[str, ControlFiles], ...]:
 
 def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, ControlFiles]]:
     """Yield the control-group folders, innermost first within each hierarchy."""
-    mounts = mountinfo.splitlines()
+    mounts, versions = (
+        mountinfo.splitlines(),
+        {
+            "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+            "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+        },
+    )
     entries = [line.split(":", 2) for line in groups.splitlines()]
     mine = {"cgroup" if names else "cgroup2": path for _, names, path in entries if _tells_memory(names)}
     for mount in mounts:
         root, point, kind, options = _parsed(mount)
         if kind in mine and (kind == "cgroup2" or _tells_memory(options)):
             for below in _upwards(mine[kind], root):
-                yield f"{point}/{below}", VERSIONS[kind]
+                yield f"{point}/{below}", versions[kind]
 
 
 def _tells_memory(names: str) -> bool:
@@ -88,15 +75,15 @@ def _upwards(path: str, root: str) -> list[PurePosixPath]:
     return [below, *below.parents]
 
 
-def _left(folder: str, files: ControlFiles) -> int | None:
+def _left(folder: str, names: tuple[str, ...], usage: str, idle: str) -> int | None:
     """Return the bytes that one group leaves available; None without a limit."""
-    limits = [limit for limit in (_number(f"{folder}/{name}") for name in files.limits) if limit is not None]
+    limits = [limit for limit in (_number(f"{folder}/{name}") for name in names) if limit is not None]
     if not limits or min(limits) >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         return None
-    used = _number(f"{folder}/{files.usage}")
+    used = _number(f"{folder}/{usage}")
     if used is None:
         return None
-    return max(min(limits) - used + min(_idle(folder, files.idle), used), 0)
+    return max(min(limits) - used + min(_idle(folder, idle), used), 0)
 
 
 def _number(file: str) -> int | None:
@@ -124,27 +111,6 @@ def _text(path: str) -> str | None:
         finally:
             os.close(file)
     return None
-
-
-COUNTERS = (
-    "read_requests",
-    "read_bytes",
-    "index_requests",
-    "decoded_bytes",
-    "write_requests",
-    "written_bytes",
-    "encoded_bytes",
-    "skipped_chunks",
-    "missing_chunks",
-    "warned_chunks",
-    "copied_objects",
-    "copied_bytes",
-    "messages",
-    "sent_bytes",
-)
-
-MOST_SPANS = 2**14
-"""Maximum number of tasks with a recorded start and end."""
 
 
 class Span(NamedTuple):
@@ -196,8 +162,8 @@ class Meter:
         self._lock = threading.Lock()
         self.seconds: dict[str, float] = {}
         """Seconds spent in each phase, summed over ranks."""
-        self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
-        """Start and end of the last `MOST_SPANS` tasks."""
+        self.spans: deque[Span] = deque(maxlen=2**14)
+        """Start and end of the last 16384 tasks."""
         self._warned = False
 
     def add(self, **counts: int) -> None:
@@ -250,6 +216,10 @@ class Meter:
 
     def __repr__(self) -> str:
         return f"Meter({', '.join(f'{name}={getattr(self, name)}' for name in COUNTERS)})"
+
+
+COUNTERS = tuple(Meter.__annotations__)
+"""Names of the counters."""
 
 
 def anonymous_bytes() -> int:

@@ -19,19 +19,11 @@ import numpy as np
 
 from oocarrays.storage.local.pages import allocate, empty
 
-ALONG = (128, 256)
-"""Block length, in elements, along the fastest axis of the source and of the target."""
-LITTLE = 2**15
-"""Elements of a block; smaller arrays are copied directly."""
-RUN_BYTES = 96
-"""Maximum bytes of a run that is treated as one element; NumPy's overhead per run exceeds a copy of this size."""
-LINE_BYTES = 64
-"""Cache line, in bytes; elements of this size or more are copied directly."""
-
 
 def copy(into: np.ndarray, data: np.ndarray) -> None:
     """Copy ``data`` into ``into`` of the same shape, as ``into[...] = data``."""
-    if into.size <= LITTLE or into.shape != data.shape or data.itemsize >= LINE_BYTES:
+    most = 2**15  # elements of a block: smaller arrays are copied directly
+    if into.size <= most or into.shape != data.shape or data.itemsize >= 64:  # a cache line
         into[...] = data
         return
     there, here = _fastest(into), _fastest(data)
@@ -39,9 +31,9 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
         into, data = _as_runs(into, data, here)
         into[...] = data
         return
-    lengths, room = [1] * into.ndim, LITTLE
-    for axis, most in ((here, ALONG[0]), (there, ALONG[1])):
-        lengths[axis] = min(into.shape[axis], most)
+    lengths, room = [1] * into.ndim, most
+    for axis, length in ((here, 128), (there, 256)):
+        lengths[axis] = min(into.shape[axis], length)
         room //= lengths[axis]
     for axis in sorted(range(into.ndim), key=lambda axis: abs(data.strides[axis])):
         if axis not in (here, there):
@@ -54,10 +46,13 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
 
 
 def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return both arrays with each short run along an axis viewed as one element; unchanged if that is impossible."""
+    """Return both arrays with each short run along an axis viewed as one element; unchanged if that is impossible.
+
+    Copying 96 bytes takes NumPy less time than its overhead for each run.
+    """
     step = data.itemsize
     nbytes, alike = step * data.shape[axis], data.dtype == into.dtype and not data.dtype.hasobject
-    if nbytes > RUN_BYTES or not alike or not data.strides[axis] == into.strides[axis] == step:
+    if nbytes > 96 or not alike or not data.strides[axis] == into.strides[axis] == step:
         return into, data
     run = np.dtype((np.void, nbytes))
     return np.moveaxis(into, axis, -1).view(run)[..., 0], np.moveaxis(data, axis, -1).view(run)[..., 0]

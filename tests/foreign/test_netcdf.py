@@ -330,7 +330,7 @@ def test_a_run_goes_on_with_the_file_that_it_began_with_and_with_no_other(tmp_pa
     for name in ("a", "b"):
         data.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf", encoding=encoding)
         job = ooc.rechunk(f"{tmp_path}/{name}.nc:/x", tmp_path / f"{name}.zarr", **options)
-        fail(job, 20)
+        fail(job, 19)
     (data + 1).to_netcdf(tmp_path / "b.nc", engine="h5netcdf", encoding=encoding)
     again = ooc.resume(tmp_path / "a.zarr", scheduler="threads")
     np.testing.assert_array_equal(again.run()[...], FIELD)

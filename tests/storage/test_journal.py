@@ -23,7 +23,8 @@ from zarr.storage import LocalStore, LoggingStore, MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.journal import entries, lock
+from oocarrays.storage.files import entries
+from oocarrays.storage.journal import lock
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.local import durable
 from tests.dying import Child, Server

@@ -16,7 +16,7 @@ from oocarrays.errors import LayoutError, UnsupportedError
 from oocarrays.mapping.layouts.distribution import Distribution
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.sections import packing
-from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all
+from oocarrays.storage.sections.packing import move, pack, unpack
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -89,15 +89,15 @@ def by_messages(parts: list[np.ndarray], transfer: Transfer, made: list[np.ndarr
             message = pack(parts[source], transfer, source, target)
             assert message.shape == (transfer.size(source, target),)
             assert message.flags.c_contiguous
-            unpack(message, transfer, source, target, local)
+            unpack({source: message}, transfer, target, local)
 
 
 def by_scans(parts: list[np.ndarray], transfer: Transfer, made: list[np.ndarray]) -> None:
-    """Synchronous: all messages of a rank in one scan, and all that it gets in another."""
-    messages = [pack_all(part, transfer, source) for source, part in enumerate(parts)]
+    """Synchronous: all messages of a rank, and all that it gets in one scan."""
+    messages = [[pack(part, transfer, n, target) for target in range(len(made))] for n, part in enumerate(parts)]
     assert [[len(message) for message in row] for row in messages] == transfer.sizes().tolist()
     for target, local in enumerate(made):
-        unpack_all({source: row[target] for source, row in enumerate(messages)}, transfer, target, local)
+        unpack({source: row[target] for source, row in enumerate(messages)}, transfer, target, local)
 
 
 def by_moves(parts: list[np.ndarray], transfer: Transfer, made: list[np.ndarray]) -> None:
@@ -178,7 +178,7 @@ def test_a_message_is_its_own_and_reads_any_order_of_memory() -> None:
     assert message.tolist() == local[:, 1::2].ravel().tolist() == pack(local, transfer, 0, 1).tolist()
     assert not np.shares_memory(message, local)
     message.setflags(write=False)
-    unpack(message, transfer, 0, 1, made := np.zeros((6, 4), int))
+    unpack({0: message}, transfer, 1, made := np.zeros((6, 4), int))
     assert made[:3].tolist() == local[:, 1::2].tolist()
     assert not made[3:].any()
 
@@ -188,9 +188,9 @@ def test_what_does_not_fit_is_one_line_before_anything_is_written() -> None:
     good, into = np.arange(6), np.full(6, -1)
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: pack(np.arange(7), transfer, 0, 1), r"rank 0 of \(block\) on 2 holds shape \(6,\), not \(7,\)"),
-        (lambda: unpack(good, transfer, 0, 1, into), "a message of 6 elements of int64 was given where 3 of int64"),
-        (lambda: unpack(np.zeros(3, "f4"), transfer, 0, 1, into), "a message of 3 elements of float32 .* 3 of int64"),
-        (lambda: unpack(good[:3], transfer, 0, 1, np.zeros(12, int)[::2]), "must be writeable and contiguous"),
+        (lambda: unpack({0: good}, transfer, 1, into), "a message of 6 elements of int64 was given where 3 of int64"),
+        (lambda: unpack({0: np.zeros(3, "f4")}, transfer, 1, into), "a message of 3 elements of float32 .* 3 of int64"),
+        (lambda: unpack({0: good[:3]}, transfer, 1, np.zeros(12, int)[::2]), "must be writeable and contiguous"),
         (lambda: move(good.astype("f4"), transfer, 0, 1, into), "elements of float32 cannot be put in .* int64"),
     ]
     for call, message in wrong:

@@ -13,7 +13,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import oocarrays as ooc
-from oocarrays.storage.chunks.turned import chunk_reader
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.texts import MADE, SOURCE
@@ -111,7 +111,7 @@ def test_chunks_are_read_into_the_memory_that_is_planned_for_them(tmp_path: Path
     file = describe(made(tmp_path / "a.zarr", chain))
     rooms = [np.empty((10, 20), "i4") for _ in range(CHUNKS)]
     indices = [(i, j) for i in range(4) for j in range(3)]
-    for (index, chunk), room in zip(chunk_reader(file, Meter()).whole(indices, iter(rooms)), rooms, strict=True):
+    for (index, chunk), room in zip(ChunkReader(file, Meter()).whole(indices, iter(rooms)), rooms, strict=True):
         assert chunk is not None
         assert np.shares_memory(chunk, room)
         np.testing.assert_array_equal(

@@ -18,7 +18,8 @@ from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, RunError, SelectionError
-from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import copy
@@ -155,14 +156,14 @@ def test_chunks_are_read_and_written_with_the_arrays_own_axes(folder: Path, draw
     indices = [index for index in np.ndindex(*grid.counts) if data.draw(st.booleans())]
     boxes = {i: tuple(slice(a * c, (a + 1) * c) for a, c in zip(i, chunks, strict=True)) for i in indices}
     whole = {index: np.ascontiguousarray(padded[box]) for index, box in boxes.items()}
-    chunk_writer(file, Meter()).write_all(whole.items())
+    ChunkWriter(file, Meter()).write_all(whole.items())
     expected = np.full(shape, 7, "i4")
     for index in indices:
         expected[grid.section(index).slices] = values[grid.section(index).slices]
     np.testing.assert_array_equal(array[...], expected)
     file = describe(array)
     grid, chunks = file.stored.grid, file.stored.grid.chunks
-    reader, every = chunk_reader(file, Meter()), list(np.ndindex(*grid.counts))
+    reader, every = ChunkReader(file, Meter()), list(np.ndindex(*grid.counts))
     for index, chunk in reader.whole(every, (np.empty(chunks, "i4") for _ in every)):
         there = expected[grid.section(index).slices]
         assert np.array_equal(there, np.full_like(there, 7) if chunk is None else chunk)

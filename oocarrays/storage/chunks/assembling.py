@@ -18,8 +18,7 @@ import numpy as np
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
-from oocarrays.storage.chunks.turned import chunk_major, turned_section
+from oocarrays.storage.chunks.elements import chunk_major, element_runs, fill_bits, is_fill, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
@@ -27,8 +26,6 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
 from oocarrays.storage.stores.store_blobs import blobs_of
 
-MOST_KEYS = 2**13
-"""Maximum number of cached chunk keys, about a MiB of them."""
 Take = Callable[[Section, np.ndarray], None]
 """Function that copies the elements of a source section into a buffer of ``counts + pieces``, as `scatter` does."""
 
@@ -42,8 +39,8 @@ class Assembler:
         self.file, self.meter = file, meter
         self.grid, self.dtype, self._order = file.stored.grid, file.dtype, file.stored.order
         self.chunks = UnfinishedChunks(blobs, mark, file.stored.chunk_bytes, past_cache=past_cache)
-        self.key = lru_cache(MOST_KEYS)(file.chunk_key)
-        """Key of a chunk, cached because each box requests keys of the same chunks."""
+        self.key = lru_cache(2**13)(file.chunk_key)
+        """Key of a chunk, cached because each box requests keys of the same chunks: a MiB of them."""
         self._fill = fill_bits(file)
         self.fill_is_zeros = not any(self._fill)
         """Whether unwritten bytes equal the fill value."""

@@ -28,7 +28,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import array_documents, is_node, put_documents
-from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
 from oocarrays.storage.local.durable import replacing_file
@@ -38,9 +38,6 @@ from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import layers
-
-KEYS_AT_ONCE = 1000
-"""Maximum number of a store's keys held at one time."""
 
 
 def copy_part(
@@ -171,7 +168,7 @@ def _copy_file(path: str, copy: str) -> int:
 async def _copy_objects(
     source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int, meter: Meter, receipts: Unkept
 ) -> None:
-    prefix = _prefix(source)
+    prefix = prefix_of(source)
 
     async def copy(key: str) -> None:
         found = await source.store.get(prefix + key, default_buffer_prototype())
@@ -200,27 +197,23 @@ async def _remove_objects(source: StorePath, target: StorePath, mine: Callable[[
     """Delete copied objects that no longer exist in the source."""
 
     async def remove(key: str) -> None:
-        if not await source.store.exists(_prefix(source) + key):
-            await target.store.delete(_prefix(target) + key)
+        if not await source.store.exists(prefix_of(source) + key):
+            await target.store.delete(prefix_of(target) + key)
 
     with translated("remove", f"what {target} has more than {source}", full=True):
         async for keys in _listed(target, mine):
             await concurrent_map([(key,) for key in keys], remove, at_once)
 
 
-def _prefix(place: StorePath) -> str:
-    return f"{place.path}/" if place.path else ""
-
-
 async def _listed(source: StorePath, mine: Callable[[str], bool]) -> AsyncIterator[list[str]]:
-    """Yield the keys of a part, in batches of at most `KEYS_AT_ONCE`."""
-    prefix = _prefix(source)
+    """Yield the keys of a part, in batches of at most 1000."""
+    prefix = prefix_of(source)
     keys: list[str] = []
     async for found in source.store.list_prefix(prefix):
         key = found.removeprefix(prefix)
         if _is_of_array(key) and mine(key):
             keys.append(key)
-        if len(keys) == KEYS_AT_ONCE:
+        if len(keys) == 1000:
             yield keys
             keys = []
     if keys:

@@ -15,9 +15,10 @@ import numpy as np
 
 from oocarrays.mapping.along import chunk_runs
 from oocarrays.mapping.grid import Index, ceil_div
+from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.pool import copy
+from oocarrays.storage.pool import copy, shaped
 
 
 def fill_bits(file: ArrayFile) -> bytes:
@@ -108,3 +109,22 @@ def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[t
     part = there.intersection(here)
     if part is not None:
         yield part, None if data is None else data[part.relative_to(there.lower).slices]
+
+
+def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
+    """Return a section with its axes in another order."""
+    return Section(turned(section.lower, order), turned(section.upper, order))
+
+
+def chunk_major(
+    memory: np.ndarray,
+    counts: tuple[int, ...],
+    lengths: tuple[int, ...],
+    dtype: np.dtype,
+    order: tuple[int, ...] | None,
+) -> np.ndarray:
+    """View memory as a box of chunks stored one after another; ``result.shape == counts + lengths``."""
+    lying = shaped(memory, counts + turned(lengths, order), dtype)
+    return (
+        lying if order is None else lying.transpose([*range(len(counts)), *(len(counts) + a for a in inverse(order))])
+    )

@@ -25,8 +25,8 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
-from oocarrays.storage.local.fs import check_regular, failure, open_regular
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, odd_size
+from oocarrays.storage.local.fs import check_regular, failure, open_regular, size_of
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
@@ -92,7 +92,7 @@ class ThroughZarr:
         if self._store:
             self._store.forget((self._place / key).path)
         else:
-            nbytes = self._stored_bytes(key)
+            nbytes = size_of(f"{self._folder}/{key}")
             self._meter.add(read_requests=int(nbytes is not None), read_bytes=nbytes or 0)
         return data
 
@@ -100,16 +100,8 @@ class ThroughZarr:
         """Write a chunk: the elements of ``section``, stored under ``key``."""
         self._array[section] = data
         if not self._store:
-            nbytes = self._stored_bytes(key)
+            nbytes = size_of(f"{self._folder}/{key}")
             self._meter.add(write_requests=int(nbytes is not None), written_bytes=nbytes or 0)
-
-    def _stored_bytes(self, key: str) -> int | None:
-        """Return the size of ``key`` in bytes, or None if it does not exist."""
-        assert isinstance(self._folder, str), "what zarrs reads and writes is in files"
-        try:
-            return os.stat(f"{self._folder}/{key}").st_size
-        except FileNotFoundError:
-            return None
 
 
 def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
@@ -127,6 +119,10 @@ def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
 
 MISSING = -1
 """Signed value of an index entry for a chunk that is not stored."""
+
+
+Opened = tuple[int, int, int | None]
+"""Open file of a chunk, the chunk's offset in it, and its size in bytes; None for the whole file."""
 
 
 class FoundChunks(NamedTuple):
@@ -163,12 +159,13 @@ class Places:
         found = []
         for number, index in enumerate(product(*chunks)):
             key = self._file.chunk_key(index)
-            files[key] = file = self._open(key)
-            if file >= 0:
-                path, offset, nbytes = self._blobs.range_of(key)
-                found.append((number, file, offset, os.fstat(file).st_size if nbytes is None else nbytes))
-                if self._is_odd(found[-1][-1]):
-                    raise self._odd(path, found[-1][-1])
+            opened = self._open(key, files)
+            if opened is not None:
+                file, offset, nbytes = opened
+                nbytes = os.fstat(file).st_size if nbytes is None else nbytes
+                found.append((number, file, offset, nbytes))
+                if self._is_odd(nbytes):
+                    raise odd_size(self._blobs.range_of(key)[0], nbytes, self._expected)
         return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
     def _in_shards(
@@ -180,10 +177,10 @@ class Places:
         keys = [self._file.chunk_key(shard) for shard, _ in boxes]
         sizes = []
         for key in keys:
-            files[key] = file = self._open(key)
-            sizes.append(0 if file < 0 else os.fstat(file).st_size)
-            if file >= 0:  # the device reads it while other shards are opened
-                want(file, max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
+            opened_shard = self._open(key, files)
+            sizes.append(0 if opened_shard is None else os.fstat(files[key]).st_size)
+            if opened_shard is not None:  # the device reads it while other shards are opened
+                want(files[key], max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
         for key, size, (_, here) in zip(keys, sizes, boxes, strict=True):
             opened[here] = files[key]
             places[here] = entries = indices.index(key)[numbers[here]].view(np.int64)
@@ -202,34 +199,39 @@ class Places:
             raise CorruptChunkError(f"{self._path(key)} is cut short: it has {size} bytes, its index says {end}")
         for each in map(int, (nbytes.min(), nbytes.max())):
             if self._is_odd(each):
-                raise self._odd(f"a chunk in {self._path(key)}", each)
+                raise odd_size(f"a chunk in {self._path(key)}", each, self._expected)
 
     def _is_odd(self, nbytes: int) -> bool:
         return self._expected not in (None, nbytes)
 
-    def _odd(self, name: str, nbytes: int) -> CorruptChunkError:
-        return CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self._expected}")
+    def _open(self, key: str, files: dict[str, int]) -> Opened | None:
+        """Open the file of a chunk or shard and note its descriptor, -1 if it is not stored."""
+        opened = open_range(self._blobs, key)
+        files[key] = -1 if opened is None else opened[0]
+        if opened is not None and self._scattered:
+            os.posix_fadvise(opened[0], 0, 0, os.POSIX_FADV_RANDOM)
+        return opened
 
-    def _open(self, key: str) -> int:
-        try:
-            path, _, nbytes = self._blobs.range_of(key)
-            file = open_regular(path)
-        except MissingBlob:
-            return -1
-        except FileNotFoundError:
-            if nbytes is not None:
-                raise StoreFailure(f"cannot open {path}: it has gone") from None
-            return -1
-        except OSError as error:
-            raise failure("open", path, error) from error
-        try:
-            self._blobs.check_file(key, file)
-        except BaseException:
-            os.close(file)
-            raise
-        if self._scattered:
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-        return file
+
+def open_range(blobs: LocalBlobs, key: str) -> Opened | None:
+    """Open the file of a chunk; return None if it is not stored."""
+    try:
+        path, offset, nbytes = blobs.range_of(key)
+        file = open_regular(path)
+    except MissingBlob:
+        return None
+    except FileNotFoundError:
+        if nbytes is not None:
+            raise StoreFailure(f"cannot open {path}: it has gone") from None
+        return None
+    except OSError as error:
+        raise failure("open", path, error) from error
+    try:
+        blobs.check_file(key, file)
+    except BaseException:
+        os.close(file)
+        raise
+    return file, offset, nbytes
 
 
 def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, list[tuple[Index, tuple[slice, ...]]]]:

@@ -39,9 +39,9 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
-from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view, odd_size
 from oocarrays.storage.local.fs import open_regular, translated
-from oocarrays.storage.local.names import ARRAY_2, METADATA, draft_key
+from oocarrays.storage.local.names import array_document, draft_key
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.store_blobs import all_bytes, blobs_of
@@ -55,7 +55,7 @@ class ChunkLocks:
 
     def __init__(self, file: ArrayFile) -> None:
         self._key, self._place = file.chunk_key, file.name
-        metadata = ARRAY_2 if file.zarr.metadata.zarr_format == 2 else METADATA
+        metadata = array_document(file.zarr.metadata.zarr_format)
         blobs = blobs_of(file.zarr)
         self._metadata = _document(blobs.path(metadata)) if isinstance(blobs, LocalBlobs) else None
 
@@ -209,7 +209,7 @@ class Sharded:
             self.meter.add(decoded_bytes=chunk.nbytes)
             return
         if len(there) != chunk.nbytes:
-            raise CorruptChunkError(f"{name} has {len(there)} bytes; a chunk has {chunk.nbytes}")
+            raise odd_size(name, len(there), chunk.nbytes)
         byte_view(chunk)[:] = there.data
 
     def _encode(self, chunk: np.ndarray) -> np.ndarray:

@@ -25,14 +25,7 @@ import numpy as np
 
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.direct_io import open_past_cache
-from oocarrays.storage.local.fs import (
-    failure,
-    make_below,
-    mode_of,
-    open_regular,
-    translated,
-    write_at,
-)
+from oocarrays.storage.local.fs import failure, make_below, mode_of, open_regular, translated, write_at
 from oocarrays.storage.local.names import partial_name
 from oocarrays.storage.local.pages import libc
 from oocarrays.storage.local.syncing import before_naming, written

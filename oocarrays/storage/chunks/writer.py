@@ -21,6 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from oocarrays.errors import RunError
 from oocarrays.mapping.grid import Index
+from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
 from oocarrays.storage.chunks.places import ThroughZarr, through_zarr
@@ -29,10 +30,10 @@ from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.fs import make_folders, mode_of, open_regular, translated, write_at
+from oocarrays.storage.local.fs import make_folders, mode_of, open_regular, size_of, translated, write_at
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import Pool
+from oocarrays.storage.pool import Pool, copy
 from oocarrays.storage.stores.store_blobs import StoreBlobs, blobs_of
 
 
@@ -92,9 +93,8 @@ class ChunkWriter:
         requests: int = 1,
         fresh: bool = True,
     ) -> None:
-        assert file.stored.order is None, "elements that lie in another order are written by a TurnedWriter"
-        self.file = file
-        self.meter = meter
+        self.file, self.meter, self._order = file, meter, file.stored.order
+        self._file = file = file.lying
         self._past_cache = past_cache
         self._behind, self._fresh = behind, fresh
         self._device = threading.Lock()
@@ -110,11 +110,14 @@ class ChunkWriter:
 
         Without the lock, ranks fall into step: all read, then all write, and processors and device wait for each other.
         """
-        return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
+        return self._device if self._past_cache and not self._file.stored.coded else nullcontext()
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept = UNKEPT) -> None:
-        """Store whole chunks, each padded to its full length."""
-        if self.file.stored.travel_bytes:
+        """Store whole chunks, each padded to its full length; a chunk in storage order is not copied."""
+        order = self._order
+        if order is not None:
+            chunks = ((turned(index, order), _contiguous(chunk.transpose(order))) for index, chunk in chunks)
+        if self._file.stored.travel_bytes:
             self._send_all(chunks, receipts)
             return
         with self._turn(), ThreadPoolExecutor(1, "write") as behind:
@@ -139,16 +142,14 @@ class ChunkWriter:
     def _skip(self, index: Index, receipts: Unkept) -> None:
         """Store no file for a chunk that holds only the fill value."""
         if not self._fresh:
-            self._blobs.remove(self.file.chunk_key(index))
-        receipts.absent(self.file.chunk_key(index))
+            self._blobs.remove(self._file.chunk_key(index))
+        receipts.absent(self._file.chunk_key(index))
         self.meter.add(skipped_chunks=1)
 
     def replace(self, index: Index, chunk: np.ndarray, receipts: Unkept = UNKEPT) -> None:
-        """Store one whole chunk synchronously, or delete its file if it holds only the fill value."""
+        """Store one chunk in storage order synchronously, or delete its file if it holds only the fill value."""
         if self._is_fill(chunk):
-            self._blobs.remove(self.file.chunk_key(index))
-            receipts.absent(self.file.chunk_key(index))
-            self.meter.add(skipped_chunks=1)
+            self._skip(index, receipts)
         elif self._codec is None:
             self._put(index, chunk, receipts)
         else:
@@ -156,7 +157,7 @@ class ChunkWriter:
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Return a buffer for the bytes of a shard; None for an array without shards."""
-        return None if self._shard is None else self._pool.take(most_shard_bytes(self.file.chain, chunk.itemsize))
+        return None if self._shard is None else self._pool.take(most_shard_bytes(self._file.chain, chunk.itemsize))
 
     def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
         """Return the stored bytes of a chunk, or of a shard packed in ``out``, and the number of bytes encoded."""
@@ -184,8 +185,8 @@ class ChunkWriter:
                     self._skip(index, receipts)
                     continue
                 data, coded = self._made(chunk, self._room(chunk))
-                under_way.put(self.file.chunk_key(index), data)
-                receipts.put(self.file.chunk_key(index), data)
+                under_way.put(self._file.chunk_key(index), data)
+                receipts.put(self._file.chunk_key(index), data)
                 self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
 
     def _encode(self, chunk: np.ndarray) -> memoryview:
@@ -201,34 +202,40 @@ class ChunkWriter:
 
     def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
         """Record the stored size of a chunk written by Zarr, which omits more chunks, such as zeros of either sign."""
-        key, folder = self.file.chunk_key(index), self.file.folder
+        key, folder = self._file.chunk_key(index), self._file.folder
         if folder is None:
-            is_skipped = default_buffer_prototype().nd_buffer.from_numpy_array(chunk).all_equal(self.file.fill_value)
+            is_skipped = default_buffer_prototype().nd_buffer.from_numpy_array(chunk).all_equal(self._file.fill_value)
             receipts.absent(key) if is_skipped else receipts.stored(key)
             return
-        try:
-            receipts.stored(key, os.stat(os.path.join(folder, key)).st_size)
-        except FileNotFoundError:
-            receipts.absent(key)
+        nbytes = size_of(os.path.join(folder, key))
+        receipts.absent(key) if nbytes is None else receipts.stored(key, nbytes)
 
     def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
-        key = self.file.chunk_key(index)
+        key = self._file.chunk_key(index)
         self._blobs.put(key, data)
         receipts.put(key, data)
         self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
     def _through_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray) -> None:
-        section = self.file.stored.grid.section(index)
+        section = self._file.stored.grid.section(index)
         if isinstance(self._blobs, LocalBlobs):
             self._blobs.check()
-        key = self.file.chunk_key(index)
-        with translated("write", f"{key} of {self.file.name}", full=True):
+        key = self._file.chunk_key(index)
+        with translated("write", f"{key} of {self._file.name}", full=True):
             data = chunk[section.relative_to(section.lower).slices]
-            local = self.file.folder is not None
+            local = self._file.folder is not None
             kept = data if local else data.copy()  # a store in memory keeps a reference
             through.write(section.slices, key, kept)
-            if self.file.folder is not None:
-                written(os.path.join(self.file.folder, key))
+            if self._file.folder is not None:
+                written(os.path.join(self._file.folder, key))
 
     def _is_fill(self, chunk: np.ndarray) -> bool:
         return is_fill(chunk, self._fill)
+
+
+def _contiguous(chunk: np.ndarray) -> np.ndarray:
+    if chunk.flags.c_contiguous:
+        return chunk
+    out = np.empty(chunk.shape, chunk.dtype)
+    copy(out, chunk)
+    return out

@@ -10,7 +10,7 @@ Codecs of both formats are identified by their numcodecs names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numcodecs
@@ -21,22 +21,16 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.foreign.filters import BYTE_FILTERS
 
-FORMAT_3 = "numcodecs."
-"""Prefix of the format 3 names of numcodecs codecs."""
 OF_VALUES = frozenset(("fixedscaleoffset", "astype", "categorize", "cast_value", "scale_offset"))
 """Codecs that represent only some values of a type."""
-SCALED = ("fixedscaleoffset", "scale_offset")
-"""Codecs that represent numbers around an offset."""
 OF_TEXTS = frozenset(("vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "pickle"))
 """Codecs of variable-length elements."""
-FLOATING = {"zfpy": ("i4", "i8", "f4", "f8"), "pcodec": ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")}
-"""Codecs of numbers, and the types that they support."""
 
 
 def codec_name(codec: Any) -> str:
     if isinstance(codec, numcodecs.abc.Codec):
         return str(codec.codec_id)
-    return str(codec.to_dict()["name"]).removeprefix(FORMAT_3)
+    return str(codec.to_dict()["name"]).removeprefix("numcodecs.")
 
 
 def rebound(codecs: Sequence[Any], old: np.dtype, new: np.dtype) -> tuple[list[Any], list[str]]:
@@ -50,9 +44,13 @@ def _rebound(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
     name = codec_name(codec)
     if name in OF_VALUES or (old != new and name in OF_TEXTS):
         return None
-    if name in FLOATING:
-        return codec if new.str[1:] in FLOATING[name] else None
-    return _RULES[name](codec, old, new) if name in _RULES else codec
+    of_numbers = {"zfpy": "i4 i8 f4 f8", "pcodec": "u2 u4 u8 i2 i4 i8 f2 f4 f8"}
+    if name in of_numbers:
+        return codec if new.str[1:] in of_numbers[name].split() else None
+    rules = {"delta": _delta, "quantize": _quantize, "bitround": _bitround, "shuffle": _shuffle, "blosc": _blosc}
+    if name == "packbits":
+        return codec if new.kind == "b" else None
+    return rules[name](codec, old, new) if name in rules else codec
 
 
 def _delta(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
@@ -83,10 +81,6 @@ def _bitround(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
     return codec if fits else None
 
 
-def _packbits(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
-    return codec if new.kind == "b" else None
-
-
 def _shuffle(codec: Any, old: np.dtype, new: np.dtype) -> Any:
     return codec if old == new else _with(codec, elementsize=new.itemsize)
 
@@ -94,12 +88,6 @@ def _shuffle(codec: Any, old: np.dtype, new: np.dtype) -> Any:
 def _blosc(codec: Any, old: np.dtype, new: np.dtype) -> Any:
     """Adapt the element size of the shuffle; a codec without one uses the item size of its buffer."""
     return _with(codec, typesize=new.itemsize) if old != new and "typesize" in _settings(codec) else codec
-
-
-_RULES: dict[str, Callable[[Any, np.dtype, np.dtype], Any | None]] = {
-    "delta": _delta, "quantize": _quantize, "bitround": _bitround, "packbits": _packbits, "shuffle": _shuffle,
-    "blosc": _blosc,
-}  # fmt: skip
 
 
 def _settings(codec: Any) -> Document:
@@ -154,7 +142,8 @@ def _probe(shape: Sequence[int], dtype: np.dtype, filters: Sequence[Any]) -> np.
 
 def _values(dtype: np.dtype, filters: Sequence[Any]) -> Sequence[Any]:
     """Return several values that the filters can represent."""
-    scaled = next((_settings(each) for each in filters if codec_name(each) in SCALED), None)
+    around_an_offset = ("fixedscaleoffset", "scale_offset")
+    scaled = next((_settings(each) for each in filters if codec_name(each) in around_an_offset), None)
     narrow = [_settings(each)["astype"] for each in filters if _is_narrow(each) and scaled is None]
     if scaled is not None:
         return [scaled.get("offset", 0) + each / scaled.get("scale", 1) for each in (0, 1, 0, 1)]

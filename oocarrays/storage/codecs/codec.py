@@ -33,9 +33,6 @@ Pipeline = Literal["plain", "numcodecs", "zarrs", "zarr"]
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 DECODE_IN_PLACE = ("zstd", "blosc")
 """Codecs that decode directly into our buffer, without a buffer of their own."""
-MOST_BYTES = {"blosc": 2**31 - 17, "lz4": 0x7E000000, "numcodecs.lz4": 0x7E000000}
-"""Maximum chunk size in bytes of codecs that use 32-bit lengths."""
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,23 +139,18 @@ def most_coded_bytes(nbytes: int) -> int:
     return nbytes + nbytes // 128 + 2**16
 
 
-BLOSC_BYTES = 2**22
-"""Maximum memory of blosc besides input and output, including freed memory that the allocator retains."""
-ZSTD_BYTES = {9: 2**24, 12: 3 * 2**24, 22: 6 * 2**24}
-"""Memory of zstd in bytes by maximum level; up to `LIGHT_LEVEL` it is less than a MiB."""
-LIGHT_LEVEL = 6
-CONTEXTS = 12
-"""Maximum ratio of a codec's memory to a chunk's bytes, which limits it for small chunks."""
-
-
 def context_bytes(codec: numcodecs.abc.Codec | None, nbytes: int) -> tuple[int, int]:
-    """Return the bytes that a codec allocates besides input and output, to decode and to encode a chunk."""
-    name, most = getattr(codec, "codec_id", None), CONTEXTS * nbytes
+    """Return the bytes that a codec allocates besides input and output, to decode and to encode a chunk.
+
+    Freed memory that the allocator retains is included.
+    """
+    name, most = getattr(codec, "codec_id", None), 12 * nbytes
     if name == "blosc":
-        return min(BLOSC_BYTES, most), min(BLOSC_BYTES, most)
+        return min(2**22, most), min(2**22, most)
     level = getattr(codec, "level", 0) if name == "zstd" else 0
-    taken = next((nbytes for upto, nbytes in ZSTD_BYTES.items() if level <= upto), max(ZSTD_BYTES.values()))
-    return 0, 0 if level <= LIGHT_LEVEL else min(taken, most)
+    if level <= 6:  # less than a MiB
+        return 0, 0
+    return 0, min((1 if level <= 9 else 3 if level <= 12 else 6) * 2**24, most)
 
 
 def most_shard_bytes(chain: Chain, itemsize: int) -> int:
@@ -168,11 +160,12 @@ def most_shard_bytes(chain: Chain, itemsize: int) -> int:
 
 
 def check_codecs(array: zarr.Array) -> None:
-    """Raise if chunks exceed a codec's maximum size."""
+    """Raise if chunks exceed the maximum size of a codec with 32-bit lengths."""
+    maxima = {"blosc": 2**31 - 17, "lz4": 0x7E000000, "numcodecs.lz4": 0x7E000000}
     chunks, nbytes = array.chunks, math.prod(array.chunks) * array.dtype.itemsize
     for codec in (*array.filters, *array.compressors):
         name = codec.codec_id if isinstance(codec, numcodecs.abc.Codec) else codec.to_dict().get("name")
-        most = MOST_BYTES.get(name, nbytes)
+        most = maxima.get(name, nbytes)
         if nbytes > most:
             raise ChunksError(f"chunks={chunks} have {nbytes} bytes; {name} takes at most {most}: make them smaller")
 
@@ -215,7 +208,7 @@ def _blosc_length(head: bytes, coded_bytes: int) -> int:
 
 def _zstd_length(head: bytes) -> int | None:
     """Return the content size in a Zstandard frame header (RFC 8878, section 3.1.1.1)."""
-    if head[:4] != ZSTD_MAGIC or len(head) < 6:
+    if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 6:
         return None
     descriptor = head[4]
     single_segment = descriptor >> 5 & 1

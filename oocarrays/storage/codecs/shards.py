@@ -10,7 +10,6 @@ A chunk is read as a byte range of its shard. A shard is written whole, by a sin
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlobs
 from oocarrays.storage.stores.underway import Fetch
@@ -33,7 +33,6 @@ ENTRY = np.dtype(("<u8", (2,)))
 """Offset and length of a chunk in its shard, in bytes."""
 NOT_STORED = 2**64 - 1
 """Offset and length of a chunk that is not stored."""
-CHECKSUM_BYTES = 4
 INDEX_BYTES = 2**24
 """Maximum bytes of indices that a process caches."""
 
@@ -70,7 +69,7 @@ class ShardLayout:
 
     @property
     def index_bytes(self) -> int:
-        return self.count * ENTRY.itemsize + CHECKSUM_BYTES * self.checksum
+        return self.count * ENTRY.itemsize + 4 * self.checksum
 
     def place(self, index: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
         """Return the shard of a chunk of the array, and the chunk's number in it."""
@@ -100,7 +99,7 @@ class ShardLayout:
 
 def _checksum(data: bytes) -> bytes:
     checksum: int = CRC32C.checksum(data)
-    return checksum.to_bytes(CHECKSUM_BYTES, "little")
+    return checksum.to_bytes(4, "little")
 
 
 def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | None:
@@ -138,8 +137,7 @@ class ShardedBlobs:
         self._blobs = blobs
         self._layout = layout
         self._meter = meter
-        self._lock = threading.Lock()
-        self._indices: dict[str, Future[np.ndarray]] = {}
+        self._indices: Cache[str, Future[np.ndarray]] = Cache(most_indices(layout))
 
     def open(self, key: ShardKey, read_ahead: bool = False) -> PartBlob:
         """Return the chunk under ``key``, open for reading."""
@@ -184,18 +182,16 @@ class ShardedBlobs:
 
     def index(self, shard: str) -> np.ndarray:
         """Return the offset and length of every chunk of a shard; concurrent callers share one request."""
-        with self._lock:
-            known = self._indices.pop(shard, None)
-            wanted = known or Future()
-            self._indices[shard] = wanted  # most recently used last
-            while len(self._indices) > most_indices(self._layout):
-                self._indices.pop(next(iter(self._indices)))
+        known = self._indices.get(shard)
         if known is None:
-            try:
-                wanted.set_result(self._read_index(shard))
-            except BaseException as error:  # noqa: BLE001  every waiting thread receives the error
-                wanted.set_exception(error)
-        return wanted.result()
+            wanted: Future[np.ndarray] = Future()
+            known = self._indices.first(shard, wanted)
+            if known is wanted:
+                try:
+                    wanted.set_result(self._read_index(shard))
+                except BaseException as error:  # noqa: BLE001  every waiting thread receives the error
+                    wanted.set_exception(error)
+        return known.result()
 
     def _read_index(self, shard: str) -> np.ndarray:
         layout = self._layout

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from operator import mul
 from typing import Any
@@ -20,7 +21,7 @@ import zarr
 from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.mapping.casting import TIMES, lost_value
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
@@ -41,7 +42,14 @@ from oocarrays.storage.codecs.codec import (
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, count_chunks, seems_to_hold_chunks
 from oocarrays.storage.files.descriptor import KEY
-from oocarrays.storage.files.documents import WRECKED, check_documents, node_documents, said
+from oocarrays.storage.files.documents import (
+    WRECKED,
+    check_documents,
+    document_or_draft,
+    node_documents,
+    said,
+    unfinished_error,
+)
 from oocarrays.storage.files.places import (
     Place,
     StoreLike,
@@ -58,15 +66,10 @@ from oocarrays.storage.local.blobs import STAGING_BYTES
 from oocarrays.storage.local.fs import ABSENT, failure
 from oocarrays.storage.local.names import ATTRIBUTES, MARK, METADATA
 from oocarrays.storage.local.pages import can_map
-from oocarrays.storage.stores.aside import clear_tracebacks, open_draft_array
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges
 from oocarrays.storage.stores.uneven import as_regular, is_uneven, opened_uneven, says_uneven
-
-ZARRS = "zarrs.ZarrsCodecPipeline"
-PYTHON_BYTES = 1024
-"""Bytes that a process holds per entry of a dictionary, besides the entry's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +171,7 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     array = store if isinstance(store, zarr.Array) else _open(store, mode)
     array = as_regular(array, location(array)) if is_uneven(array) else array
     if MARK in array.attrs and not unfinished:
-        raise UnfinishedError(
-            f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; "
-            "resume that run, or write the array again with overwrite"
-        )
+        raise unfinished_error(array, "array")
     return array
 
 
@@ -186,7 +186,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         if not os.path.exists(folder):
             raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
-        array = _document_or_draft(store, mode, path)
+        array = document_or_draft(partial(zarr.open_array, mode=mode), store, path)  # type: ignore[arg-type]
         extents(array.shape)  # Zarr accepts extents that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
@@ -214,16 +214,6 @@ def _is_group(place: StorePath) -> NotFoundError:
     return NotFoundError(f"{name_of(place)} holds {held}: {advice}")
 
 
-def _document_or_draft(store: StoreLike, mode: Any, path: str) -> zarr.Array:
-    try:
-        return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
-    except (FileNotFoundError, KeyError) as error:
-        if not isinstance(store, Place):
-            raise
-        clear_tracebacks(error)
-    return open_draft_array(store_path(store) / path, mode)
-
-
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
     """Describe an open array that a run reads; the run checks at start and end that it and its chunks still exist."""
     file = describe(array, missing=missing)
@@ -237,15 +227,10 @@ def as_planned(file: ArrayFile) -> ArrayFile:
     planned = count_chunks(there.place, there.chunks) if there.chunks else None
     if planned is not None:
         return replace(file, presence=replace(there, planned=planned, had_chunks=there.had_chunks or planned > 0))
-    if isinstance(there.place, str) or _names_below(file) > PAGE:
+    names = 1 if file.chunk_key((0,) * file.zarr.ndim).startswith("c/") else there.chunks  # directly below the array
+    if isinstance(there.place, str) or names > PAGE:
         return file
     return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))
-
-
-def _names_below(file: ArrayFile) -> int:
-    """Return the number of chunk names, or of folders of them, directly below an array."""
-    in_folder = file.chunk_key((0,) * file.zarr.ndim).startswith("c/")
-    return 1 if in_folder else file.presence.chunks
 
 
 def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:
@@ -270,7 +255,7 @@ def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
     assert layout is not None
     stored = _stored(array, layout.chunks, replace(chain, shard=None))
     shards = ChunkGrid.of(stored.grid.shape, tuple(map(mul, layout.chunks, layout.counts))).count
-    kept = min(shards, most_indices(layout)) * (layout.index_bytes + PYTHON_BYTES)
+    kept = min(shards, most_indices(layout)) * (layout.index_bytes + 1024)  # with the entry of a dictionary
     return replace(stored, shards=shards, index_workspace=kept)
 
 
@@ -323,7 +308,8 @@ def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
 
 def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
     path = array.store_path
-    with zarr.config.set({"codec_pipeline.path": ZARRS, "codec_pipeline.strict": True}), warnings.catch_warnings():
+    pipeline = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}
+    with zarr.config.set(pipeline), warnings.catch_warnings():
         warnings.simplefilter("error")
         return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=path))
 
@@ -356,13 +342,8 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {said(error)}") from error
     chain = chain_of(array)
     check_codecs(array)
-    _check_fill(settings.get("fill_value"), array.dtype)
+    fill = settings.get("fill_value")
+    if fill is not None and lost_value(np.asarray(fill), array.dtype) is not None:  # Zarr would write 1.5 as 1
+        raise UnsupportedError(f"fill_value={fill!r} is no value that an array of {array.dtype} can have")
     check_filters(settings, array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)
-
-
-def _check_fill(fill: Any, dtype: np.dtype) -> None:
-    """Raise if Zarr would change a fill value: 1.5 would become 1 in an integer array."""
-    lost = None if fill is None else lost_value(np.asarray(fill), dtype)
-    if lost is not None:
-        raise UnsupportedError(f"fill_value={fill!r} is no value that an array of {dtype} can have")

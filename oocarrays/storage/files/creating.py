@@ -13,15 +13,12 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import zarr
-from zarr.abc.store import Store
 from zarr.codecs import BytesCodec
-from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import StorePath, ZipStore
@@ -34,9 +31,9 @@ from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.making_room import (
     Documents,
+    already_exists,
     array_documents,
     check_only_ours,
-    in_order,
     is_leftover,
     is_node,
     marked,
@@ -44,6 +41,7 @@ from oocarrays.storage.files.making_room import (
     put_documents,
     put_target,
     remove_drafts,
+    without_mark,
 )
 from oocarrays.storage.files.places import (
     Place,
@@ -57,7 +55,7 @@ from oocarrays.storage.files.places import (
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.durable import Prepared
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.local.names import MARK, METADATA, OURS, PARTIAL
+from oocarrays.storage.local.names import METADATA, OURS, PARTIAL
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import RemoteStore
@@ -93,17 +91,22 @@ def check_target_place(store: Any) -> None:
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Raise if a target exists and may not be replaced, as `check_target` does, for any source."""
     check_target_place(store)
-    check_replaces(opened(store), new=True)
+    check_replaceable(opened(store), "not a Zarr array", _is_array, overwrite=overwrite)
+
+
+def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], bool], *, overwrite: bool) -> None:
+    """Raise if a target exists and may not be replaced: without ``overwrite``, or if it is of another kind."""
     overwrite = flag(overwrite, "overwrite")
-    if isinstance(store, Store) and store.read_only:
+    check_replaces(store, new=True)
+    if getattr(store, "read_only", False):
         raise TargetError(f"the target {store} is opened read-only")
     if is_free(store):
         return
     if not overwrite:
-        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+        raise already_exists(store)
     check_replaces(store)
-    if not _is_array(store) and unfinished_run(store) is None and not is_leftover(store):
-        raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
+    if not is_kind(store) and not is_leftover(store):
+        raise TargetError(f"the target {store} exists and is {other}; it is not overwritten")
     check_only_ours(store)
 
 
@@ -133,7 +136,7 @@ def _is_array(store: StoreLike) -> bool:
     try:
         open_array(store, unfinished=True)
     except (NotFoundError, StoreFailure):
-        return False
+        return unfinished_run(store) is not None
     return True
 
 
@@ -155,7 +158,7 @@ def create_target(
     except NotFoundError as error:
         raise RunError(f"the target {store} was taken away while it was made") from error
     except (ContainsArrayError, ContainsGroupError):
-        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+        raise already_exists(store) from None
 
 
 def create_scratch(
@@ -247,6 +250,4 @@ def _publish(file: ArrayFile, found: Documents, *, durable: bool) -> None:
 
 def _finished(file: ArrayFile) -> Documents:
     file.presence.check()
-    array = file.zarr if file.folder is None else open_array(file.folder, unfinished=True)
-    attributes = {name: value for name, value in array.attrs.asdict().items() if name != MARK}
-    return in_order(replace(array.metadata, attributes=attributes).to_buffer_dict(default_buffer_prototype()))
+    return without_mark(file.zarr if file.folder is None else open_array(file.folder, unfinished=True))

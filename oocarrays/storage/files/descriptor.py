@@ -35,8 +35,6 @@ KEY = "oocarrays"
 VERSION = 1
 """Version of written descriptors; no other version is read."""
 Placement = Literal["global", "local"]
-ROWS = ("shape", "rank", "local_shape", "ranks", "orientation", "distribution", "block", "depth")
-KNOWN = {"version", "placement", *ROWS, "folders", "workers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,8 @@ def _read(said: Any) -> Descriptor:
         raise ValueError(f"{said!r} is no mapping")
     if said["version"] != VERSION:
         raise ValueError(f"version {said['version']!r} is not known; this version reads {VERSION}")
-    unknown = sorted(set(said) - KNOWN)
+    rows = {"shape", "rank", "local_shape", "ranks", "orientation", "distribution", "block", "depth"}
+    unknown = sorted(set(said) - rows - {"version", "placement", "folders", "workers"})
     if unknown:
         raise ValueError(f"{unknown[0]!r} is no part of it")
     placement, shape = said["placement"], _whole(said, "shape")

@@ -10,20 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
+import zarr
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.errors import StoreFailure
+from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
 from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
 from oocarrays.storage.local.signatures import check_format
+from oocarrays.storage.stores.aside import clear_tracebacks, with_drafts, without_drafts
 from oocarrays.storage.stores.remote import is_remote
+
+N = TypeVar("N", zarr.Array, zarr.Group)
 
 WRECKED = (
     ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
@@ -54,6 +58,25 @@ def mark_of(attributes: Any) -> str | None:
         return None
     mark = attributes[MARK]
     return mark if isinstance(mark, str) else json.dumps(mark)
+
+
+def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedError:
+    """Return the error for an open array or group that carries the mark."""
+    return UnfinishedError(
+        f"{location(node)} is unfinished: run {node.attrs[MARK]} did not write all of it; "
+        f"resume that run, or write the {kind} again with overwrite"
+    )
+
+
+def document_or_draft(opening: Callable[..., N], store: StoreLike, path: str = "") -> N:
+    """Open an array or a group by its document, or else by its draft."""
+    try:
+        return opening(store, path=path)
+    except (FileNotFoundError, KeyError) as error:
+        if not isinstance(store, Place):
+            raise
+        clear_tracebacks(error)
+    return without_drafts(opening(with_drafts(store_path(store) / path)))
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:

@@ -17,12 +17,14 @@ import numcodecs
 import numpy as np
 import zarr
 from zarr.abc.codec import Codec
-from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value
 from oocarrays.mapping.given import chosen, listed
 from oocarrays.mapping.orientation import turned
 from oocarrays.plan.documents import Settings
+from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
@@ -32,9 +34,6 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute of dimension names that xarray writes in format 2."""
 MASKED = "_FillValue"
 """Attribute of the masked value in format 3; in format 2, the fill value is the masked value."""
-AUTOSHUFFLE = -1
-TEXTS = ("vlen-utf8", "vlen-bytes")
-"""Filters of format 2 that only repeat the data type."""
 
 
 def target_settings(
@@ -143,10 +142,10 @@ def _format_2(
         attributes[DIMENSIONS] = list(names or ())
     same = metadata.zarr_format == 2
     separator = metadata.dimension_separator if same else "."
+    kept = _kept_filters(source, 2) if filters is None else listed(filters, "filters")
     return {
         "dtype": metadata.dtype if same else metadata.data_type,
-        "filters": (_kept_filters(source, 2) if filters is None else listed(filters, "filters"))
-        or _no_filters_2(source),
+        "filters": kept or (None if has_fixed_size(source.dtype) else "auto"),  # texts need one
         "order": "C" if order in (None, rows) else "F",
         "chunk_key_encoding": {"name": "v2", "separator": separator},
     }
@@ -157,7 +156,7 @@ def _format_3(
 ) -> Settings:
     metadata: Any = source.metadata
     same = metadata.zarr_format == 3
-    names = dimension_names(source)
+    names, own = dimension_names(source), source.dtype.newbyteorder("=")  # a codec orders bytes
     if shards is not None and (source.dtype.names or not source.ndim):
         raise UnsupportedError(
             f"shards={shards}: zarr-python reads no elements with fields, or without axes, from shards"
@@ -165,7 +164,7 @@ def _format_3(
     if not same:
         attributes.pop(DIMENSIONS, None)
     return {
-        "dtype": metadata.data_type if same else _dtype_3(source),
+        "dtype": metadata.data_type if same else own if has_fixed_size(own) else metadata.dtype,
         "filters": _filters_3(source, filters, order),
         "serializer": source.serializer if same else "auto",
         "dimension_names": names,
@@ -193,19 +192,9 @@ def turning(filters: Sequence[Any], order: tuple[int, ...] | None, place: int | 
     return [*filters[:place], TransposeCodec(order=order), *filters[place:]]
 
 
-def _no_filters_2(source: zarr.Array) -> Any:
-    """Return the default filters of format 2: Zarr's own for texts, which need one, else none."""
-    return None if has_fixed_size(source.dtype) else "auto"
-
-
 def has_fixed_size(dtype: np.dtype) -> bool:
     """Return whether all elements of a type have the same size; elements of text arrays may not."""
     return dtype.kind not in "OT" and dtype.itemsize > 0
-
-
-def _dtype_3(source: zarr.Array) -> Any:
-    """Return the data type in format 3 of an array in format 2, without byte order, which that type includes."""
-    return source.dtype.newbyteorder("=") if has_fixed_size(source.dtype) else source.metadata.dtype
 
 
 def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
@@ -273,7 +262,7 @@ def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
     """Return the filters of an array without transpositions; raise if another format cannot hold them."""
     kept = [f for f in source.filters if not isinstance(f, TransposeCodec)]
     if source.metadata.zarr_format != zarr_format:
-        kept = [f for f in kept if getattr(f, "codec_id", None) not in TEXTS]
+        kept = [f for f in kept if getattr(f, "codec_id", None) not in ("vlen-utf8", "vlen-bytes")]  # repeat the type
     if kept and source.metadata.zarr_format != zarr_format:
         names = ", ".join(map(str, kept))
         raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: give filters=()")
@@ -325,7 +314,7 @@ def _compressor_3(codec: Any, itemsize: int) -> Any:
     if codec.codec_id == "blosc":
         names = {number: name for name, number in SHUFFLES.items()}
         auto = "bitshuffle" if itemsize == 1 else "shuffle"
-        shuffle: Any = auto if settings["shuffle"] == AUTOSHUFFLE else names[settings["shuffle"]]
+        shuffle: Any = auto if settings["shuffle"] == -1 else names[settings["shuffle"]]
         return BloscCodec(
             cname=settings["cname"], clevel=settings["clevel"], shuffle=shuffle, blocksize=settings["blocksize"],
             typesize=itemsize,
@@ -335,3 +324,53 @@ def _compressor_3(codec: Any, itemsize: int) -> Any:
 
 def _unknown(codec: Any, zarr_format: int) -> UnsupportedError:
     return UnsupportedError(f"codec {codec} has no counterpart in Zarr format {zarr_format}: give compressors=")
+
+
+# ---------------------------------------------------------------------- computed elements
+
+
+def retyped(made: Settings, old: np.dtype, new: np.dtype) -> tuple[Settings, tuple[str, ...]]:
+    """Return the arguments for computed elements, and a notice of dropped codecs that cannot represent them all."""
+    left_out: list[str] = []
+    new = new if made["zarr_format"] == 2 else new.newbyteorder("=")  # in format 3 a codec orders bytes
+    changed: Settings = {"dtype": new, "fill_value": _fill(made["fill_value"], old, new)}
+    for part in ("filters", "compressors"):
+        if isinstance(made.get(part), Sequence) and not isinstance(made[part], str):
+            kept, names = rebound(made[part], old, new)
+            changed[part] = kept or (None if part == "compressors" or made["zarr_format"] == 2 else [])
+            left_out += names
+    if made.get("serializer", "auto") != "auto":
+        changed["serializer"], names = _serializer(made["serializer"], old, new)
+        left_out += names
+    if MASKED in made["attributes"] and old != new:
+        changed["attributes"] = _masked(made["attributes"], old, new)
+    several = f"codecs {', '.join(left_out)} are" if len(left_out) > 1 else f"codec {' '.join(left_out)} is"
+    said = f"the {several} left out: computed elements of {new} may have values that the source's, of {old}, have not"
+    return made | changed, (said,) if left_out else ()
+
+
+def _fill(fill: Any, old: np.dtype, new: np.dtype) -> Any:
+    """Return the fill value of the source if the new type represents it; else 0."""
+    if fill is None or old == new:
+        return fill
+    if not {old.kind, new.kind} <= {*INTEGERS, *FLOATS} and old.kind != new.kind:
+        return None
+    return fill if lost_value(np.asarray(fill), new) is None else np.zeros((), new)[()]
+
+
+def _serializer(serializer: Any, old: np.dtype, new: np.dtype) -> tuple[Any, list[str]]:
+    """Return the serializer for the new type; one for single bytes had no byte order."""
+    if isinstance(serializer, BytesCodec):
+        return "auto" if serializer.endian is None and new.itemsize > 1 else serializer, []
+    kept, names = rebound([serializer], old, new)
+    return kept[0] if kept else "auto", names
+
+
+def _masked(attributes: Settings, old: np.dtype, new: np.dtype) -> Settings:
+    """Return attributes with the masked value converted to the new type, or dropped if it has no equal."""
+    kept = {name: value for name, value in attributes.items() if name != MASKED}
+    with suppress(ValueError, TypeError, struct.error):
+        value = np.asarray(mask_of_text(attributes[MASKED], old))
+        if value.dtype.kind in INTEGERS + FLOATS and lost_value(value, new) is None:
+            return kept | {MASKED: mask_as_text(value.astype(new)[()], new)}
+    return kept

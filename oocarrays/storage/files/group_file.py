@@ -14,50 +14,46 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
-from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.files.creating import is_free
-from oocarrays.storage.files.documents import WRECKED, check_documents, document_store, documents, node_documents, said
+from oocarrays.storage.files.creating import check_replaceable
+from oocarrays.storage.files.documents import (
+    WRECKED,
+    check_documents,
+    document_or_draft,
+    document_store,
+    documents,
+    node_documents,
+    said,
+    unfinished_error,
+)
 from oocarrays.storage.files.making_room import (
     Documents,
-    check_only_ours,
+    already_exists,
     group_documents,
-    in_order,
-    is_leftover,
     marked,
     publish_drafts,
     put_documents,
     put_target,
     remove_drafts,
+    without_mark,
 )
-from oocarrays.storage.files.places import (
-    Place,
-    StoreLike,
-    lie_together,
-    local_folder,
-    location,
-    place_name,
-    store_path,
-)
+from oocarrays.storage.files.places import StoreLike, lie_together, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.local.names import ARRAY_2, GROUP_2, MARK, METADATA
-from oocarrays.storage.stores.aside import clear_tracebacks, keeps_drafts, open_draft_group, with_drafts
+from oocarrays.storage.stores.aside import keeps_drafts, with_drafts
 from oocarrays.storage.stores.joined import joined_in
-from oocarrays.storage.stores.urls import check_replaces
-
-NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,18 +99,12 @@ class GroupFile:
 
     @property
     def name(self) -> str:
-        return group_location(self.zarr)
+        return location(self.zarr)
 
     @property
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
-
-
-def group_location(group: zarr.Group | zarr.Array) -> str:
-    """Return the location of a group or an array: its directory, or its store and path."""
-    place = group.store_path
-    return local_folder(place.store, place.path) or str(place)
 
 
 def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> zarr.Group:
@@ -126,27 +116,14 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
             raise NotFoundError(f"no Zarr group in {store}")
     try:
         with translated("open", store, but=ABSENT, full=True):
-            group = _document_or_draft(place)
-    except NO_GROUP:
+            group = document_or_draft(partial(zarr.open_group, mode="r", use_consolidated=False), place)
+    except (ContainsArrayError, KeyError, NodeTypeValidationError, *ABSENT):
         raise NotFoundError(f"no Zarr group in {store}") from None
     except WRECKED as error:
         raise NotFoundError(f"{store} cannot be opened as a Zarr group: {said(error)}") from error
     if MARK in group.attrs and not unfinished:
-        raise UnfinishedError(
-            f"{group_location(group)} is unfinished: run {group.attrs[MARK]} did not write all of it; "
-            "resume that run, or write the group again with overwrite"
-        )
+        raise unfinished_error(group, "group")
     return group
-
-
-def _document_or_draft(place: StoreLike) -> zarr.Group:
-    try:
-        return zarr.open_group(place, mode="r", use_consolidated=False)  # type: ignore[arg-type]
-    except (FileNotFoundError, KeyError) as error:
-        if not isinstance(place, Place):
-            raise
-        clear_tracebacks(error)
-    return open_draft_group(store_path(place), "r")
 
 
 def holds_group(store: Any) -> bool:
@@ -164,12 +141,12 @@ def holds_group(store: Any) -> bool:
 
 def describe_group(group: zarr.Group) -> GroupFile:
     try:
-        with translated("look into", group_location(group), full=True):
+        with translated("look into", location(group), full=True):
             return _described(group)
     except OocError:
         raise
     except WRECKED as error:
-        raise NotFoundError(f"{group_location(group)} holds what is no Zarr array or group: {said(error)}") from error
+        raise NotFoundError(f"{location(group)} holds what is no Zarr array or group: {said(error)}") from error
 
 
 def skipped_in(group: zarr.Group) -> dict[str, str]:
@@ -182,7 +159,7 @@ def _described(group: zarr.Group) -> GroupFile:
     skipped = skipped_in(group)
     if skipped:
         listed = "; ".join(f"{name} {why}" for name, why in skipped.items())
-        text = f"{group_location(group)}: {len(skipped)} left out, which Zarr cannot hold: {listed}"
+        text = f"{location(group)}: {len(skipped)} left out, which Zarr cannot hold: {listed}"
         warnings.warn(text, SkippedArraysWarning, stacklevel=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # names that are not part of the group
@@ -191,7 +168,7 @@ def _described(group: zarr.Group) -> GroupFile:
     groups = {name: node for name, node in found if isinstance(node, zarr.Group)}
     for name, array in arrays.items():
         if MARK in array.attrs:
-            raise UnfinishedError(f"{name} in {group_location(group)} is unfinished: resume its run, or remove it")
+            raise UnfinishedError(f"{name} in {location(group)} is unfinished: resume its run, or remove it")
     keeping = [name for name, node in {"": group, **groups}.items() if is_consolidated(node)]
     return GroupFile(
         zarr=group,
@@ -228,23 +205,13 @@ def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, ove
     if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
     if here is not None and there is not None and lie_together(here, there):
-        raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
+        raise TargetError(f"the target {store} and the source {location(source)} lie one inside the other")
     check_group_place(store, overwrite=overwrite)
 
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
     """Raise if a group cannot be created at a location, as `check_group_target` does, for any source."""
-    overwrite = flag(overwrite, "overwrite")
-    check_replaces(store, new=True)
-    if getattr(store, "read_only", False):
-        raise TargetError(f"the target {store} is opened read-only")
-    if is_free(store):
-        return
-    if not overwrite:
-        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not holds_group(store) and not is_leftover(store):
-        raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
-    check_only_ours(store)
+    check_replaceable(store, "not a Zarr group", holds_group, overwrite=overwrite)
 
 
 def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
@@ -279,7 +246,7 @@ def make_group(
                 below = group_documents(settings | {"attributes": attributes})
                 put_documents(member_store(store, name), below, durable=durable, draft=True)
     except (ContainsArrayError, ContainsGroupError):
-        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+        raise already_exists(store) from None
     except ValueError as error:
         raise TargetError(f"no group can be made at {store}: {error}") from error
 
@@ -294,7 +261,9 @@ def finish_group(
 ) -> str:
     """Write the documents of a finished group, with consolidated metadata for the given paths; return its location."""
     with translated("write", store):
-        place = _unfinished_place(store, durable=durable)
+        place = store_path(document_store(store, durable=durable))
+        if not any(found is not None for found in documents(store, (METADATA, GROUP_2))):
+            place = with_drafts(place)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # consolidated metadata; the journal
             for path in consolidated:
@@ -303,20 +272,11 @@ def finish_group(
             publish_drafts(member_store(store, node), durable=durable)
         group = zarr.open_group(place, mode="r+", use_consolidated="" in consolidated)
         _take_mark_away(store, group, attributes, durable=durable)
-    return group_location(open_group(store))
-
-
-def _unfinished_place(store: StoreLike, *, durable: bool) -> StorePath:
-    """Return a location that reads and writes the documents of an unfinished group, or drafts of them."""
-    place = store_path(document_store(store, durable=durable))
-    names = (METADATA, GROUP_2)
-    return place if any(found is not None for found in documents(store, names)) else with_drafts(place)
+    return location(open_group(store))
 
 
 def _take_mark_away(store: StoreLike, group: zarr.Group, more: Mapping[str, Any], *, durable: bool) -> None:
     """Write the group's documents without the mark, and delete the drafts."""
-    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK} | dict(more)
-    metadata = replace(group.metadata, attributes=attributes)
-    found = in_order(metadata.to_buffer_dict(default_buffer_prototype()))
+    found = without_mark(group, more)
     put_documents(store, found, durable=durable)
     remove_drafts(store, found)

@@ -5,29 +5,37 @@
             rank-0001/           …
     or      /disk/of/0.zarr      the same, each on the disk of its worker
 
-Thakur 1995, section 5.3.2: the local placement model.
+Each rank reads and writes its own part of the array:
+
+    array             0 1 2 3 │ 4 5 6 7          elements by their index in the array,
+    file of rank 1          · │ 4 5 6 7 ·        and by their index in the file of their rank
+
+Thakur 1995, sections 5.3.2 and 5.4: the local placement model.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import zarr
 
-from oocarrays.errors import DescriptorError, NotFoundError, TargetError
+from oocarrays.errors import DescriptorError, NotFoundError
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.layouts.local import largest_rank
+from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import create_target, finish_target, is_free
+from oocarrays.storage.files.creating import check_replaceable, create_scratch, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import (
-    check_only_ours,
     group_documents,
-    is_leftover,
     marked,
     names_in,
     put_documents,
@@ -38,6 +46,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import SAYING, draft_key
+from oocarrays.storage.stores.remote import RemoteStore
 
 RANK = "rank-"
 """Prefix of the name of each rank's file."""
@@ -102,7 +111,7 @@ def rank_name(rank: int) -> str:
 def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:
     """Return the local array files in a group; None for a group without a descriptor."""
     group = group_file.open_group(store, unfinished=unfinished)
-    name = group_file.group_location(group)
+    name = location(group)
     said = descriptor_of(group.attrs.asdict(), name)
     if said is None:
         return None
@@ -133,21 +142,86 @@ def largest_settings(descriptor: Descriptor, settings: Settings) -> Settings:
     return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
 
 
+# ---------------------------------------------------------------------- as one array
+
+
+class RankFiles:
+    """Files of all ranks, each opened once per process, on first use."""
+
+    def __init__(self, files: LocalFiles, *, written: bool = False) -> None:
+        self.files = files
+        self.written = written
+        self._opened: dict[int, ArrayFile] = {}
+        self._opening = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return partial(RankFiles, written=self.written), (self.files,)
+
+    def file(self, rank: int) -> ArrayFile:
+        """Return the file of a rank, opening it on first use."""
+        with self._opening:
+            if rank not in self._opened:
+                self._opened[rank] = self.files.file(rank, written=self.written, unfinished=self.written)
+            return self._opened[rank]
+
+    @cached_property
+    def shared(self) -> list[ArrayFile]:
+        """Files of all ranks, opened apart to see whether they change; none if they are on workers' own disks."""
+        return [] if self.files.descriptor.folders else [self.files.file(rank) for rank in range(self.files.ranks)]
+
+    @property
+    def presences(self) -> tuple[Presence, ...]:
+        """Presence records of the files open in this process."""
+        with self._opening:
+            return tuple(file.presence for file in self._opened.values())
+
+    def places(self, rank: int, axes: Axes) -> Axes:
+        """Return the indices of elements of the array in the file of the rank that holds them."""
+        part = self.files.descriptor.part(rank)
+        along = zip(axes, part.own, part.depth, strict=True)
+        return tuple(moved(taken, depth - int(own[0])) for taken, own, depth in along)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScratchFiles(LocalFiles):
+    """Scratch in one file per rank, with the same layout and without descriptors."""
+
+    places: tuple[str | RemoteStore, ...]
+    """Location of each rank's file."""
+
+    def place(self, rank: int) -> StoreLike | RemoteStore:  # type: ignore[override]
+        return self.places[rank]
+
+    def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
+        return array_file.open_array(self.places[rank], mode=mode)
+
+    def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
+        return array_file.describe(self.open(rank, mode="r+"), written=True)
+
+    def make(self, rank: int, like: ArrayFile, stored: Stored, *, durable: bool) -> None:
+        """Create or open the file of a rank, in the chunks of ``stored``."""
+        shape = self.descriptor.part(rank).shape
+        chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
+        create_scratch(self.places[rank], like, replace(stored, grid=ChunkGrid.of(shape, chunks)), durable=durable)
+
+
+def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:
+    """Return the array file that holds a rank's elements, and their indices in it."""
+    if isinstance(array, RankFiles):
+        return array.file(rank), array.places(rank, axes)
+    return array, axes
+
+
 # ---------------------------------------------------------------------- creating and finishing
 
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
     """Raise if a location for local array files holds other data."""
-    if getattr(store, "read_only", False):
-        raise TargetError(f"the target {store} is opened read-only")
-    if is_free(store):
-        return
-    if not overwrite:
-        raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    holds_files = holds_group(store) and open_local_files(store, unfinished=True) is not None
-    if not holds_files and not is_leftover(store):
-        raise TargetError(f"the target {store} exists and is no group of local array files; it is not overwritten")
-    check_only_ours(store)
+    check_replaceable(store, "no group of local array files", _holds_files, overwrite=overwrite)
+
+
+def _holds_files(store: StoreLike) -> bool:
+    return holds_group(store) and open_local_files(store, unfinished=True) is not None
 
 
 def create_group(
@@ -196,8 +270,3 @@ def create_file(
     file = create_target(place, settings, run or uuid.uuid4().hex[:12], overwrite=overwrite, durable=durable)
     if run is None:
         finish_target(file, durable=durable)
-
-
-def finish_group(store: StoreLike, *, durable: bool = True) -> str:
-    """Remove the unfinished mark after every file is written; return the location."""
-    return group_file.finish_group(store, (), durable=durable)

@@ -13,26 +13,24 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import zarr
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.errors import ContainsArrayError
 from zarr.storage import MemoryStore, StorePath
 
 from oocarrays.errors import OocError, TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.documents import documents
-from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.durable import replace_file
-from oocarrays.storage.local.fs import ABSENT, files_below, make_folders, remove_tree, sync_path
+from oocarrays.storage.files.entries import entries_of
+from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
+from oocarrays.storage.local.fs import files_below, remove_tree, sync_path
 from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
 from oocarrays.storage.stores.underway import lists_keys
 
-CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
-"""Pattern of the last component of a chunk key, in either format."""
 Documents = Mapping[str, bytes]
 """Documents of one array or group by name, in the order in which they are written."""
 
@@ -61,6 +59,17 @@ def marked(settings: Settings, mark: str) -> Settings:
     return {**settings, "attributes": {**settings["attributes"], MARK: mark}}
 
 
+def without_mark(node: zarr.Array | zarr.Group, more: Mapping[str, Any] = MappingProxyType({})) -> Documents:
+    """Return the documents of an open array or group without the mark, and with more attributes."""
+    attributes = {name: value for name, value in node.attrs.asdict().items() if name != MARK} | dict(more)
+    return in_order(replace(node.metadata, attributes=attributes).to_buffer_dict(default_buffer_prototype()))
+
+
+def already_exists(store: object) -> TargetError:
+    """Return the error for a target that exists and may be replaced only on request."""
+    return TargetError(f"the target {store} exists; ask for overwrite to replace it")
+
+
 def put_target(
     store: StoreLike,
     made: Callable[[str], Documents],
@@ -72,7 +81,7 @@ def put_target(
 ) -> None:
     """Write the drafts of a target; ``made`` returns its documents with a given mark."""
     if not overwrite and is_node(store):
-        raise ContainsArrayError("", str(store))
+        raise already_exists(store)
     if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):
         put_documents(store, made(f"{run}-makes-room"), durable=durable, draft=True)
         make_room(store, durable=durable)
@@ -114,58 +123,40 @@ def _keys(store: StoreLike) -> Iterator[str]:
 
 
 async def _all_keys(place: StorePath) -> list[str]:
-    prefix = f"{place.path}/" if place.path else ""
+    prefix = prefix_of(place)
     return [key.removeprefix(prefix) async for key in place.store.list_prefix(prefix)]
 
 
 def _is_part(key: str) -> bool:
     """Return whether a key is of a document, of a chunk, or of a leftover of a run."""
     name = key.rpartition("/")[2]
-    known = name in SAYING or CHUNK.fullmatch(name) or PARTIAL.search(name) or name.startswith(".nfs")
+    chunk = re.fullmatch(r"(c|[0-9]+)(\.[0-9]+)*", name)  # the last part of its key, in either format
+    known = name in SAYING or chunk or PARTIAL.search(name) or name.startswith(".nfs")
     return bool(known) or any(part.startswith(OURS) for part in key.split("/"))
 
 
 def names_in(store: StoreLike) -> list[str]:
     """Return the names directly below a location."""
-    folder = local_folder(store)
-    if folder is not None:
-        with suppress(*ABSENT):
-            return os.listdir(folder)
-        return []
-    return sync(_listed(store_path(store)))
-
-
-async def _listed(place: StorePath) -> list[str]:
-    return [name async for name in place.store.list_dir(place.path)]
+    return entries_of(store).names()
 
 
 def put_documents(
     store: StoreLike, found: Documents, *, durable: bool, draft: bool = False, named: bool = True
 ) -> None:
     """Write documents, or drafts of them, in their order."""
-    folder = local_folder(store)
+    entries = entries_of(store)
     for name, document in found.items():
         key = draft_key(name) if draft else name
-        if folder is None:
-            sync((store_path(store) / key).set(default_buffer_prototype().buffer.from_bytes(document)))
-        elif durable:
-            replace_file(os.path.join(folder, key), document, named=named)
-        else:
-            make_folders(os.path.dirname(os.path.join(folder, key)))
-            LocalBlobs(folder).put(key, memoryview(document))
+        if not durable:
+            entries.make_folder(os.path.dirname(key))
+        entries.replace(key, document, durable=durable, named=named)
 
 
 def publish_drafts(store: StoreLike, *, durable: bool) -> None:
     """Write the documents from their drafts, and delete the drafts."""
-    folder = local_folder(store)
-    found: dict[str, bytes] = {}
-    for name in SAYING:
-        if folder is None:
-            buffer = sync((store_path(store) / draft_key(name)).get())
-            found |= {} if buffer is None else {name: buffer.to_bytes()}
-        else:
-            with suppress(*ABSENT):
-                found[name] = Path(folder, draft_key(name)).read_bytes()
+    entries = entries_of(store)
+    drafts = {name: entries.get(draft_key(name)) for name in SAYING}
+    found = {name: draft for name, draft in drafts.items() if draft is not None}
     put_documents(store, found, durable=durable)
     if found:
         remove_drafts(store, found)
@@ -176,22 +167,16 @@ def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
 
     A draft that cannot be deleted stays: readers ignore it beside its document.
     """
-    folder = local_folder(store)
     with suppress(OSError, OocError):
         remove_documents(store, map(draft_key, names))
-        if folder is not None:
-            os.rmdir(os.path.join(folder, OURS))
+        entries_of(store, OURS).clear_if_empty()
 
 
 def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = False) -> None:
-    """Delete documents that exist."""
-    folder = local_folder(store)
+    """Delete documents that exist, in order."""
+    folder, entries = local_folder(store), entries_of(store)
     for name in names:
-        if folder is None:
-            sync((store_path(store) / name).delete())
-        else:
-            with suppress(*ABSENT):
-                os.unlink(os.path.join(folder, name))
+        entries.delete([name])
     if folder is not None and durable:
         sync_path(folder)
 
@@ -199,11 +184,7 @@ def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = 
 def remove_node(store: StoreLike) -> None:
     """Delete an array, or a group with its contents, documents first."""
     remove_documents(store, SAYING)
-    folder = local_folder(store)
-    if folder is None:
-        sync(store_path(store).delete_dir())
-    else:
-        remove_tree(folder)
+    entries_of(store).clear_all()
 
 
 def make_room(store: StoreLike, *, durable: bool) -> None:
@@ -233,7 +214,7 @@ def _saying(folder: str) -> Iterator[str]:
 
 
 async def _make_room_in_store(place: StorePath) -> None:
-    names = [name for name in await _listed(place) if name != OURS]
+    names = [name async for name in place.store.list_dir(place.path) if name != OURS]
     nodes = [name for name in names if name not in SAYING and not name.startswith(OURS)]
     inside = [name for name in nodes if name != "c" and not name.replace(".", "").isdigit()]
     for at in ("", *inside):

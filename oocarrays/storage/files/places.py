@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import zarr
@@ -17,21 +17,13 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import InputError
+from oocarrays.storage.local.fs import existing
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import store_of
 
 Place = str | os.PathLike | Store | StorePath
 """Types of an array's location."""
-TAKEN_BY = {
-    "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
-    "dask": "from_dask and rechunk take it as it is",
-    "LocalArrays": "it has one array a rank; gather_files(…, target) makes one array of them",
-    "OutOfCoreGroup": "pass one of its arrays, group[name]",
-}
-"""Advice for objects of other libraries, by library, and for our own, by type."""
-OTHERWISE = "pass a path, a URL, a Zarr store or array, or a NumPy array"
-"""Advice for objects of any other library."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
 
 
@@ -89,9 +81,9 @@ def name_of(store: StoreLike) -> str:
     return place_name(place.store, place.path) or str(place)
 
 
-def location(array: zarr.Array) -> str:
-    """Return the location of an array for messages: its directory, or its store and path."""
-    path = array.store_path
+def location(node: zarr.Array | zarr.Group) -> str:
+    """Return the location of an array or a group for messages: its directory, or its store and path."""
+    path = node.store_path
     return local_folder(path.store, path.path) or str(path)
 
 
@@ -106,21 +98,30 @@ def store_path(store: StoreLike) -> StorePath:
     return StorePath(place)
 
 
+def prefix_of(place: StorePath) -> str:
+    """Return the prefix of all keys below a location in a store."""
+    return f"{place.path}/" if place.path else ""
+
+
 def check_is_place(given: Any) -> None:
     """Raise if an object is not a location of an array."""
     if not isinstance(given, Place):
         kind = type(given)
         library = kind.__module__.partition(".")[0]
-        known = TAKEN_BY.get(kind.__name__ if library == "oocarrays" else library, OTHERWISE)
+        advice = {
+            "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
+            "dask": "from_dask and rechunk take it as it is",
+            "LocalArrays": "it has one array a rank; gather_files(…, target) makes one array of them",
+            "OutOfCoreGroup": "pass one of its arrays, group[name]",
+        }
+        otherwise = "pass a path, a URL, a Zarr store or array, or a NumPy array"
+        known = advice.get(kind.__name__ if library == "oocarrays" else library, otherwise)
         raise InputError(f"{kind.__name__} is no place where an array is stored: {known}")
 
 
 def free_bytes(folder: str) -> int:
     """Return the free bytes of the device that holds ``folder``, or will hold it."""
-    there = Path(folder)
-    while not there.exists():
-        there = there.parent
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(existing(folder)).free
 
 
 def lie_together(here: str, there: str) -> bool:

@@ -30,20 +30,12 @@ from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.local.fs import read_file, translated
-from oocarrays.storage.local.names import ARRAY_2, METADATA, draft_key
+from oocarrays.storage.local.names import array_document, draft_key
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
-DOCUMENT_OF = {2: ARRAY_2, 3: METADATA}
-"""Name of the document that makes a folder an array, by Zarr format."""
-MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
-"""Entries of the metadata that may change in the same array; it may also grow, because no chunk moves."""
 Policy = Literal["fill", "warn", "error"]
-NAMED_CHUNKS = 3
-"""Number of chunks that an error names."""
-KNOWN_DOCUMENTS = 32
-"""Number of documents of which a process caches the digest."""
 
 
 class Identity(NamedTuple):
@@ -98,9 +90,10 @@ class Presence:
     def _check_document(self) -> None:
         document = self._document()
         if document is None:
-            self._check_bucket()
+            if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
+                sync(self.place.store.is_empty(self.place.path))  # raises if there is no bucket; a get does not
             raise RunError(
-                f"{self.name} is gone, or this process does not see it: there is no {DOCUMENT_OF[self.format]}"
+                f"{self.name} is gone, or this process does not see it: there is no {array_document(self.format)}"
             )
         self._check_same(_identity_in(document, self.format))
 
@@ -137,20 +130,17 @@ class Presence:
         stored = count_chunks(self.place, self.chunks) if self.chunks else None
         return None if stored is None else max(self.chunks - stored, 0)
 
-    def _check_bucket(self) -> None:
-        """Raise if the store's bucket does not exist, which a listing reports and a get does not."""
-        if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
-            sync(self.place.store.is_empty(self.place.path))
-
     def _document(self) -> bytes | None:
         """Return the document of the array, or its draft."""
-        name = DOCUMENT_OF[self.format]
+        name = array_document(self.format)
         found = self._read(name)
         return self._read(draft_key(name)) if found is None else found
 
     def _read(self, name: str) -> bytes | None:
         if isinstance(self.place, str):
-            return read_document(os.path.join(self.place, name))
+            path = os.path.join(self.place, name)
+            with translated("read", path):
+                return read_file(path)
         data = sync(got(self.place.store, f"{self.place.path}/{name}".lstrip("/")))
         return None if data is None else data.tobytes()
 
@@ -163,14 +153,14 @@ class Missing:
         self.count = 0
         """Number of missing chunks."""
         self.first: list[Index] = []
-        """Indices of the first missing chunks, at most `NAMED_CHUNKS`."""
+        """Indices of the first missing chunks, at most three, which an error names."""
         self._lock = threading.Lock()
 
     def add(self, *indices: Index) -> None:
         if not indices:
             return
         with self._lock:
-            named = indices[: NAMED_CHUNKS - len(self.first)]
+            named = indices[: 3 - len(self.first)]
             self.first += [turned_back(index, self._axes) for index in named]
             self.count += len(indices)
 
@@ -210,13 +200,17 @@ def _chunks_of(array: zarr.Array) -> int:
 
 
 def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
-    """Return the identity of an array: its shape, and a digest of its other fixed metadata."""
-    said = {name: value for name, value in metadata.to_dict().items() if name not in MAY_CHANGE}
+    """Return the identity of an array: its shape, and a digest of its other fixed metadata.
+
+    An array may also grow, because no chunk moves.
+    """
+    may_change = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
+    said = {name: value for name, value in metadata.to_dict().items() if name not in may_change}
     text = json.dumps(said, sort_keys=True, default=str)
     return Identity(tuple(metadata.shape), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
 
 
-@lru_cache(KNOWN_DOCUMENTS)
+@lru_cache(32)
 def _identity_in(document: bytes, format: int) -> Identity | None:
     """Return the identity in a stored document; None if it is not of an array."""
     kind: Any = ArrayV2Metadata if format == 2 else ArrayV3Metadata
@@ -224,12 +218,6 @@ def _identity_in(document: bytes, format: int) -> Identity | None:
         return identity_of(kind.from_dict(json.loads(document)))
     except Exception:  # noqa: BLE001  Zarr raises various errors for documents that are not of an array
         return None
-
-
-def read_document(path: str) -> bytes | None:
-    """Return the contents of a local document, or None if it does not exist."""
-    with translated("read", path):
-        return read_file(path)
 
 
 def _place(array: zarr.Array) -> str | StorePath:

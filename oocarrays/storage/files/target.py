@@ -26,13 +26,12 @@ from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files import array_file, local_files
+from oocarrays.storage.files import array_file, group_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target, create_target, finishing
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
-from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.local.names import METADATA, OURS, draft_key
 from oocarrays.storage.local.syncing import sync_file_system
 from oocarrays.storage.stores.aside import AsideStore
@@ -207,7 +206,7 @@ class LocalTarget(TargetSpec):
 
     def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
         """Return a function that removes the mark of the group: ranks have finished their files."""
-        return partial(local_files.finish_group, self.store, durable=durable)
+        return partial(group_file.finish_group, self.store, durable=durable)
 
 
 def file_name(number: int, rank: int) -> str:

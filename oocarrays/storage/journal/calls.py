@@ -32,8 +32,6 @@ from oocarrays.storage.files.places import StoreLike, place_name, store_path
 CALL = "call"
 """Field of the call in a journal."""
 CODE, NAME = "code", "name"
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Address in the text of an object, which differs between processes."""
 
 
 def call_content(
@@ -79,7 +77,8 @@ def code_of(function: Any) -> str | None:
     named = function.func if isinstance(function, partial) else function
     named = named if hasattr(named, "__qualname__") else type(named)
     with suppress(OSError, TypeError):
-        text = textwrap.dedent(inspect.getsource(named)) + (ADDRESS.sub("", repr(bound)) if bound else "")
+        text = textwrap.dedent(inspect.getsource(named))
+        text += re.sub(r" at 0x[0-9a-f]+", "", repr(bound)) if bound else ""  # addresses differ between processes
         return hashlib.sha256(text.encode()).hexdigest()
     return None
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files.entries import LocalEntries, StoreEntries, entries_of, reading, writing
 from oocarrays.storage.files.making_room import remove_drafts
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of, reading, writing
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt

@@ -42,16 +42,14 @@ from oocarrays.storage.files.places import StoreLike, local_folder, name_of, sto
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE, PLAN
-from oocarrays.storage.local.fs import remove_file, remove_tree, translated
+from oocarrays.storage.local.fs import ABSENT, remove_file, remove_tree, translated
 from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL, is_abandoned
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 
 ID = re.compile(r"[0-9a-f]{12}")
 """Pattern of a run id."""
-NAME = re.compile(r"\.oocarrays-[0-9a-f]{12}")
-INSIDE = re.compile(r"lock|[0-9]+|kept|copy|blocks(\.partial)?|\.nfs[0-9a-f]+")
-"""Names that runs create in scratch, and those that network file systems give deleted files that are still open."""
+NAME = re.compile(rf"\.oocarrays-{ID.pattern}")
 
 
 def scratch_below(place: str | RemoteStore, id: str) -> str | RemoteStore:
@@ -63,8 +61,9 @@ def is_scratch_folder(folder: str) -> bool:
     """Return whether a folder has the name of a run's scratch and contains only entries that runs create."""
     if not NAME.fullmatch(os.path.basename(folder)) or os.path.islink(folder):
         return False
+    names = r"lock|[0-9]+|kept|copy|blocks(\.partial)?|\.nfs[0-9a-f]+"  # the last: deleted but open, on NFS
     with suppress(OSError), os.scandir(folder) as entries:
-        return all(INSIDE.fullmatch(entry.name) and not entry.is_symlink() for entry in entries)
+        return all(re.fullmatch(names, entry.name) and not entry.is_symlink() for entry in entries)
     return False
 
 
@@ -90,10 +89,8 @@ def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> Non
 
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]
-CHUNKS = "c"
 FORMAT_2 = {ARRAY_2: "array", GROUP_2: "group"}
 """Documents that mark an array or a group in Zarr format 2, which keeps attributes in a separate document."""
-CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
 YOUNG_SECONDS = 60.0
 """Age in seconds below which unlocked leftovers count as alive."""
 
@@ -129,7 +126,7 @@ class Leftover:
         """Lock the folder, check that it is unchanged, and remove it."""
         file = try_lock(_lock_of(self.path, self.kind), fcntl.LOCK_EX)
         try:
-            if file is None and _young(self.path):
+            if file is None and _is_young(_tree(self.path)[1]):
                 raise Busy(self.path)
             self._check_unchanged()
             _remove_array(self.path) if self.kind == "unfinished" else remove_tree(self.path)
@@ -226,7 +223,7 @@ def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
         elif kind := _kind(entry.name):
             if kind != "scratch" or is_scratch_folder(entry.path):
                 yield _folder(entry.path, kind)
-        elif array is not None and found is not None and not found.group and entry.name == CHUNKS:
+        elif array is not None and found is not None and not found.group and entry.name == "c":
             yield from _partials(entry.path, array)
         elif entry.name != FOLDER:
             yield from _leftovers(entry.path, array)
@@ -236,14 +233,14 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (*ABSENT, PermissionError):
         return []
 
 
 def _kind(name: str) -> Kind | None:
     if NAME.fullmatch(name):
         return "scratch"
-    return "calibration" if CALIBRATION.fullmatch(name) else None
+    return "calibration" if re.fullmatch(r"\.oocarrays-calibrate-.+", name) else None
 
 
 def _array_at(folder: str, names: set[str]) -> _Array | None:
@@ -341,10 +338,6 @@ def _tree(folder: str) -> tuple[int, float]:
 
 def _is_young(written: float) -> bool:
     return time.time() - written < YOUNG_SECONDS
-
-
-def _young(folder: str) -> bool:
-    return _is_young(_tree(folder)[1])
 
 
 def remove_unfinished(store: StoreLike) -> None:

@@ -19,10 +19,6 @@ from contextlib import suppress
 
 from oocarrays.storage.local.fs import make_folders
 
-RETRY_SECONDS = 0.05
-SHARE_SECONDS = 5.0
-"""Seconds to wait while another process checks or acquires the lock, which is brief."""
-
 
 class Busy(Exception):
     """Error: another process holds the lock."""
@@ -101,7 +97,7 @@ class Hold:
 
     def share(self, *, make: bool) -> bool:
         """Share the lock with other holders; return False without a lock file, or without lock support."""
-        return self._held(lambda: try_lock(self.path, fcntl.LOCK_SH, make=make), SHARE_SECONDS)
+        return self._held(lambda: try_lock(self.path, fcntl.LOCK_SH, make=make), 5.0)  # another process checks it
 
     def claim(self, wait: float) -> bool:
         """Take the lock exclusively, then share it; return False where locks are unavailable."""
@@ -128,7 +124,7 @@ class Hold:
                 except Busy:
                     if time.monotonic() >= deadline:
                         raise
-                    time.sleep(RETRY_SECONDS)
+                    time.sleep(0.05)
                     continue
                 if file is None:
                     return False

@@ -19,8 +19,8 @@ from oocarrays.errors import JournalError, OocError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.journal.entries import entries_of, reading, writing
 from oocarrays.storage.journal.texts import ENDED, FOLDER, MADE, NOTE, plan_in, plan_text
 
 

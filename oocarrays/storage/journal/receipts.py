@@ -21,15 +21,13 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.local.blobs import FOLDED_ABOVE, checksum
-from oocarrays.storage.local.fs import ABSENT, translated
+from oocarrays.storage.local.fs import ABSENT, size_of, translated
 from oocarrays.storage.stores.remote import RemoteStore
 
 Receipt = list[int] | None
 """Receipt of one key: known bytes and checksum; None if nothing is stored."""
-AT_ONCE = 4
-"""Maximum number of chunks that verification reads, and holds, at one time."""
 
 
 def contents(data: Any) -> int | None:
@@ -71,19 +69,15 @@ class Receipts(Unkept):
         self._there = there
 
     def stays(self, key: str) -> bool:
-        """Return whether the object under ``key`` must not be stored again."""
         return key in self._there
 
     def put(self, key: str, data: Any) -> None:
-        """Record the checksum and length of ``data`` stored under ``key``."""
         self.kept[key] = [len(data), checksum(data)]
 
     def stored(self, key: str, *nbytes: int) -> None:
-        """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
         self.kept[key] = list(nbytes)
 
     def absent(self, key: str) -> None:
-        """Record that nothing is stored under ``key``."""
         self.kept[key] = None
 
 
@@ -113,7 +107,7 @@ class Store:
     def _sizes(self, keys: list[str]) -> dict[str, int | None]:
         """Return the size of each key in bytes; None if it does not exist, -1 if the store does not report sizes."""
         if self._folder is not None:
-            return {key: _size(os.path.join(self._folder, key)) for key in keys}
+            return {key: size_of(os.path.join(self._folder, key)) for key in keys}
         assert self._place is not None, "what is in no folder is in a store"
         listed = self._all(self._place)
         if listed is not None:
@@ -123,7 +117,7 @@ class Store:
     def _all(self, place: StorePath) -> dict[str, int] | None:
         """List all keys with their sizes, once; return None if the store has no such listing."""
         if self._listed is None and isinstance(place.store, RemoteStore):
-            prefix = f"{place.path}/" if place.path else ""
+            prefix = prefix_of(place)
             found = sync(place.store.details(prefix))
             self._listed = None if found is None else {key.removeprefix(prefix): size for key, size, _ in found}
         return self._listed
@@ -132,14 +126,17 @@ class Store:
         """Return the keys that match no checksum in their receipts, or have none to compare."""
         sums = {key: {each[1] for each in all if each and len(each) == 2} for key, all in receipts.items()}
         known = [key for key, each in sums.items() if each]
-        with ThreadPoolExecutor(AT_ONCE, "verify") as pool:
+        with ThreadPoolExecutor(4, "verify") as pool:
             found = pool.map(self._checksum, known)
             bad = [key for key, there in zip(known, found, strict=True) if there not in sums[key]]
         return bad + [key for key, each in sums.items() if not each]
 
     def _checksum(self, key: str) -> int | None:
         if self._folder is not None:
-            return _file_checksum(os.path.join(self._folder, key))
+            path = os.path.join(self._folder, key)
+            with suppress(*ABSENT), translated("read", path, but=ABSENT):
+                return checksum(np.fromfile(path, np.uint8).data)
+            return None
         assert self._place is not None, "what is in no folder is in a store"
         buffer = sync((self._place / key).get())
         return None if buffer is None else checksum(buffer.to_bytes())
@@ -150,18 +147,6 @@ def _fits(size: int | None, receipt: Receipt) -> bool:
     if receipt is None or size is None:
         return receipt is None and size is None
     return not receipt or size in (receipt[0], -1)
-
-
-def _size(path: str) -> int | None:
-    with suppress(*ABSENT), translated("look at", path, but=ABSENT):
-        return os.stat(path).st_size
-    return None
-
-
-def _file_checksum(path: str) -> int | None:
-    with suppress(FileNotFoundError), translated("read", path, but=(FileNotFoundError,)):
-        return checksum(np.fromfile(path, np.uint8).data)
-    return None
 
 
 async def _store_sizes(place: StorePath, keys: Iterable[str]) -> list[int | None]:

@@ -23,7 +23,7 @@ import os
 import stat
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -38,26 +38,22 @@ from zarr.core.sync import sync
 from oocarrays.errors import JournalError
 from oocarrays.mapping.grid import ChunkGrid, ravel
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
-from oocarrays.storage.journal.entries import entries_of, reading, writing
+from oocarrays.storage.files.entries import entries_of, reading, writing
+from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
-from oocarrays.storage.local.fs import ABSENT, translated
+from oocarrays.storage.local.fs import ABSENT, Version, translated
 from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING
 from oocarrays.storage.stores.remote import RemoteStore
 
-GROUPS = 1024
-"""Maximum number of groups of chunks."""
 AT_ONCE = 10_000
 """Maximum number of chunks held at one time."""
 NO_CHUNKS = frozenset((*SAYING, FOLDER, NOTE, MADE, SOURCE))
 """Names beside the chunks that are not chunks."""
 KINDS = 3
 """Number of sums of each group: sizes; sizes with times or ETags; and these with inodes."""
-Listed = tuple[str, int, int, int]
-"""Key, size in bytes, time or ETag, and inode of one chunk."""
 
 
-def fingerprint(array: zarr.Array, each: Callable[[Sequence[Listed]], None] | None = None) -> Document | None:
+def fingerprint(array: zarr.Array, each: Callable[[Sequence[Version]], None] | None = None) -> Document | None:
     """Return the fingerprint of the stored chunks of an array as JSON values; None if its store lists no versions."""
     found = listed(array)
     if found is None:
@@ -77,9 +73,10 @@ def fingerprint(array: zarr.Array, each: Callable[[Sequence[Listed]], None] | No
 
 
 def _groups(array: zarr.Array) -> int:
+    most = 1024
     with suppress(NotImplementedError):  # chunks of unequal length
-        return int(min(GROUPS, max(array.nchunks, 1)))
-    return GROUPS
+        return int(min(most, max(array.nchunks, 1)))
+    return most
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any], *, moved: bool = False) -> float:
@@ -101,14 +98,14 @@ def _sums(given: Mapping[str, Any]) -> list[np.ndarray]:
     return sums
 
 
-def _add(sums: np.ndarray, chunks: Sequence[Listed]) -> None:
+def _add(sums: np.ndarray, chunks: Sequence[Version]) -> None:
     mixed = np.array([crc32(key.encode()) for key, *_ in chunks], np.uint64)
     groups = mixed % np.uint64(sums.shape[1])
     for kind, words in enumerate(words_of(chunks, mixed)):
         np.add.at(sums[kind], groups, words)
 
 
-def words_of(chunks: Sequence[Listed], mixed: np.ndarray) -> Iterator[np.ndarray]:
+def words_of(chunks: Sequence[Version], mixed: np.ndarray) -> Iterator[np.ndarray]:
     """Yield three arrays of one word per chunk: of its size; of that and its time or ETag; of both and its inode."""
     _, *told = zip(*chunks, strict=True)
     for values in told:
@@ -133,7 +130,7 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------------- listings
 
 
-def listed(array: zarr.Array) -> Iterator[Listed] | None:
+def listed(array: zarr.Array) -> Iterator[Version] | None:
     """Return an iterator over all stored chunks; None if the store does not list their versions."""
     place = array.store_path
     folder = local_folder(place.store, place.path)
@@ -141,20 +138,15 @@ def listed(array: zarr.Array) -> Iterator[Listed] | None:
         return _files(folder)
     if not isinstance(place.store, RemoteStore):
         return None
-    prefix = f"{place.path}/" if place.path else ""
+    prefix = prefix_of(place)
     found = sync(place.store.details(prefix))
-    if found is None or not all(version for _, _, version in found):
+    if found is None or not all(tag for _, _, tag in found):
         return None
-    return _objects((key.removeprefix(prefix), size, version) for key, size, version in found)
+    below = ((key.removeprefix(prefix), size, tag) for key, size, tag in found)
+    return (of_object(key, size, tag) for key, size, tag in below if key.partition("/")[0] not in NO_CHUNKS)
 
 
-def _objects(found: Iterable[tuple[str, int, str]]) -> Iterator[Listed]:
-    for key, size, version in found:
-        if key.partition("/")[0] not in NO_CHUNKS:
-            yield of_object(key, version, size)
-
-
-def _files(folder: str) -> Iterator[Listed]:
+def _files(folder: str) -> Iterator[Version]:
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -176,14 +168,14 @@ def _files(folder: str) -> Iterator[Listed]:
                     yield of_path(key, status)
 
 
-def of_object(key: str, version: str, size: int = 0) -> Listed:
-    """Return the key, size and version hash of an object."""
-    return key, size, word_of(version), 0
+def of_object(key: str, size: int, tag: str) -> Version:
+    """Return the version of an object as numbers."""
+    return Version(key, size, word_of(tag))
 
 
-def of_path(key: str, status: os.stat_result) -> Listed:
-    """Return the key, size, modification time and inode of a file."""
-    return key, status.st_size, status.st_mtime_ns, status.st_ino
+def of_path(key: str, status: os.stat_result) -> Version:
+    """Return the version of a file as numbers."""
+    return Version(key, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
@@ -200,8 +192,6 @@ def _scanned(folder: str) -> Any:
 
 WORDS = 2
 """Words of a chunk: the first is unchanged by a copy, the second differs in a copy."""
-KIND = ("data_type", "dtype", "fill_value", "codecs", "compressor", "filters", "order")
-"""Entries of an array's metadata that must stay equal while it grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,7 +213,7 @@ class Source:
         grid = ChunkGrid.of(tuple(array.shape), tuple(array.shards or array.chunks))
         words = np.zeros((WORDS, grid.count), np.uint64)
 
-        def add(chunks: Sequence[Listed]) -> None:
+        def add(chunks: Sequence[Version]) -> None:
             numbers = [_number(key, grid, array) for key, *_ in chunks]
             mine = [number is not None for number in numbers]
             _, *told = words_of(chunks, np.zeros(len(chunks), np.uint64))
@@ -266,8 +256,10 @@ def _number(key: str, grid: ChunkGrid, array: zarr.Array) -> int | None:
 
 
 def _kind(array: zarr.Array, grid: ChunkGrid) -> str:
+    """Return a digest of the metadata that must stay equal while an array grows."""
     metadata: Mapping[str, Any] = array.metadata.to_dict()
-    told = {name: metadata.get(name) for name in KIND} | {"chunks": grid.chunks}
+    names = ("data_type", "dtype", "fill_value", "codecs", "compressor", "filters", "order")
+    told = {name: metadata.get(name) for name in names} | {"chunks": grid.chunks}
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -40,8 +40,6 @@ Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by location name."""
 BEGINNING = "again"
 """Field that distinguishes the beginning of a plan from those of other plans of the same run."""
-NAME = re.compile(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*")
-"""Pattern of a part's name in the name of its entry."""
 
 
 class PlanText(NamedTuple):
@@ -128,6 +126,6 @@ def name_of_part(part: tuple[int, ...]) -> str:
 
 
 def part_named(name: str, store: StoreLike) -> tuple[int, ...]:
-    if not NAME.fullmatch(name):
+    if not re.fullmatch(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*", name):
         raise JournalError(f"{name!r} in the journal of {store} is not the name of a part")
     return () if name == "-" else tuple(map(int, name.split(".")))

@@ -9,7 +9,6 @@ Files are checked by name if few chunks of an array are read; otherwise their fo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,24 +20,10 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.selection import Axes, Taken
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import PAGE
-from oocarrays.storage.journal.sources import (
-    AT_ONCE,
-    NO_CHUNKS,
-    Listed,
-    listed,
-    of_object,
-    of_path,
-    word_of,
-    words_of,
-)
-from oocarrays.storage.local.fs import ABSENT, translated
+from oocarrays.storage.journal.sources import AT_ONCE, NO_CHUNKS, listed, of_object, of_path, word_of, words_of
+from oocarrays.storage.local.fs import Version, status_of
 from oocarrays.storage.stores.remote import tells_versions
 from oocarrays.storage.stores.responses import ResponseCheck
-
-LISTED_SHARE = 2
-"""Chunks of the array per chunk read, at or below which its folders are listed instead."""
-LISTED_PER_READ = 10
-"""Maximum number of chunks listed per chunk read, if a store's listing takes more than one request."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +100,7 @@ class Versions:
         if key.partition("/")[0] in NO_CHUNKS:
             return True
         known = self._at(_words([word_of(key)]))[0]
-        return bool(known == (0 if version is None else _version_words([of_object(key, version)])[0]))
+        return bool(known == (0 if version is None else _version_words([of_object(key, 0, version)])[0]))
 
     def _unlike(self, file: ArrayFile, responses: Mapping[str, str | None]) -> int:
         """Return the number of changed chunks among those with responses unlike the listing.
@@ -162,27 +147,30 @@ def _seen(file: ArrayFile, keys: list[str] | None) -> Versions | None:
     return None if found is None else Versions(file.presence.name, *_table(found))
 
 
-def _look(file: ArrayFile, keys: list[str] | None) -> Iterator[Listed] | None:
+def _look(file: ArrayFile, keys: list[str] | None) -> Iterator[Version] | None:
+    """Return the versions of the named chunks, listed if that is cheaper; None if it takes too many requests."""
     folder = file.folder
     if folder is not None:
-        few = keys is not None and len(keys) * LISTED_SHARE < file.presence.chunks
+        few = keys is not None and 2 * len(keys) < file.presence.chunks
         return _named(folder, keys or ()) if few else listed(file.zarr)
-    if keys is not None and file.presence.chunks > max(PAGE, len(keys) * LISTED_PER_READ):
+    if keys is not None and file.presence.chunks > max(PAGE, 10 * len(keys)):
         return None
+    found = None
     with suppress(StoreFailure):  # some stores serve objects but do not list them
-        return listed(file.zarr)
-    return None
+        found = listed(file.zarr)
+    if found is not None and tells_versions(file.zarr.store_path.store):
+        return (each._replace(size=0) for each in found)  # a response states its ETag alone
+    return found
 
 
-def _named(folder: str, keys: Iterable[str]) -> Iterator[Listed]:
+def _named(folder: str, keys: Iterable[str]) -> Iterator[Version]:
     for key in keys:
-        with suppress(*ABSENT):
-            with translated("look at", f"{folder}/{key}", but=ABSENT):
-                status = os.stat(f"{folder}/{key}")
+        status = status_of(f"{folder}/{key}")
+        if status is not None:
             yield of_path(key, status)
 
 
-def _table(found: Iterator[Listed]) -> tuple[np.ndarray, np.ndarray]:
+def _table(found: Iterator[Version]) -> tuple[np.ndarray, np.ndarray]:
     """Return words of keys, ascending, and words of their versions."""
     keys, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     while some := list(islice(found, AT_ONCE)):
@@ -192,7 +180,7 @@ def _table(found: Iterator[Listed]) -> tuple[np.ndarray, np.ndarray]:
     return joined[order], np.concatenate(words)[order]
 
 
-def _version_words(chunks: Sequence[Listed]) -> np.ndarray:
+def _version_words(chunks: Sequence[Version]) -> np.ndarray:
     *_, last = words_of(chunks, np.zeros(len(chunks), np.uint64))
     return last | np.uint64(1)  # 0 means not stored
 

@@ -29,6 +29,7 @@ from oocarrays.storage.local.fs import (
     open_regular,
     read_into,
     remove_file,
+    status_of,
     translated,
     write_all,
 )
@@ -38,18 +39,17 @@ from oocarrays.storage.local.syncing import start_writing, written
 
 FOLDED_ABOVE = 2**16
 """Size in bytes from which data is folded before its checksum: as fast as memory, half the time of a crc32c."""
-FOLD = 1021
-"""Row length of a fold in words of 8 bytes: a prime, so that swapped pages do not cancel."""
 
 
 def checksum(data: Any) -> int:
-    """Return the crc32c of bytes; long data is first folded by adding words that lie ``FOLD`` apart."""
+    """Return the crc32c of bytes; long data is first folded by adding words that lie a fixed distance apart."""
     flat = np.frombuffer(data, np.uint8)
     if len(flat) < FOLDED_ABOVE:
         return int(google_crc32c.value(flat))
-    rows = len(flat) // (8 * FOLD)
-    folded = np.add.reduce(flat[: rows * 8 * FOLD].view(np.uint64).reshape(rows, FOLD), axis=0)
-    return int(google_crc32c.extend(google_crc32c.value(folded.view(np.uint8)), flat[rows * 8 * FOLD :]))
+    words = 1021  # of 8 bytes in a row: a prime, so that swapped pages do not cancel
+    rows = len(flat) // (8 * words)
+    folded = np.add.reduce(flat[: rows * 8 * words].view(np.uint64).reshape(rows, words), axis=0)
+    return int(google_crc32c.extend(google_crc32c.value(folded.view(np.uint8)), flat[rows * 8 * words :]))
 
 
 STAGING_BYTES = 2**21
@@ -58,6 +58,11 @@ STAGING_BYTES = 2**21
 
 def byte_view(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
+
+
+def odd_size(name: object, nbytes: int, due: int | None) -> CorruptChunkError:
+    """Return the error for a stored chunk of a wrong size."""
+    return CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {due}")
 
 
 class MissingBlob(Exception):
@@ -145,10 +150,6 @@ class LocalBlob:
         os.close(self._file)
 
 
-HOLE_BYTES = 2**16
-"""Block size of trailing zeros in a new file, which are left as a hole: faster to read, and not written."""
-
-
 class LocalBlobs:
     """The chunks below one local directory."""
 
@@ -180,11 +181,7 @@ class LocalBlobs:
 
     def exists(self, key: str) -> bool:
         """Return whether a chunk is stored under ``key``."""
-        path = self.path(key)
-        with suppress(FileNotFoundError), translated("read", path, but=(FileNotFoundError,)):
-            os.stat(path)
-            return True
-        return False
+        return status_of(self.path(key)) is not None
 
     def announce(self, keys: Iterable[str]) -> None:
         """Ask the system to prefetch the first of these chunks in the background."""
@@ -298,11 +295,15 @@ class LocalBlobs:
 
 
 def solid_bytes(data: memoryview) -> int:
-    """Return the number of bytes before the trailing zeros, in whole blocks; a new file can omit the zeros."""
-    whole = len(data) // HOLE_BYTES * HOLE_BYTES
+    """Return the number of bytes before the trailing zeros, in whole blocks.
+
+    A new file leaves the zeros as a hole, which is not written and faster to read.
+    """
+    block = 2**16
+    whole = len(data) // block * block
     if np.frombuffer(data[whole:], np.uint8).any():
         return len(data)
-    for end in range(whole, 0, -HOLE_BYTES):
-        if np.frombuffer(data[end - HOLE_BYTES : end], np.uint64).any():
+    for end in range(whole, 0, -block):
+        if np.frombuffer(data[end - block : end], np.uint64).any():
             return end if end < whole else len(data)
     return 0

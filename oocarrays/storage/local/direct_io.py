@@ -26,12 +26,8 @@ from oocarrays.storage.local.fs import MOST_BYTES, mode_of, write_at
 from oocarrays.storage.local.pages import libc
 from oocarrays.storage.local.ranges import room_for, submitted
 
-CACHESTAT = 451
-"""Number of the system call ``cachestat``, of Linux 6.5 and later, on all machines."""
 LONG_BYTES = 2**20
 """Minimum size in bytes of a range that is read by a separate device request."""
-CACHED = 0.5
-"""Cached share of a range from which on it is read through the cache."""
 
 
 def cold_ranges(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -43,14 +39,15 @@ def cold_ranges(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> 
     for n in np.flatnonzero(cold).tolist():
         nbytes = int(lengths[n])
         there = cached_bytes(int(files[n]), int(offsets[n]), nbytes)
-        cold[n] = there is not None and there < CACHED * nbytes
+        cold[n] = there is not None and 2 * there < nbytes
     return cold
 
 
 def cached_bytes(file: int, offset: int, nbytes: int) -> int | None:
     """Return the number of a range's bytes in the system's cache, in whole pages; None if it does not report that."""
     span, found = (ctypes.c_uint64 * 2)(offset, nbytes), (ctypes.c_uint64 * 5)()
-    failed = libc().syscall(ctypes.c_long(CACHESTAT), ctypes.c_int(file), span, found, ctypes.c_uint(0))
+    cachestat = ctypes.c_long(451)  # of Linux 6.5 and later, on all machines
+    failed = libc().syscall(cachestat, ctypes.c_int(file), span, found, ctypes.c_uint(0))
     return None if failed else int(found[0]) * mmap.PAGESIZE
 
 

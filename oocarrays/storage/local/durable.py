@@ -29,18 +29,17 @@ class replacing_file:
         return self._partial
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            try:
-                os.replace(self._partial, self._path)
-            except OSError as refused:
-                error = refused
-        if error is None:
-            written(self._path)
+        if error is not None:
+            with suppress(OSError):
+                os.unlink(self._partial)
+            if isinstance(error, OSError):
+                raise failure("write", self._path, error) from error
             return
-        with suppress(OSError):
-            os.unlink(self._partial)
-        if isinstance(error, OSError):
-            raise failure("write", self._path, error) from error
+        try:
+            rename(self._partial, self._path)
+        except OSError as refused:
+            raise failure("write", self._path, refused) from refused
+        written(self._path)
 
 
 def write_beside(path: str, data: bytes, *, synced: bool) -> str:

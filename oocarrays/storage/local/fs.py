@@ -15,18 +15,11 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from oocarrays.errors import DiskFullError, StoreFailure
 from oocarrays.storage.local.names import OURS, SHARED
 
-KINDS = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
-"""Kinds of files that hold no bytes of an array."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full device, or of an exhausted user quota."""
 ABSENT = (FileNotFoundError, NotADirectoryError)
@@ -90,7 +83,8 @@ def check_regular(path: str) -> None:
 
 
 def _refused(path: str, kind: int) -> OSError:
-    name = KINDS.get(stat.S_IFMT(kind), "a special file")
+    names = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+    name = names.get(stat.S_IFMT(kind), "a device" if stat.S_ISCHR(kind) or stat.S_ISBLK(kind) else "a special file")
     return OSError(errno.EINVAL, f"it is {name}, not a regular file", path)
 
 
@@ -101,6 +95,43 @@ def read_file(path: str) -> bytes | None:
             return file.read()
     except ABSENT:
         return None
+
+
+class Version(NamedTuple):
+    """Version of a stored file or object, which a change of it changes."""
+
+    key: str
+    """Its key below an array, a folder or a store."""
+    size: int
+    """Its length in bytes."""
+    tag: Any
+    """Its modification time, or its ETag; empty if the store reports none."""
+    inode: int = 0
+    """Its inode; 0 if it is not compared."""
+
+
+def status_of(path: str) -> os.stat_result | None:
+    """Return the status of a path; None if it does not exist."""
+    try:
+        return os.stat(path)
+    except ABSENT:
+        return None
+    except OSError as error:
+        raise failure("look at", path, error) from error
+
+
+def existing(path: str) -> str:
+    """Return a path, or its nearest parent that exists."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def size_of(path: str) -> int | None:
+    """Return the size of a file in bytes; None if it does not exist."""
+    status = status_of(path)
+    return None if status is None else status.st_size
 
 
 def remove_file(path: str) -> None:

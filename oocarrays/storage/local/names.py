@@ -70,6 +70,11 @@ def is_abandoned(name: str) -> bool:
     return False
 
 
+def array_document(zarr_format: int) -> str:
+    """Return the name of the document that makes a folder an array."""
+    return ARRAY_2 if zarr_format == 2 else METADATA
+
+
 def is_document(key: str) -> bool:
     """Return whether a key is that of a metadata document."""
     return key.rpartition("/")[2] in SAYING

@@ -23,16 +23,8 @@ import numpy as np
 
 from oocarrays.storage.local.fs import open_regular, translated
 
-MADV_POPULATE_READ = 22
-"""Linux 5.14 and later; `mmap` has no name for it, and its ``madvise`` keeps the interpreter's lock."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Options of glibc's ``mallopt``."""
-READ_AHEAD_BYTES = 2**19
-"""Bytes per prefetch request; the system cuts requests above its own read-ahead limit, 128 KiB or more."""
 HUGE_BYTES = 2**22
 """Minimum size of memory in huge pages, as in numpy: 16 MiB of new pages took 1.7 ms to fill here, not 9."""
-ANNOUNCED_BYTES = 2**28
-"""Maximum bytes of files prefetched in the background."""
 
 
 def allocate(nbytes: int) -> np.ndarray:
@@ -68,8 +60,9 @@ def keep_freed(nbytes: int) -> None:
     np.empty(nbytes, np.uint8)
     if "MALLOC_TRIM_THRESHOLD_" in os.environ and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         with suppress(AttributeError):  # not glibc
-            libc().mallopt(M_MMAP_THRESHOLD, nbytes)
-            libc().mallopt(M_TRIM_THRESHOLD, 2 * nbytes)
+            trim_threshold, mmap_threshold = -1, -3
+            libc().mallopt(mmap_threshold, nbytes)
+            libc().mallopt(trim_threshold, 2 * nbytes)
 
 
 @functools.cache
@@ -108,14 +101,16 @@ def give_back() -> None:
 
 
 def _populate(pages: np.ndarray) -> None:
+    # Linux 5.14 and later; `mmap` does not name it, and its ``madvise`` keeps the interpreter's lock
+    populate_read = 22
     length = ctypes.c_size_t(len(pages))
-    if libc().madvise(ctypes.c_void_p(pages.ctypes.data), length, MADV_POPULATE_READ):
+    if libc().madvise(ctypes.c_void_p(pages.ctypes.data), length, populate_read):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def fetch_ahead(paths: Sequence[str]) -> None:
-    """Ask the system, from a thread, to prefetch whole files, up to `ANNOUNCED_BYTES`.
+    """Ask the system, from a thread, to prefetch whole files, up to 256 MiB.
 
     The request itself blocks while the device is saturated: three quarters of the device's time here.
     """
@@ -124,7 +119,7 @@ def fetch_ahead(paths: Sequence[str]) -> None:
 
 
 def _fetch(paths: Sequence[str]) -> None:
-    left = ANNOUNCED_BYTES
+    left = 2**28
     for path in paths:
         with suppress(OSError):
             file = open_regular(path)
@@ -139,7 +134,8 @@ def _fetch(paths: Sequence[str]) -> None:
 
 
 def want(file: int, offset: int, nbytes: int) -> None:
-    """Ask the system to prefetch bytes of an open file, in requests within its read-ahead limit."""
+    """Ask the system to prefetch bytes of an open file, in requests within its read-ahead limit of 128 KiB or more."""
     if hasattr(os, "posix_fadvise"):
-        for start in range(offset, offset + nbytes, READ_AHEAD_BYTES):
-            os.posix_fadvise(file, start, min(READ_AHEAD_BYTES, offset + nbytes - start), os.POSIX_FADV_WILLNEED)
+        most = 2**19
+        for start in range(offset, offset + nbytes, most):
+            os.posix_fadvise(file, start, min(most, offset + nbytes - start), os.POSIX_FADV_WILLNEED)

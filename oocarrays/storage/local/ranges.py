@@ -15,14 +15,12 @@ import errno
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
 MOST = 512
 """Maximum number of ranges per call; the system allows about 64 such calls of all processes together."""
-FEW = 8
-"""Number of ranges up to which they are read one by one."""
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 """Flag that reads only cached data, while the device fetches the rest."""
 NOT_READY = (-errno.EAGAIN, -errno.EOPNOTSUPP, -errno.EINVAL)
@@ -41,8 +39,6 @@ REQUEST = np.dtype(
     ]
 )
 """``struct iocb`` of Linux."""
-EVENT = np.dtype([("number", "u8"), ("request", "u8"), ("result", "i8"), ("more", "i8")])
-"""``struct io_event`` of Linux."""
 CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}.get(platform.machine(), ())
 """Numbers of io_setup, io_destroy, io_getevents, io_submit."""
 
@@ -57,7 +53,8 @@ class Batches:
         self._requests = np.zeros(MOST, REQUEST)
         self._requests["number"] = np.arange(MOST)
         self._pointers = (self._requests.ctypes.data + np.arange(MOST) * REQUEST.itemsize).astype(np.uint64)
-        self._events = np.zeros(MOST, EVENT)
+        event = [("number", "u8"), ("request", "u8"), ("result", "i8"), ("more", "i8")]  # ``struct io_event``
+        self._events = np.zeros(MOST, event)
         if self._number(0, ctypes.c_long(MOST), ctypes.byref(self._context)) != 0:
             raise OSError(ctypes.get_errno(), "io_setup")
 
@@ -144,8 +141,8 @@ def read_ranges(
     wait: bool = True,
 ) -> np.ndarray:
     """Read ranges of open files into ``into``; return the bytes of each, or its negative error number."""
-    flags = 0 if wait else NOWAIT
-    with room_for() if len(offsets) > FEW else _nothing() as room:
+    flags, few = 0 if wait else NOWAIT, len(offsets) <= 8
+    with nullcontext() if few else room_for() as room:
         if room is None:
             each = zip(files.tolist(), offsets.tolist(), lengths.tolist(), places.tolist(), strict=True)
             return np.array([_one(file, at, into.data[to : to + n], flags) for file, at, n, to in each], np.int64)
@@ -158,11 +155,6 @@ def submitted(
     """Read any number of ranges to addresses, as `Batches.read` does."""
     cuts = [slice(low, low + MOST) for low in range(0, len(offsets), MOST)]
     return np.concatenate([room.read(files[cut], offsets[cut], lengths[cut], at[cut], flags) for cut in cuts])
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield None
 
 
 def _one(file: int, offset: int, into: memoryview, flags: int) -> int:

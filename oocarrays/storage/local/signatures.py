@@ -30,26 +30,17 @@ OTHERS = {
     b"MATLAB 5.0": "MATLAB 5",
 }
 """First bytes of unsupported files, and their format."""
-ADVICE = dict.fromkeys(("gzip", "bzip2", "xz", "zstd"), "; decompress it first")
-ADVICE["GRIB"] = "; it needs ecCodes: open it by xarray (engine='cfgrib'), or as references of kerchunk"
-"""Advice for unsupported files, by format."""
 HEAD_BYTES = 64
 """Number of bytes at the start of a file that are compared."""
 NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy|fits|fit|fts)$", re.IGNORECASE)
 """Suffixes of the names of supported files."""
-USER_BLOCKS = (512, 1024, 2048, 4096)
-"""Sizes of a user block, which precedes the signature of HDF5."""
-ARE_READ = (
-    "Zarr, NetCDF, HDF5, TIFF, FITS and .npy are read, raw elements by files(…) if you give shape= and dtype=, "
-    "and what xarray opens by rechunk(xr.open_dataset(…, chunks={}), …)"
-)
 
 
 def head_of(path: str) -> bytes:
     """Return the first bytes of a local file; the signature of HDF5 if that follows a user block."""
     with suppress(OSError), open(path, "rb", opener=open_regular) as file:
         head = file.read(HEAD_BYTES)
-        for start in USER_BLOCKS if NAMED.search(path) and kind_of(head) is None else ():
+        for start in (512, 1024, 2048, 4096) if NAMED.search(path) and kind_of(head) is None else ():
             file.seek(start)
             if file.read(len(HDF5)) == HDF5:
                 return HDF5
@@ -68,13 +59,16 @@ def _named(head: bytes, names: dict[bytes, str]) -> str | None:
 
 def not_read(path: str, head: bytes) -> str:
     """Return the error message for a file in an unsupported format."""
-    seems = _named(head, OTHERS) or ("text" if _is_text(head) else "an unknown signature")
+    is_text = all(byte >= 32 or byte in b"\t\r\n\f" for byte in head)
+    seems = _named(head, OTHERS) or ("text" if is_text else "an unknown signature")
     seems = seems if head else "the file is empty"
-    return f"{path} has a format that is not read: {seems}{ADVICE.get(seems, '')}; {ARE_READ}"
-
-
-def _is_text(head: bytes) -> bool:
-    return all(byte >= 32 or byte in b"\t\r\n\f" for byte in head)
+    advice = dict.fromkeys(("gzip", "bzip2", "xz", "zstd"), "; decompress it first")
+    advice["GRIB"] = "; it needs ecCodes: open it by xarray (engine='cfgrib'), or as references of kerchunk"
+    return (
+        f"{path} has a format that is not read: {seems}{advice.get(seems, '')}; Zarr, NetCDF, HDF5, TIFF, FITS and "
+        ".npy are read, raw elements by files(…) if you give shape= and dtype=, and what xarray opens by "
+        "rechunk(xr.open_dataset(…, chunks={}), …)"
+    )
 
 
 def check_format(path: str) -> None:

@@ -19,23 +19,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
-from oocarrays.storage.local.fs import sync_path, translated
+from oocarrays.storage.local.fs import existing, sync_path, translated
 from oocarrays.storage.local.pages import libc
 
-SYNCED_WHOLE = {
-    0xEF53: "ext4",
-    0x58465342: "xfs",
-    0x9123683E: "btrfs",
-    0xF2F52010: "f2fs",
-    0x2FC12FC1: "zfs",
-    0x794C7630: "overlay",
-    0x01021994: "tmpfs",
-}
-"""File systems, by their number in Linux, for which ``syncfs`` syncs all data to the device."""
-START_WRITING = ctypes.c_uint(2)
-"""Linux: ``SYNC_FILE_RANGE_WRITE``, ..."""
-WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
-"""... for a whole file."""
+START_WRITING = ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2)
+"""Arguments for a whole file, and Linux's ``SYNC_FILE_RANGE_WRITE``."""
 
 
 @functools.cache
@@ -53,7 +41,9 @@ def is_synced_whole(folder: str) -> bool:
     room = ctypes.create_string_buffer(256)
     if libc().statfs(os.fsencode(folder), room):
         return False
-    return ctypes.c_long.from_buffer(room).value & 0xFFFFFFFF in SYNCED_WHOLE
+    ext4, xfs, btrfs, f2fs = 0xEF53, 0x58465342, 0x9123683E, 0xF2F52010
+    zfs, overlay, tmpfs = 0x2FC12FC1, 0x794C7630, 0x01021994
+    return ctypes.c_long.from_buffer(room).value & 0xFFFFFFFF in (ext4, xfs, btrfs, f2fs, zfs, overlay, tmpfs)
 
 
 def sync_file_system(folder: str) -> None:
@@ -70,7 +60,7 @@ def sync_file_system(folder: str) -> None:
 def begin_writing(file: int) -> None:
     """Start writing an open file's data to the device, without waiting."""
     if sys.platform == "linux":
-        libc().sync_file_range(file, *WHOLE, START_WRITING)
+        libc().sync_file_range(file, *START_WRITING)
 
 
 Say = Callable[[], None]
@@ -255,7 +245,7 @@ class Syncer:
             paths, self._paths = self._paths, set()
         whole = [place for place in self._places() if self._is_whole(place, len(paths) > MOST_FILES)]
         with translated("write", f"what was written to {' and '.join(self._places())}"):
-            for folder in _one_a_device(whole):
+            for folder in {os.stat(place).st_dev: place for place in whole if os.path.isdir(place)}.values():
                 sync_file_system(folder)
             inside = tuple(f"{place}{os.sep}" for place in whole)
             alone = (path for path in paths if not f"{path}{os.sep}".startswith(inside))
@@ -263,17 +253,9 @@ class Syncer:
                 sync_path(path)
 
 
-def _one_a_device(folders: Iterable[str]) -> Iterable[str]:
-    """Return one existing folder per device."""
-    return {os.stat(folder).st_dev: folder for folder in folders if os.path.isdir(folder)}.values()
-
-
 def _device_of(folder: str) -> int:
     """Return the device of a folder, or of its nearest existing parent."""
-    folder = os.path.abspath(folder)
-    while not os.path.exists(folder) and os.path.dirname(folder) != folder:
-        folder = os.path.dirname(folder)
-    return os.stat(folder).st_dev
+    return os.stat(existing(folder)).st_dev
 
 
 def _up_to(path: str, place: str) -> Iterator[str]:

@@ -20,7 +20,6 @@ from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.write_units import Unit
 from oocarrays.storage.files.array_file import ArrayFile
@@ -66,13 +65,6 @@ def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Over
     return (Overlay(each, needs, inner) for each in found.values())
 
 
-def write_box(
-    file: ArrayFile, plan: CollectiveWritePlan, pieces: Sequence[Piece], *, meter: Meter | None = None
-) -> None:
-    """Write the ranks' pieces of a box of chunks as planned; see `write_pieces`."""
-    write_pieces(file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=meter)
-
-
 def write_pieces(
     file: ArrayFile,
     pieces: Sequence[Piece],
@@ -80,10 +72,10 @@ def write_pieces(
     inner: Covering,
     *,
     at_once: int = 1,
-    meter: Meter | None = None,
+    meter: Meter,
 ) -> None:
     """Write pieces of an array file, each chunk once, and leave the rest unchanged."""
-    order, meter = file.stored.order, meter or Meter()
+    order = file.stored.order
     file = replacing(file).lying
     pieces = [(turned(axes, order), values.transpose(order or range(values.ndim))) for axes, values in pieces]
     writer = Sharded(file, meter) if file.chain.shard is not None else Whole(file, meter)

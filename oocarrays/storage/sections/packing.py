@@ -24,11 +24,10 @@ from oocarrays.errors import LayoutError, UnsupportedError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts.runs import Runs, Side
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.storage.pool import numpy_bytes
 
 TILE_BYTES = 2**19
 """Bytes of a tile of a local array: with its part of the messages it fits in a core's second-level cache."""
-NARROW_BYTES = 256
-"""Narrower elements, in bytes, share cache lines with other copies, and are copied tile by tile."""
 WIDEST_BYTES = 2**20
 """Maximum bytes of a wide element; numpy could not count those of 2 GiB."""
 
@@ -37,27 +36,18 @@ Take = Callable[[int], np.ndarray]
 """Allocator: returns memory of a number of bytes."""
 
 
-def _new(nbytes: int) -> np.ndarray:
-    return np.empty(nbytes, np.uint8)
-
-
-def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = _new) -> np.ndarray:
+def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = numpy_bytes) -> np.ndarray:
     """Return the message from ``source`` to ``target``, a 1-d contiguous array of ``transfer.size(source, target)``."""
-    return _packed(local, transfer, source, [target], take)[target]
+    _check(local, transfer.source, source)
+    size, parts = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)[target]
+    sent = take(size * local.itemsize)
+    if size:
+        _copy_in_turns(_copy_wide(parts, sent, _bytes(np.asarray(local, order="C"))))
+    return sent.view(local.dtype)
 
 
-def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndarray]:
-    """Return the messages from ``source`` to every target, including itself, in one scan of ``local``; see `pack`."""
-    return list(_packed(local, transfer, source, range(transfer.target.ranks)).values())
-
-
-def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
-    """Copy a message from ``source`` into the local array of ``target``."""
-    unpack_all({source: message}, transfer, target, local)
-
-
-def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: int, local: np.ndarray) -> None:
-    """Copy the messages of several sources into the local array of ``target``, in one scan; see `unpack`."""
+def unpack(messages: Mapping[int, np.ndarray], transfer: Transfer, target: int, local: np.ndarray) -> None:
+    """Copy the messages of several sources into the local array of ``target``, in one scan."""
     _check(local, transfer.target, target, written=True)
     recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
     for source, message in messages.items():
@@ -122,22 +112,6 @@ class _Recipe(NamedTuple):
 
     size: int
     parts: list[_Part]
-
-
-def _packed(
-    local: np.ndarray, transfer: Transfer, source: int, targets: Sequence[int], take: Take = _new
-) -> dict[int, np.ndarray]:
-    _check(local, transfer.source, source)
-    recipes = _recipes(transfer, "source", source, local.itemsize, TILE_BYTES)
-    data, messages, in_turns = _bytes(np.asarray(local, order="C")), {}, []
-    for target in targets:
-        size, parts = recipes[target]
-        sent = take(size * local.itemsize)
-        messages[target] = sent.view(local.dtype)
-        if size:
-            in_turns += _copy_wide(parts, sent, data)
-    _copy_in_turns(in_turns)
-    return messages
 
 
 @lru_cache(maxsize=128)
@@ -212,7 +186,7 @@ def _part(
             if not into.strides[axis] == taken.strides[axis] == width or width * times[axis] > WIDEST_BYTES:
                 break
             width, times[axis] = width * times[axis], 1
-    cuts = list(map(_cuts, combination, times[::2], bounds)) if width < NARROW_BYTES else None
+    cuts = list(map(_cuts, combination, times[::2], bounds)) if width < 256 else None  # they share lines
     into, taken = (_Place(place.offset, place.strides[::2] + place.strides[1::2]) for place in (into, taken))
     return _Part((*times[::2], *times[1::2]), np.dtype((np.void, width)), into, taken, cuts)
 

@@ -13,7 +13,8 @@ result              ░░█░░█░░         the wanted part of all of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -27,7 +28,7 @@ from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
-from oocarrays.plan.sections.read import SectionPlan
+from oocarrays.plan.sections.read import REQUESTS, SectionPlan
 from oocarrays.plan.sections.sieve import Method
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.chunks.reader import ChunkReader
@@ -37,9 +38,6 @@ from oocarrays.storage.local.pages import can_map, mapped, want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.sections.sieved import PendingBatch, SectionReader, taken_buffer
-
-ALONE_BYTES = 2**19
-"""Decoded bytes below which a section is read by one thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class CodedReader(SectionReader):
     """Reader of planned sections of coded chunks; each chunk is read and decoded once."""
 
     def _is_little(self) -> bool:
-        return self.plan.decoded_bytes < ALONE_BYTES
+        return self.plan.decoded_bytes < 2**19
 
     def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
         """Copy coded bytes from the page cache and start reading the rest; return whether all were there."""
@@ -116,15 +114,6 @@ class CodedReader(SectionReader):
         return data
 
 
-KEPT_PLANS = 16
-"""Maximum number of section plans that a process caches."""
-KEPT_ELEMENTS = 2**14
-"""Maximum elements of a section with a cached plan: a range of one element takes 24 bytes in a plan."""
-
-REQUESTS = 16
-"""Default number of requests in flight."""
-
-
 class HowToRead(TypedDict, total=False):
     """Options for reading a section."""
 
@@ -172,7 +161,7 @@ def _fill(
     elif file.stored.local:
         SectionReader(file, plan, out, meter, past_cache=past_cache).read_local(threads)
     elif file.stored.coded:
-        _read_whole(file, plan.axes, out, meter, plan.under_way(requests))
+        list(read_chunks(ChunkReader(file, meter, requests=plan.under_way(requests)), [plan.axes], [out]))
     else:
         SectionReader(file, plan, out, meter).read_store(requests)
 
@@ -193,7 +182,8 @@ def section_plan(
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
-    small = math.prod(lengths(axes)) <= KEPT_ELEMENTS and all(isinstance(taken, range) for taken in axes)
+    few = math.prod(lengths(axes)) <= 2**14  # a plan of them takes 400 KiB
+    small = few and all(isinstance(taken, range) for taken in axes)
     return (_kept if small else _plan)(stored, axes, gap, buffer_bytes, packed, costs)
 
 
@@ -201,7 +191,7 @@ def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: boo
     return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
 
 
-_kept = lru_cache(KEPT_PLANS)(_plan)
+_kept = lru_cache(16)(_plan)
 """Cached plan of a small section, which takes as long to plan as to read."""
 
 
@@ -213,22 +203,32 @@ def _room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         raise InputError(f"a section of shape {shape} takes {nbytes} bytes of memory: read it in parts") from error
 
 
-def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:
-    """Read coded chunks of a store, or through Zarr, each whole, and copy the wanted elements."""
-    reader, grid = ChunkReader(file, meter, requests=requests), file.stored.grid
-    places = {index: (there, inside) for index, there, inside in grid.placed(axes)}
-    buffer = np.empty(grid.chunks, file.dtype)
+def read_chunks(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Read sections of coded chunks in order, each into the next of ``rooms``: each chunk whole, once for each section.
 
-    def rooms() -> Iterator[np.ndarray]:
-        """Yield each chunk's decode buffer: its place in the result if that is whole and contiguous."""
-        for there, _ in places.values():
-            whole = out[there]
-            straight = whole.shape == grid.chunks and whole.flags.c_contiguous and out.dtype == file.dtype
-            yield whole if straight else buffer
+    Axes are in storage order. A chunk that is whole and contiguous in its room is decoded there.
+    """
+    each, shape = [list(reader.grid.placed(axes)) for axes in sections], reader.grid.chunks
+    buffer: np.ndarray | None = None
+    out = part = np.empty(0, reader.dtype)
+    straight = False
 
-    for index, chunk in reader.whole(list(places), rooms()):
-        there, inside = places[index]
-        if chunk is None:
-            out[there] = file.fill_value
-        elif not np.shares_memory(chunk, out):
-            out[there] = chunk[inside]
+    def decoded() -> Iterator[np.ndarray]:
+        """Yield the memory that the next chunk is decoded into."""
+        nonlocal buffer, straight
+        while True:
+            straight = part.shape == shape and part.flags.c_contiguous and part.dtype == reader.dtype
+            if not straight and buffer is None:
+                buffer = np.empty(shape, reader.dtype)
+            yield part if straight or buffer is None else buffer
+
+    with closing(reader.whole([index for chunks in each for index, *_ in chunks], decoded())) as come:  # type: ignore[type-var]
+        for chunks, out in zip(each, rooms, strict=True):
+            for _, there, inside in chunks:
+                part = out[there]
+                _, chunk = next(come)
+                if chunk is None:
+                    part[...] = reader.file.fill_value
+                elif not straight:
+                    part[...] = chunk[inside]
+            yield out

@@ -18,18 +18,14 @@ import numpy as np
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes
+from oocarrays.storage.chunks.places import Opened, open_range
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
-from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
 from oocarrays.storage.local.fs import failure, open_regular, read_into
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.stores.store_blobs import blobs_of
-
-MOST_CHUNKS = 4
-"""Maximum chunks read without a plan; a plan requests all chunks from the device before it waits for one."""
-MOST_BYTES = 2**18
-"""Maximum bytes read without a plan; with a plan, several threads may read them."""
 
 
 class Run(NamedTuple):
@@ -99,7 +95,7 @@ class RunReader:
             if type(taken[axis]) is not int:
                 kept.append(axis)
                 shape.append(count)
-        if nbytes > MOST_BYTES:
+        if nbytes > 2**18:  # several threads may read them
             return None
         runs = [Run(tuple(index), start, nbytes, 0)] if along is None else _cut(along, index, start)
         return None if runs is None else (kept[::-1], shape[::-1], runs)
@@ -116,7 +112,7 @@ class RunReader:
         try:
             nbytes = os.lseek(chunk, 0, os.SEEK_END) if nbytes is None else nbytes
             if nbytes != self._due:
-                raise CorruptChunkError(f"{key} of {file.name} has {nbytes} bytes; a chunk has {self._due}")
+                raise odd_size(f"{key} of {file.name}", nbytes, self._due)
             if read_into(chunk, offset + start, into):
                 raise CorruptChunkError(f"a chunk of {file.name} is cut short while it is read")
         except OSError as error:
@@ -143,7 +139,7 @@ def _span(taken: Any, extent: int) -> tuple[int, int] | None:
 def _cut(along: tuple[int, int, int, int, int], index: list[int], start: int) -> list[Run] | None:
     """Return a run of each chunk along the only cut axis; None for too many chunks."""
     axis, chunk, low, count, step = along
-    if (low + count - 1) // chunk - index[axis] >= MOST_CHUNKS:
+    if (low + count - 1) // chunk - index[axis] >= 4:  # a plan requests all chunks before it waits for one
         return None
     runs, first, end = [], low, low + count
     while low < end:
@@ -161,20 +157,13 @@ def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
     return RunReader(file).read(axes, meter)
 
 
-def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
-    """Open the file of a chunk: its descriptor, the chunk's offset in it, and its size; None for the whole file."""
+def _opened(file: ArrayFile, key: str) -> Opened:
+    """Open the file of a chunk."""
     if file.in_folder:
         return open_regular(f"{file.presence.place}/{key}"), 0, None
     blobs = blobs_of(file.zarr)
     assert isinstance(blobs, LocalBlobs), "runs are read from local files"
-    try:
-        path, offset, nbytes = blobs.range_of(key)
-    except MissingBlob:
-        raise FileNotFoundError(key) from None
-    chunk = open_regular(path)
-    try:
-        blobs.check_file(key, chunk)
-    except BaseException:
-        os.close(chunk)
-        raise
-    return chunk, offset, nbytes
+    opened = open_range(blobs, key)
+    if opened is None:
+        raise FileNotFoundError(key)
+    return opened

@@ -36,9 +36,6 @@ from oocarrays.storage.pool import copy
 from oocarrays.storage.stores.store_blobs import blobs_of
 
 T = TypeVar("T")
-ALONE_BYTES = 2**22
-"""Requested bytes below which a section is read by one thread."""
-PAGE = 4096
 
 
 class PendingBatch:
@@ -111,7 +108,8 @@ class SectionReader:
                 each.result()
 
     def _is_little(self) -> bool:
-        return self.plan.requests * PAGE + self.plan.asked_bytes < ALONE_BYTES
+        """Return whether one thread reads the section: each request takes as long as a page."""
+        return self.plan.requests * 4096 + self.plan.asked_bytes < 2**22
 
     def _work(self, batches: Iterable[Batch], places: Places, most: int) -> None:
         waiting: deque[PendingBatch] = deque()

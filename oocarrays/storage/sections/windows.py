@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,10 @@ from oocarrays.plan.slabs.geometry import Piece, Slab
 from oocarrays.plan.slabs.plan import SlabPlan, buffer_bytes
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.rank_files import RankFiles, placed
+from oocarrays.storage.files.local_files import RankFiles, placed
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
-from oocarrays.storage.sections.read import read_section, section_plan
+from oocarrays.storage.sections.read import read_chunks, read_section, section_plan
 
 
 def read_pieces(
@@ -55,36 +54,11 @@ def read_pieces(
         sections = [turned(axes, order) for axes in sections]
         requests = section_plan(file, sections[0], costs=costs).under_way(requests)
         if order is None:
-            yield from _decoded(ChunkReader(file, meter, requests=requests), sections, rooms)
+            yield from read_chunks(ChunkReader(file, meter, requests=requests), sections, rooms)
             return
         lying = (room.transpose(order) for room in rooms)
-        for piece in _decoded(ChunkReader(file, meter, requests=requests), sections, lying):
+        for piece in read_chunks(ChunkReader(file, meter, requests=requests), sections, lying):
             yield piece.transpose(inverse(order))
-
-
-def _decoded(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Read sections of coded chunks; a chunk that is a whole section is decoded in place."""
-    each = [list(reader.grid.placed(axes)) for axes in sections]
-    shape, out = reader.grid.chunks, np.empty(0, reader.dtype)
-    buffer, alone = out, False
-
-    def decoded() -> Iterator[np.ndarray]:
-        nonlocal buffer
-        while True:
-            if not alone and buffer.shape != shape:
-                buffer = np.empty(shape, reader.dtype)
-            yield out if alone else buffer
-
-    with closing(reader.whole([index for chunks in each for index, *_ in chunks], decoded())) as come:  # type: ignore[type-var]
-        for chunks, out in zip(each, rooms, strict=True):
-            alone = len(chunks) == 1 and out.shape == shape and out.flags.c_contiguous
-            for _, there, inside in chunks:
-                _, chunk = next(come)
-                if chunk is None:
-                    out[there] = reader.file.fill_value
-                elif not alone or chunk.ctypes.data != out.ctypes.data:
-                    out[there] = chunk[inside]
-            yield out
 
 
 Blocks = list[np.ndarray]

@@ -11,15 +11,15 @@ Thakur 1995, section 5.5.1 (writing array sections).
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError, InputError, SelectionError
+from oocarrays.errors import InputError, SelectionError
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
@@ -34,13 +34,14 @@ from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
-from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
 from oocarrays.storage.local.direct_io import Piece, on_sectors
 from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.store_blobs import blobs_of
+from oocarrays.storage.stores.underway import in_order
 
 U = TypeVar("U", bound=Written)
 U_contra = TypeVar("U_contra", bound=Written, contravariant=True)
@@ -110,19 +111,11 @@ def each_of(work: Writer[U], units: Iterable[U], at_once: int) -> None:
         for unit in units:
             work(unit)
     else:
-        _together(work, units, at_once)
+        with ThreadPoolExecutor(at_once, "write") as pool:
+            start: Callable[[U], Future[None]] = partial(pool.submit, work)  # type: ignore[call-arg]
+            for _ in in_order(start, units, at_once):
+                pass
     work.missing.tell()
-
-
-def _together(work: Writer[U], units: Iterable[U], at_once: int) -> None:
-    with ThreadPoolExecutor(at_once, "write") as pool:
-        under_way: deque[Future[None]] = deque()
-        for unit in units:
-            if len(under_way) == at_once:
-                under_way.popleft().result()
-            under_way.append(pool.submit(work, unit))
-        while under_way:
-            under_way.popleft().result()
 
 
 # ---------------------------------------------------------------------- writers of chunks
@@ -156,7 +149,7 @@ class Whole:
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
         self.missing = Missing(file.presence, meter, file.axes)
-        self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter)
+        self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter, fresh=False)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
 
@@ -241,7 +234,7 @@ class InWindows:
         nbytes, due = blob.size, self.file.stored.chunk_bytes
         if nbytes != due:
             blob.close()
-            raise CorruptChunkError(f"{blob.name} has {nbytes} bytes; a chunk has {due}")
+            raise odd_size(blob.name, nbytes, due)
         return blob
 
     def _pieces(self, unit: Unit, old: LocalBlob | None, buffer: np.ndarray) -> Iterator[Piece]:
@@ -262,16 +255,13 @@ class InWindows:
         self.meter.add(write_requests=1, written_bytes=data.nbytes)
         return offset, byte_view(data)
 
-    def _can_write(self, data: np.ndarray) -> bool:
-        """Return whether elements can be written directly: past the cache only from sector-aligned memory."""
-        return not self.blobs.past_cache or on_sectors(byte_view(data))
-
     def _window(self, unit: Unit, box: Section, offset: int, old: LocalBlob | None, buffer: np.ndarray) -> np.ndarray:
         """Return the new elements of a window: the values themselves if they are laid out as stored."""
         covered = unit.covers(box)
         if covered:
             given = unit.values(box)
-            if given.dtype == self.file.dtype and given.flags.c_contiguous and self._can_write(given):
+            as_stored = given.dtype == self.file.dtype and given.flags.c_contiguous
+            if as_stored and (not self.blobs.past_cache or on_sectors(byte_view(given))):
                 return given
         data = _first(buffer, box.shape)
         if old is not None:

@@ -88,10 +88,6 @@ def open_draft_array(place: StorePath, mode: Any) -> zarr.Array:
     return without_drafts(zarr.open_array(with_drafts(place), mode=mode))
 
 
-def open_draft_group(place: StorePath, mode: Any) -> zarr.Group:
-    return without_drafts(zarr.open_group(with_drafts(place), mode=mode, use_consolidated=False))
-
-
 def without_drafts(node: N) -> N:
     """Return an array or group opened by its draft as one of the store itself."""
     path, made = node.store_path, node._async_array if isinstance(node, zarr.Array) else node._async_group

@@ -16,6 +16,8 @@ from typing import Any
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
+from oocarrays.storage.local.fs import ABSENT
+
 Response = tuple[Buffer | None, str | None]
 """Bytes and version of an object; both None if it does not exist."""
 
@@ -57,7 +59,7 @@ async def versioned(store: Any, key: str, prototype: BufferPrototype, part: Byte
     get = _by_obstore if type(store).__name__ == "ObjectStore" else _by_s3fs
     try:
         data, version = await get(store, key, part)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    except (*ABSENT, IsADirectoryError):
         return None, None
     return prototype.buffer.from_bytes(data), version
 

@@ -1,6 +1,6 @@
 """Concurrent requests: reads ahead of use, and writes behind.
 
-    fetched   request 0 1 2 ──► return 0, request 3 ──► return 1, request 4 ──► …      in order, with a limit in flight
+    in_order  request 0 1 2 ──► return 0, request 3 ──► return 1, request 4 ──► …      in order, with a limit in flight
     Putting   write 0 1 2 ──► 0 is stored: write 3 ──► …                    all stored, or one failed, at the end
 
 All run in Zarr's own event loop, which owns a store's connections: a request is a coroutine and uses no thread.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.stores.joined import innermost, part_of
 from oocarrays.storage.stores.remote import reason
 
+A = TypeVar("A")
 T = TypeVar("T")
 Fetch = tuple[str, RangeByteRequest | None]
 """Key and byte range of a read; None for the whole value."""
@@ -104,20 +105,25 @@ def _nothing() -> Future[np.ndarray | None]:
     return future
 
 
-def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
-    """Yield the bytes under keys in order; None for a missing key or no request."""
-    waiting: deque[Future[np.ndarray | None]] = deque()
-    submit = Submitting()
+def in_order(start: Callable[[A], Future[T]], items: Iterable[A], most: int) -> Iterator[T]:
+    """Yield the result of each item in order, with at most ``most`` of them started: in threads or in an event loop."""
+    waiting: deque[Future[T]] = deque()
     try:
-        for each in wanted:
+        for item in items:
             if len(waiting) >= most:
                 yield waiting.popleft().result()
-            waiting.append(_nothing() if each is None else submit(got(store, *each)))
+            waiting.append(start(item))
         while waiting:
             yield waiting.popleft().result()
     finally:
         for future in waiting:
             future.cancel()
+
+
+def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
+    """Return an iterator over the bytes under keys in order; None for a missing key or no request."""
+    submit = Submitting()
+    return in_order(lambda each: _nothing() if each is None else submit(got(store, *each)), wanted, most)
 
 
 class Putting:

@@ -29,7 +29,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, Stor
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import from_home, named
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.local.fs import failure
+from oocarrays.storage.local.fs import ABSENT, failure
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
 from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, cleaned, reason, shown
 
@@ -139,7 +139,7 @@ def opened(store: Any) -> Any:
     if isinstance(store, ZipStore) and not store._is_open:
         try:
             store._sync_open()
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             raise NotFoundError(f"no such store: {store}") from None
         except (BadZipFile, ValueError) as error:
             raise NotFoundError(

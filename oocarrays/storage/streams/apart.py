@@ -22,7 +22,7 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.ahead import FEW, CellBlocks, LevelBlocks
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.independent import RankWriter
-from oocarrays.storage.streams.raw import Cache, RawChunks
+from oocarrays.storage.streams.raw import ChunkCache, RawChunks
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import StreamFile
 
@@ -207,7 +207,7 @@ class IndependentSegment:
         self._reader: Reader | None = None
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(ranks) > 1 else None
 
-    def begin(self, meter: Meter, cache: Cache, *, writes: bool) -> None:
+    def begin(self, meter: Meter, cache: ChunkCache, *, writes: bool) -> None:
         """Attach to an existing or new segment."""
         meta = self.file.meta
         data = self.file.array("ib", write=writes)

@@ -19,7 +19,7 @@ from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.ahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
 from oocarrays.storage.streams.apart import CommonSegment, IndependentSegment
-from oocarrays.storage.streams.raw import Cache, RawChunks
+from oocarrays.storage.streams.raw import RawChunks, chunk_cache
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import StreamFile
 
@@ -50,7 +50,7 @@ class RanksPart:
         self.appends = False  # mode "a": each write appends to the streams that it names
         self.begun: Mode | None = None
         self.mode: Mode = "IB" if meta.ib.block else "CB" if meta.cb.block else "NB"
-        self._cache = Cache(budget // 8)
+        self._cache = chunk_cache(budget // 8)
         self._nb: Rows | None = None
         self.nb_block = meta.nb.block
         self.common = CommonSegment(meta.cb.block or self.asked.get("cb_block", 64), meta.cb.nbytes, writes=writes)

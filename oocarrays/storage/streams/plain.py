@@ -22,7 +22,7 @@ from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, Targe
 from oocarrays.plan.streams.meta import Cells, Meta, Regular, described
 from oocarrays.storage.local.fs import read_into, translated, write_at
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.raw import Cache, RawChunks
+from oocarrays.storage.streams.raw import ChunkCache, RawChunks
 from oocarrays.storage.streams.stream_file import StreamFile
 
 
@@ -144,7 +144,7 @@ class PlainStreams(StreamFile):
         """Open the file again for reading."""
         return _opened_again(*self._given)
 
-    def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
+    def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks:
         return RawChunks(self._steps, int, self.layout.step_bytes, meter, name=self.name, cache=cache)
 
     def hold(self) -> None:

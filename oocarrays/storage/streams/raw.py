@@ -6,9 +6,8 @@ place.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,44 +17,17 @@ from oocarrays.errors import CorruptChunkError
 from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import blobs_of
 
+ChunkCache = Cache[tuple[int, int], np.ndarray]
+"""Cache of chunks, by the identity of their array and their number."""
 
-class Cache:
-    """Cache of the most recently used chunks, with a limit in bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._kept: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[int, int]) -> np.ndarray | None:
-        """Return a cached chunk, or None."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
-
-    def keep(self, key: tuple[int, int], data: np.ndarray) -> None:
-        """Add a chunk, evicting the least recently used ones."""
-        with self._lock:
-            self._drop(key)
-            self._kept[key] = data
-            self._bytes += data.nbytes
-            while self._bytes > self.most and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
-
-    def drop(self, key: tuple[int, int]) -> None:
-        """Remove a chunk that has been replaced."""
-        with self._lock:
-            self._drop(key)
-
-    def _drop(self, key: tuple[int, int]) -> None:
-        old = self._kept.pop(key, None)
-        self._bytes -= 0 if old is None else old.nbytes
+def chunk_cache(nbytes: int) -> ChunkCache:
+    """Return a cache of chunks with a limit in bytes."""
+    return Cache(nbytes, attrgetter("nbytes"))
 
 
 class RawChunks:
@@ -63,7 +35,7 @@ class RawChunks:
 
     def __init__(
         self, blobs: Any, key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
-        cache: Cache | None = None, fill: int | None = None,
+        cache: ChunkCache | None = None, fill: int | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.key = key
@@ -71,15 +43,15 @@ class RawChunks:
         self.fill = fill
         self._blobs = blobs
         self._meter = meter
-        self._cache = cache or Cache(0)
-        self._views = Cache(2**26)  # of files: the system reclaims their pages as needed
+        self._cache = cache or chunk_cache(0)
+        self._views = chunk_cache(2**26)  # of files: the system reclaims their pages as needed
         self._tails: dict[int, np.ndarray] = {}
         self._scratch = np.empty(0, np.uint8)
 
     @classmethod
     def of_array(
         cls, array: zarr.Array, index: Callable[[int], tuple[int, ...]], nbytes: int, meter: Meter,
-        cache: Cache | None = None, fill: int | None = None,
+        cache: ChunkCache | None = None, fill: int | None = None,
     ) -> RawChunks:  # fmt: skip
         """Return the chunks of an array; ``index`` maps a number to a chunk index."""
 

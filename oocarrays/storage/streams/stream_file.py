@@ -26,26 +26,17 @@ from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidati
 from oocarrays.errors import NotFoundError, TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.directory import HEAD, NONE
-from oocarrays.plan.streams.meta import (
-    KEY,
-    NB_GATHERED,
-    Cells,
-    Independent,
-    Meta,
-    Regular,
-    described,
-    ended,
-    meta_from,
-)
+from oocarrays.plan.streams.meta import KEY, NB_GATHERED, Cells, Independent, Meta, Regular, described, ended, meta_from
 from oocarrays.storage.files.creating import check_place, is_free
 from oocarrays.storage.files.documents import document_store, documents
+from oocarrays.storage.files.making_room import already_exists
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
+from oocarrays.storage.streams.raw import ChunkCache, RawChunks, Steps
 
 LOCK = ".oocarrays-streams"
 """Name of the lock file in the group's folder, held by the writer."""
@@ -80,7 +71,7 @@ class StreamFile:
         """Open the file again, as last flushed."""
         return open_file(self.store, durable=self.durable)
 
-    def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks | None:
+    def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks | None:
         """Return the steps of a file that is a single NB segment; None for a group with segments."""
         return None
 
@@ -149,7 +140,7 @@ class StreamFile:
             found = self._arrays[name, write] = self._opened(name, write=write)
         return found
 
-    def directory(self, meter: Meter, cache: Cache | None = None, *, write: bool) -> RawChunks:
+    def directory(self, meter: Meter, cache: ChunkCache | None = None, *, write: bool) -> RawChunks:
         """Return the superblocks of the directory of IB."""
         array = self.array("directory", write=write)
         nbytes = 8 * array.shape[1] * array.shape[2]
@@ -270,7 +261,7 @@ class ArrayStreams(StreamFile):
         """Return the file itself, because this package does not write it."""
         return self
 
-    def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
+    def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks:
         return Steps(self.source, self.axis, meter, budget)
 
 
@@ -287,7 +278,7 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
         with translated("write", file.name):
             zarr.create_group(store_path(store), overwrite=overwrite, attributes={KEY: meta.as_json()})
     except (ContainsArrayError, ContainsGroupError):
-        raise TargetError(f"{file.name} exists; ask for overwrite to replace it") from None
+        raise already_exists(file.name) from None
     return file
 
 

@@ -24,9 +24,6 @@ from oocarrays.storage.local.fs import ABSENT, make_folders, read_file, remove_f
 from oocarrays.storage.local.names import PARTIAL
 from oocarrays.storage.local.syncing import written
 
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""Error numbers of file systems without hard links."""
-
 
 def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntries:
     """Return the small objects in ``folder`` below an array; without a folder, those beside its metadata."""
@@ -73,11 +70,11 @@ class LocalEntries:
         path = self._path(key)
         return functools.partial(_publish, write_beside(path, data, synced=durable), path)
 
-    def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
+    def replace(self, key: str, data: bytes, *, durable: bool = True, named: bool = True) -> None:
         """Write ``data`` to ``key``, replacing earlier contents; unless ``durable``, sync later with other files."""
         path = self._path(key)
         if durable:
-            replace_file(path, data)
+            replace_file(path, data, named=named)
             return
         rename(write_beside(path, data, synced=False), path)
         written(path)
@@ -86,15 +83,15 @@ class LocalEntries:
         """Return the contents of each file in the folder ``key``, by name; None for a file deleted meanwhile."""
         try:
             names = os.listdir(self._path(key))
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             return {}
         return {name: self.get(f"{key}/{name}") for name in names if not PARTIAL.search(name)}
 
-    def names(self, prefix: str) -> list[str]:
-        """Return the names that start with ``prefix``."""
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names directly below that start with ``prefix``."""
         try:
             return [name for name in os.listdir(self.root) if name.startswith(prefix)]
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             return []
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -106,7 +103,7 @@ class LocalEntries:
     def clear(self, key: str) -> None:
         """Delete the folder ``key``, renaming it first so that no other process adds files during deletion."""
         aside = f"{self._path(key)}.{uuid.uuid4().hex}"
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(*ABSENT):
             os.rename(self._path(key), aside)
             remove_tree(aside)
 
@@ -127,8 +124,8 @@ def _publish(partial: str, path: str) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise  # else the file system has no hard links
         if not os.path.lexists(path):
             os.rename(partial, path)
     finally:
@@ -165,7 +162,7 @@ class StoreEntries:
         """Return a function that creates ``key`` from ``data``; store writes are atomic, so none happens yet."""
         return functools.partial(self.create, key, data)
 
-    def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
+    def replace(self, key: str, data: bytes, *, durable: bool = True, named: bool = True) -> None:
         """Write ``data`` to ``key``, replacing any earlier contents."""
         sync(self.store.set(self._path(key), default_buffer_prototype().buffer.from_bytes(data)))
 
@@ -173,8 +170,8 @@ class StoreEntries:
         """Return the contents of each object below ``key``, by name; None for an object deleted meanwhile."""
         return sync(self._entries(key))
 
-    def names(self, prefix: str) -> list[str]:
-        """Return the names that start with ``prefix``."""
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names directly below that start with ``prefix``."""
         return sync(self._names(prefix))
 
     async def _names(self, prefix: str) -> list[str]:
