@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,10 +19,9 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.builder import itself, new_suffix
+from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.graphs.run.steps import Key
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed
 from oocarrays.mapping.layouts.local import spread
@@ -51,25 +50,13 @@ METADATA = "target_metadata"
 """Key of the note for the metadata that identify the array."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldParts:
-    """Parts of all ranks, as tasks."""
-
-    tasks: Mapping[Any, Any]
-    """Tasks that compute the parts."""
-    keys: tuple[Key, ...]
-    """Key of each rank's part."""
-    homes: Mapping[str, Sequence[str]]
-    """Address of each rank's worker, by the key suffix of the tasks that are pinned to it."""
-
-
 class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     """Planned write of sections of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = (*READ_AND_WRITTEN, "messages")
 
     def __init__(
-        self, a: OutOfCoreArray, run: WritingRun, held: HeldParts, cluster: Cluster | None, workers: Sequence[str]
+        self, a: OutOfCoreArray, run: WritingRun, held: RankTasks, cluster: Cluster | None, workers: Sequence[str]
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
@@ -249,7 +236,7 @@ def _ranks(parts: Any) -> int:
 
 def _held(
     parts: Any, plan: CollectiveWritePlan, selections: Sequence[Selection], dtype: np.dtype, workers: Sequence[str]
-) -> HeldParts:
+) -> RankTasks:
     """Return the checked parts of all ranks."""
     if _ranks(parts) != plan.ranks:
         raise SelectionError(f"{_ranks(parts)} parts are not one for each of {plan.ranks} sections")
@@ -257,7 +244,8 @@ def _held(
     if isinstance(parts, RankArrays):
         given = [(parts.local_shape(rank), parts.dtype) for rank in range(parts.ranks)]
         _check(given, shapes, dtype)
-        return HeldParts(tasks=ensure_dict(parts.tasks.graph), keys=parts.tasks.keys, homes=parts.tasks.homes)
+        made = parts.tasks
+        return RankTasks(suffix=made.name, tasks=ensure_dict(made.graph), keys=made.keys, homes=made.homes)
     arrays = [part if hasattr(part, "__dask_graph__") else np.asarray(part) for part in parts]
     for part in arrays:
         if not isinstance(part, np.ndarray):
@@ -274,7 +262,7 @@ def _check(given: Sequence[tuple[tuple[int, ...], np.dtype]], shapes: Sequence[t
             raise UnsupportedError(f"the part of rank {rank} has dtype {dtype}; the array has {to}")
 
 
-def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> HeldParts:
+def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> RankTasks:
     """Return arrays as tasks: Dask places the blocks of a Dask array; they are joined on the rank's worker."""
     suffix, keys = new_suffix(), []
     tasks: dict[Any, Any] = {}
@@ -286,4 +274,5 @@ def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> HeldParts:
             whole = array.rechunk(-1) if array.ndim else array
             keys += flatten(whole.__dask_keys__())
             tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
-    return HeldParts(tasks=tasks, keys=tuple(keys), homes={suffix: spread(len(arrays), workers)} if workers else {})
+    homes = {suffix: spread(len(arrays), workers)} if workers else {}
+    return RankTasks(suffix=suffix, tasks=tasks, keys=keys, homes=homes)
