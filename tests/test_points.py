@@ -106,6 +106,23 @@ def array(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ooc.OutOfCore
     return made(tmp_path / "a.zarr", data, (5, 8), request.param), data
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[:2, [0, -1], ..., 3], np.s_[:, [0, 1], ..., [1, 2]], np.s_[:, [0, 1], [1, 2], ...], np.s_[..., [0, 1], 2],
+        np.s_[0, ..., [1, 2], 3], np.s_[[0, 1], ..., [1, 2], 2:4],
+    ],
+)  # fmt: skip
+def test_an_ellipsis_separates_indices_as_in_numpy(key: Any) -> None:
+    data = np.arange(60).reshape(3, 4, 5)
+    stored = zarr.create_array({}, data=data, chunks=(2, 3, 2))
+    a = ooc.open_array(stored, mode="r+")
+    np.testing.assert_array_equal(a[key], data[key])
+    values = -1 - np.arange(data[key].size).reshape(data[key].shape)
+    a[key] = data[key] = values
+    np.testing.assert_array_equal(stored[...], data)
+
+
 def test_products_and_points_by_name(array: tuple[ooc.OutOfCoreArray, np.ndarray]) -> None:
     a, data = array
     np.testing.assert_array_equal(a.oindex[[3, 1], [2, 29, 2]], data[np.ix_([3, 1], [2, 29, 2])])

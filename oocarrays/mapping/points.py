@@ -51,7 +51,7 @@ class Points:
             raise SelectionError(f"indices of shapes {', '.join(map(str, shapes))} cannot be paired") from None
         axes = tuple(axis for place in paired for axis in entries[place][1])
         free = [entry for entry, _ in entries if _is_free(entry)]
-        together = paired[-1] - paired[0] < len(paired)
+        together = _are_adjacent(key if isinstance(key, tuple) else (key,))
         return cls(
             paired=axes,
             indices=np.stack([each.reshape(-1) for each in spread]),
@@ -121,10 +121,15 @@ def is_paired(key: Any) -> bool:
         return False
     free = [_is_free(entry) for entry in entries]
     several = [not f and np.ndim(entry) > 0 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry)]
-    taken = [place for place, f in enumerate(free) if not f]
-    apart = any(several) and taken[-1] - taken[0] >= len(taken)
+    apart = any(several) and not _are_adjacent(entries)
     deep = any(not f and np.ndim(entry) > 1 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry))
     return sum(several) > 1 or apart or deep
+
+
+def _are_adjacent(entries: Sequence[Any]) -> bool:
+    """Return whether the indices in a key are adjacent; an ellipsis separates them even if it stands for no axis."""
+    taken = [place for place, entry in enumerate(entries) if not _is_free(entry)]
+    return taken[-1] - taken[0] < len(taken)
 
 
 def _can_be_array(entry: Any) -> bool:
