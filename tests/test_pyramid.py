@@ -74,7 +74,8 @@ def requests(draw: st.DrawFn) -> tuple[np.ndarray, tuple[int, ...], tuple[int, .
     chunks = tuple(draw(st.integers(1, n)) for n in shape)
     factors = tuple(draw(st.integers(1, 4)) for _ in shape)
     method = draw(st.sampled_from(["mean", "median", "nearest", "mode"]))
-    return values, chunks, factors, draw(st.integers(1, 4)), method
+    levels = draw(st.integers(1, 4)) if max(factors) > 1 else 1  # factors of 1 merge nothing: there is one level
+    return values, chunks, factors, levels, method
 
 
 @given(requests(), st.integers(1, 3), st.booleans())
