@@ -27,8 +27,7 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError, RunError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
-from oocarrays.graphs.rechunk.resume import journal_content
-from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.run import Destination, journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.steps import Key

@@ -28,7 +28,7 @@ import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.assembly import MOST_SUM
-from oocarrays.graphs.rechunk.run import Destination, Part, usable_parts
+from oocarrays.graphs.rechunk.run import Destination, Part, journal_content, usable_parts
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.looking import (
     CHUNKS_READ,
@@ -40,7 +40,6 @@ from oocarrays.graphs.run.looking import (
     check_sources,
     is_of,
     look,
-    metadata_digest,
 )
 from oocarrays.graphs.run.remains import (
     KEPT,
@@ -57,7 +56,7 @@ from oocarrays.graphs.settings import past_cache_above
 from oocarrays.mapping.grid import Index
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.as_json import from_json, to_json
+from oocarrays.plan.rechunk.as_json import from_json
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.chunks.assembling import Assembler
@@ -65,7 +64,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import is_scratch
-from oocarrays.storage.files.places import StoreLike, in_files, place_name
+from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
@@ -82,16 +81,6 @@ Run = TypeVar("Run", bound=RechunkRun)
 Terms = Callable[[Any], tuple[Any, Resources | None]]
 """Function of an earlier plan that returns where it continues, and the resources for a new plan; None keeps the plan.
 """
-
-
-def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
-    return {
-        "plan": to_json(plan),
-        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
-        "source_metadata": metadata_digest(source),
-        "scratch": str(destination.scratch),
-        "missing": source.presence.missing,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,12 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
 from oocarrays.graphs.run.journaled import OneTarget, check_room
+from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.plan.documents import Document
+from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -33,7 +35,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import create_scratch, is_scratch, remove_scratch
 from oocarrays.storage.files.documents import remove_partials
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike, local_folder, place_name
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 from oocarrays.storage.journal.lock import Hold
@@ -54,6 +56,16 @@ class Destination(TargetSpec):
     """Folder, or prefix in a store, for scratch arrays."""
     past_cache_above: int
     """Size in bytes above which a target is written past the system's cache."""
+
+
+def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
+    return {
+        "plan": to_json(plan),
+        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source_metadata": metadata_digest(source),
+        "scratch": str(destination.scratch),
+        "missing": source.presence.missing,
+    }
 
 
 def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import JournalError
+from oocarrays.errors import InputError, JournalError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
@@ -41,6 +41,15 @@ class Trust:
     """Whether stored chunks are read and verified, rather than only their sizes."""
     moved: bool = False
     """Whether the sources have new locations: they may have been copied, to other inodes."""
+
+
+def trust_of(resume: Any) -> Trust | None:
+    """Return the trust in recorded state for the option ``resume``; None to start anew."""
+    if isinstance(resume, Trust):
+        return resume
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):
+        raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
+    return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

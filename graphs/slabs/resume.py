@@ -14,16 +14,16 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from oocarrays.errors import BudgetError, InputError, JournalError
+from oocarrays.errors import BudgetError, JournalError
 from oocarrays.graphs.run.looking import (
     CHUNKS_READ,
     TRUSTED,
     Part,
     Stored,
-    Trust,
     check_sources,
     is_of,
     metadata_digest,
+    trust_of,
 )
 from oocarrays.graphs.run.remains import Left, Remains, journal_of, remaining
 from oocarrays.mapping.section import Section
@@ -193,12 +193,3 @@ def _are_of(sources: Sequence[ArrayFile], wanted: Any, kept: Any, *, moved: bool
     if all(isinstance(each, list) for each in wanted):
         return moved and [each[1:] for each in wanted] == [each[1:] for each in kept]
     return len(sources) == len(kept) and all(map(is_of, sources, kept))
-
-
-def trust_of(resume: Any) -> Trust | None:
-    """Return the trust in recorded state for the option ``resume``; None to start anew."""
-    if isinstance(resume, Trust):
-        return resume
-    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):
-        raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
-    return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None

@@ -21,8 +21,8 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import GoingOn, journal_content
-from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.resume import GoingOn
+from oocarrays.graphs.rechunk.run import Destination, journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest

@@ -12,9 +12,8 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.update import Growing, UpdateRun, build_graph
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, trust_of
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, can_update, journal_of
-from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
