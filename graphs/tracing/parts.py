@@ -40,8 +40,6 @@ GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getite
 """Functions that index their argument."""
 HANDING_ON = (itself, ProhibitReuse._identity)
 """Functions that return their argument: of this package's graphs, and of Dask's `delayed` for collections."""
-ELSEWHERE = (PlainCopy.make, read_copy, *HANDING_ON)
-"""Functions with an array argument that they normally do not read."""
 READERS = frozenset({*GETTERS, read_span, copy_tile, read_group, load_store_chunk})
 """Functions with arguments that determine their reads or writes."""
 Find = Callable[[Any], Any]
@@ -115,7 +113,7 @@ def known(arg: Any, find: Find) -> Any:
 def _of_call(
     function: Any, args: list[Any], named: dict[str, Any], is_source: Callable[[Any], bool]
 ) -> Iterator[TaskUse]:
-    if function in ELSEWHERE:
+    if function in (PlainCopy.make, read_copy, *HANDING_ON):  # normally, they do not read their array
         return
     if function is Reading.task and isinstance(args[0], Reading):
         if args[1] in FIRST:
