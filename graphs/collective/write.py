@@ -206,7 +206,7 @@ class WritingBuilder(Builder):
     def _rounds(self, given: Sequence[Key]) -> Iterator[Key]:
         """Yield the write tasks: threads need not wait for each other's, workers have one exchange per round."""
         plan, workers = self.plan, self.run.processes is not None
-        exchange = ExchangeTasks(plan.schedule, self.add) if plan.schedule else Taking()
+        exchange = Taking() if plan.schedule is None else ExchangeTasks(plan.schedule, self.add)
         written = [RoundsAhead[list[Key]](AHEAD, []) for _ in given]
         for number, each in enumerate(plan.rounds):
             sizes = plan.all_sizes[number]
