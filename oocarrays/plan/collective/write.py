@@ -276,7 +276,7 @@ def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWrite
 def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
     """Return the plan with less parallelism, halved until it fits the budget or cannot be halved."""
     while plan.peak_bytes > plan.budget:
-        less = ("chunks", "at_once") if plan.schedule else ("at_once", "threads")
+        less = ("at_once", "threads") if plan.processes is None else ("chunks", "at_once")
         name = next((each for each in less if getattr(plan, each) > 1), None)
         if name is None:
             break
