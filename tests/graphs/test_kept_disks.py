@@ -15,7 +15,6 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.plan.queueing.kept import KeptDisks, Measured, chunks_a_second, kept_times
 from oocarrays.plan.queueing.striping import BlockTimes
-from tests.seams import set_constants
 
 pytestmark = pytest.mark.long
 
@@ -72,7 +71,6 @@ def test_calibrate_keeps_disks_beside_what_is_there(
     disks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
-    set_constants(monkeypatch, calibration_disk_seconds=0.01)
     with dask.config.set({"oocarrays.disks": None}):
         with pytest.raises(ooc.OocError, match=r"nothing is kept of .*calibrate --disks"):
             ooc.plan_striping(disks, kept=True)
