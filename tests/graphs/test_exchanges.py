@@ -92,7 +92,7 @@ def test_a_collective_read(on: Client | str, source: Path, schedule: str | None)
         return
     nbytes = y.plan.exchanged_bytes
     if y.plan.schedule is not None:
-        rounds = [Exchange.of(y.plan.schedule, sizes * FIELD.itemsize) for sizes in y.plan.between]
+        rounds = [Exchange.of(y.plan.schedule, sizes * FIELD.itemsize) for sizes in y.plan.read.between]
         nbytes = sum(each.sent_bytes for each in rounds)
     assert y.plan.messages > 4
     assert_metered(y.meter, y.plan.messages, nbytes)

@@ -156,7 +156,7 @@ def _format_3(
 ) -> Settings:
     metadata: Any = source.metadata
     same = metadata.zarr_format == 3
-    names, own = dimension_names(source), source.dtype.newbyteorder("=")  # a codec orders bytes
+    names, fixed = dimension_names(source), has_fixed_size(source.dtype)
     if shards is not None and (source.dtype.names or not source.ndim):
         raise UnsupportedError(
             f"shards={shards}: zarr-python reads no elements with fields, or without axes, from shards"
@@ -164,7 +164,7 @@ def _format_3(
     if not same:
         attributes.pop(DIMENSIONS, None)
     return {
-        "dtype": metadata.data_type if same else own if has_fixed_size(own) else metadata.dtype,
+        "dtype": metadata.data_type if same else source.dtype.newbyteorder("=") if fixed else metadata.dtype,
         "filters": _filters_3(source, filters, order),
         "serializer": source.serializer if same else "auto",
         "dimension_names": names,
