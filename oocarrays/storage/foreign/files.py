@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import io
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,6 +21,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.store_blobs import PartBlob
@@ -137,7 +137,7 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, store: RemoteStore, key: str, size: int) -> None:
         self._store, self._key, self._size, self._at = store, key, size, 0
-        self._pages: OrderedDict[int, bytes] = OrderedDict()
+        self._pages = Cache[int, bytes](64)
 
     def readable(self) -> bool:
         return True
@@ -163,16 +163,16 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
     def _page(self, number: int) -> bytes:
-        if number not in self._pages:
+        page = self._pages.get(number)
+        if page is None:
             start = number * PAGE_BYTES
             part = RangeByteRequest(start, min(start + PAGE_BYTES, self._size))
             data = sync(got(self._store, self._key, part))
             if data is None:
                 raise StoreFailure(f"cannot read {self._key} of {self._store}: it has gone")
-            self._pages[number] = data.tobytes()
-            while len(self._pages) > 64:
-                self._pages.popitem(last=False)
-        return self._pages[number]
+            page = data.tobytes()
+            self._pages.keep(number, page)
+        return page
 
 
 def local_files(pattern: str) -> Files:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -31,6 +29,7 @@ from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, whole_c
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.numpy_files import Raw
+from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
 from oocarrays.storage.stores.joined import OnlyRead, part_of, span
 
@@ -48,8 +47,7 @@ class ForeignStore(OnlyRead):
     def __init__(self, contents: Contents, url: str) -> None:
         super().__init__(url)
         self._contents = contents
-        self._tables: OrderedDict[tuple[str, int], ChunkTable] = OrderedDict()
-        self._lock = threading.Lock()
+        self._tables = Cache[tuple[str, int], ChunkTable](KEPT_TABLES)
 
     # ----------------------------------------------------------------------------------------------- properties
 
@@ -136,17 +134,11 @@ class ForeignStore(OnlyRead):
     def table(self, array: ForeignArray, part: int) -> ChunkTable:
         """Return the locations of an array's chunks in one file, cached per process."""
         key = array.name, part
-        with self._lock:
-            found = self._tables.get(key)
-            if found is not None:
-                self._tables.move_to_end(key)
-                return found
-        made = self._contents.reader.table(self.source_files.readable(part), array.name, array.part_facts(part))
-        with self._lock:
-            self._tables[key] = made
-            while len(self._tables) > KEPT_TABLES:
-                self._tables.popitem(last=False)
-        return made
+        found = self._tables.get(key)
+        if found is None:
+            found = self._contents.reader.table(self.source_files.readable(part), array.name, array.part_facts(part))
+            self._tables.keep(key, found)
+        return found
 
     # ------------------------------------------------------------------------------------------------------ reading
 
