@@ -87,6 +87,7 @@ class RechunkState(OneTarget):
     merges: ClassVar[bool] = True
     plan: RechunkPlan
     destination: Destination
+    scratch: str | RemoteStore
 
     def __init__(
         self,

@@ -251,6 +251,8 @@ class JournaledRun(KeptRun):
 
     shares_meter: ClassVar[bool] = False
     """Whether its meter counts for other runs, too, and is kept when the run begins again."""
+    scratch: str | RemoteStore | None = None
+    """Folder or store for temporary arrays; None for runs without any."""
 
     # ------------------------------------------------------------------ start of the run
 
@@ -275,7 +277,7 @@ class JournaledRun(KeptRun):
         self.journal.claim()
         self._begin(self._make_targets, instead=mark is not None)
         self.made = True
-        remove_dead_scratch(self.destination.store, getattr(self, "scratch", None))
+        remove_dead_scratch(self.destination.store, self.scratch)
         if self.processes is not None:
             self.syncer.finish()  # files made by this worker; the others sync their own
         return self

@@ -43,6 +43,7 @@ class SweepRun(SlabRun):
 
     merges: ClassVar[bool] = False
     resumes = False
+    scratch: str | RemoteStore
 
     def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
         step, self.last = course.step(progress.residuals)
