@@ -12,7 +12,7 @@ from typing import Any
 if os.name == "nt":
     raise ImportError("oocarrays runs on Linux, and not on Windows: it locks and maps files by POSIX (WSL is Linux)")
 try:
-    import oocarrays.graphs.defaults as _defaults  # noqa: F401  a missing module would be reported as a circular import
+    import oocarrays.graphs.settings as _defaults  # noqa: F401  a missing module would be reported as a circular import
 except ModuleNotFoundError as error:
     if error.name != "oocarrays.graphs":
         raise

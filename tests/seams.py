@@ -24,13 +24,14 @@ from oocarrays.mapping.grid import Stored as Stored
 from oocarrays.mapping.ranges import ascending as ascending
 from oocarrays.mapping.selection import Selection
 from oocarrays.options import keywords
+from oocarrays.plan import documents
 from oocarrays.plan.advice.price import use_of as use_of
 from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.exchange.schedule import schedules as schedules
 from oocarrays.plan.exchange.trace import arrivals as arrivals
 from oocarrays.plan.memory import Resources as Resources
-from oocarrays.plan.rechunk import as_json, ways
+from oocarrays.plan.rechunk import ways
 from oocarrays.plan.streams import directory
 from oocarrays.show import progress
 from oocarrays.show.contents import GroupFacts as GroupFacts
@@ -85,7 +86,7 @@ RECTILINEAR_SETTING = SETTING
 KEYWORDS = vars(keywords)
 """Types of keywords of public functions, as type checkers read them."""
 journal_digest = texts.digest_of
-plan_to_json = as_json.to_json
+plan_to_json = documents.written
 shown_name = shown
 add_disk, empty_disk, lay_out_on_disks, verify_disks = moving.add, moving.empty, moving.lay_out, verifying.verify
 ProgressState, progress_lines = progress.State, progress._logged_lines

@@ -35,9 +35,8 @@ from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import Work
 from oocarrays.kernels.results import block_of
 from oocarrays.mapping.section import Section
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, written
 from oocarrays.plan.lazy.blocks import BlocksPlan
-from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.storage.chunks.writer import ChunkWriter, PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -92,7 +91,7 @@ class AlignedRun(LazyRun):
 
     def __init__(self, blocks: BlocksPlan, dtype: np.dtype, destination: Destination, topic: str | None = None) -> None:
         nowhere = {"source": None, "source_metadata": "", "scratch": ""}
-        super().__init__(blocks, destination, {"plan": to_json(blocks.rechunk), "blocks": True} | nowhere, topic)
+        super().__init__(blocks, destination, {"plan": written(blocks.rechunk), "blocks": True} | nowhere, topic)
         self.dtype = dtype
 
     def _here(self) -> None:

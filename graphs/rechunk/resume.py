@@ -54,9 +54,8 @@ from oocarrays.graphs.run.remains import (
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.mapping.grid import Index
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, read_as
 from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.as_json import from_json
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.chunks.assembling import Assembler
@@ -237,7 +236,8 @@ def _plan(content: Document, target: StoreLike) -> RechunkPlan:
     missing = {"plan", "source", "source_metadata", "scratch"} - content.keys()
     if missing:
         raise JournalError(f"the journal in {target} lacks {', '.join(sorted(missing))}")
-    return from_json(content["plan"])
+    plan: RechunkPlan = read_as(RechunkPlan, content["plan"], "plan")
+    return plan
 
 
 def _source(

@@ -21,8 +21,7 @@ from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.settings import record_seconds
-from oocarrays.plan.documents import Document
-from oocarrays.plan.rechunk.as_json import to_json
+from oocarrays.plan.documents import Document, written
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -60,7 +59,7 @@ class Destination(TargetSpec):
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
     return {
-        "plan": to_json(plan),
+        "plan": written(plan),
         "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "source_metadata": metadata_digest(source),
         "scratch": str(destination.scratch),

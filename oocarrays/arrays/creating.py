@@ -19,10 +19,9 @@ from oocarrays.errors import ChunksError, LayoutError, NotFoundError, Unsupporte
 from oocarrays.graphs import settings
 from oocarrays.graphs.layouts.parts import is_block
 from oocarrays.mapping.given import chosen, element_type, extents, named, names_of_axes
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, chunks_along, runs_along
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
-from oocarrays.mapping.orientation import chunks_along, runs_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
 from oocarrays.plan.documents import Settings

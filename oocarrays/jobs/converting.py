@@ -22,9 +22,8 @@ from oocarrays.graphs.files.update import FilesLeft, files_content, made_like
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
-from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of
 from oocarrays.mapping.layouts.layout import LayoutLike
-from oocarrays.mapping.orientation import orientation_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, cuts, regular_shards
 from oocarrays.plan.documents import Document

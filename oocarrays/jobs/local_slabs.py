@@ -15,15 +15,14 @@ from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
+from oocarrays.graphs.settings import setting
 from oocarrays.graphs.slabs.local import LocalSlabRun
 from oocarrays.graphs.slabs.tasks import SlabFiles
-from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
-from oocarrays.mapping.orientation import orientation_of, runs_along
 from oocarrays.options.asked import check_distinct, dtypes_of, scratch_of
 from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.options.slabs import (

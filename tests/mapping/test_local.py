@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from oocarrays import Layout, Section
 from oocarrays.errors import LayoutError
+from oocarrays.mapping.grid import chunks_along, orientation_of, runs_along
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, places_in, shared
-from oocarrays.mapping.orientation import chunks_along, orientation_of, runs_along
 from tests.mapping.local_parts import NOTHING, hand, local_files
 from tests.profiles import examples
 

@@ -15,8 +15,8 @@ import oocarrays as ooc
 from oocarrays import Schedule
 from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.plan.documents import read_as, written
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from tests.profiles import examples
 from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, RECHUNK_METHODS, Journal, begin, journal_digest
@@ -32,18 +32,18 @@ def plan(shape=(2048, 2048), source=(32, 2048), target=(2048, 32), *, coded=Fals
 
 
 def through_text(plan: RechunkPlan) -> RechunkPlan:
-    return from_json(json.loads(json.dumps(to_json(plan), allow_nan=False)))
+    return read_as(RechunkPlan, json.loads(json.dumps(written(plan), allow_nan=False), "plan"))
 
 
 @pytest.mark.parametrize(("ranks", "name"), [(4, "PEX"), (3, "GEN")])
 def test_a_journal_of_before_there_were_schedules_goes_on_as_it_began(ranks: int, name: str) -> None:
     """By the schedule of then, and by single steps."""
-    data = to_json(plan(method="two-phase", ranks=ranks, workers=ranks, steps_below=2))
-    assert from_json(data).passes[0].whole
+    data = written(plan(method="two-phase", ranks=ranks, workers=ranks, steps_below=2))
+    assert read_as(RechunkPlan, data, "plan").passes[0].whole
     assert data["passes"][0].pop("exchange")["name"] == name
     for later in ("whole", "scheduler_seconds"):
         del data["passes"][0][later]
-    (step,) = from_json(data).passes
+    (step,) = read_as(RechunkPlan, data, "plan").passes
     assert (step.schedule, step.whole) == (Schedule.of(name, ranks), False)
 
 

@@ -21,7 +21,7 @@ from zarr.testing.store import StoreTests
 import oocarrays as ooc
 from oocarrays.errors import TargetError
 from oocarrays.storage.chunks.places import CountingStore
-from oocarrays.storage.local.durable import DocumentStore
+from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import layers
 from oocarrays.storage.stores.remote import Patience, RemoteStore

@@ -26,7 +26,7 @@ from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFa
 from oocarrays.storage.files import entries
 from oocarrays.storage.journal import lock
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local import durable
+from oocarrays.storage.local import syncing
 from tests.dying import Child, Server
 from tests.seams import JOURNAL_FOLDER as FOLDER
 from tests.seams import begin, set_constants, small
@@ -233,7 +233,7 @@ def test_what_the_device_says_is_told(
         raise OSError(number, os.strerror(number))
 
     mine = begun(folder)
-    monkeypatch.setattr(durable, "write_all", refuse)
+    monkeypatch.setattr(syncing, "write_all", refuse)
     for verb in (lambda: mine.record((1,)), lambda: begun(folder.parent / "b.zarr")):
         with pytest.raises(kind, match=r"the journal of .*\.zarr"):
             verb()

@@ -26,9 +26,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded
-from oocarrays.plan.documents import Document, checked_path, save_text
+from oocarrays.plan.documents import Document, checked_path, read_as, save_text, written
 from oocarrays.plan.plan import table
-from oocarrays.plan.rechunk.as_json import read_as, written
 from oocarrays.plan.shown import above
 
 

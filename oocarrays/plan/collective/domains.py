@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.mapping.orientation import turned_back
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, turned_back
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
 from oocarrays.mapping.union import Product, Union, product_of, runs_of

@@ -25,9 +25,8 @@ from typing import overload
 import numpy as np
 
 from oocarrays.errors import BudgetError
-from oocarrays.mapping.grid import ChunkGrid, unravel
+from oocarrays.mapping.grid import ChunkGrid, chunks_along, unravel
 from oocarrays.mapping.layouts.local import Depth
-from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
 

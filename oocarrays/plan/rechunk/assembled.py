@@ -18,8 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.orientation import turned, turned_back
+from oocarrays.mapping.grid import Stored, ceil_div, turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, pass_seconds

@@ -24,9 +24,8 @@ from operator import mul
 from typing import NamedTuple
 
 from oocarrays.mapping.along import range_cuts
-from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div
+from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, turned, turned_back
 from oocarrays.mapping.layouts.distribution import GenBlock
-from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.overlap import (
     axis_overlap,
     chunk_visits,

@@ -17,8 +17,7 @@ from functools import cached_property
 from itertools import islice, product
 
 from oocarrays.mapping.along import Cut, cuts
-from oocarrays.mapping.grid import Index, Stored, boxes, ceil_div
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import Index, Stored, boxes, ceil_div, turned
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.machine import Costs

@@ -20,8 +20,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.mapping.along import OverGrid, Piece, product_line
-from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import Stored, ceil_div, turned
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Traffic

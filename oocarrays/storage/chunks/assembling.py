@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.grid import Index
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import Index, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import chunk_major, element_runs, fill_bits, is_fill, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks

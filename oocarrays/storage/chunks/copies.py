@@ -31,10 +31,9 @@ from oocarrays.storage.files.making_room import array_documents, is_node, put_do
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
-from oocarrays.storage.local.durable import replacing_file
 from oocarrays.storage.local.fs import check_regular, failure, files_below, make_folders, translated
 from oocarrays.storage.local.names import DOCUMENTS, PARTIAL, SAYING
-from oocarrays.storage.local.syncing import written
+from oocarrays.storage.local.syncing import replacing_file, written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import layers

@@ -14,8 +14,7 @@ from itertools import product
 import numpy as np
 
 from oocarrays.mapping.along import chunk_runs
-from oocarrays.mapping.grid import Index, ceil_div
-from oocarrays.mapping.orientation import inverse, turned
+from oocarrays.mapping.grid import Index, ceil_div, inverse, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.pool import copy, shaped

@@ -19,8 +19,7 @@ import numpy as np
 from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
-from oocarrays.mapping.grid import Index
-from oocarrays.mapping.orientation import inverse, turned, turned_back
+from oocarrays.mapping.grid import Index, inverse, turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import byte_span, cut, element_runs, fill_bits, is_fill, strided, turned_section
 from oocarrays.storage.chunks.places import ThroughZarr, through_zarr

@@ -20,8 +20,7 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
 from oocarrays.errors import RunError
-from oocarrays.mapping.grid import Index
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import Index, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
 from oocarrays.storage.chunks.places import ThroughZarr, through_zarr

@@ -25,7 +25,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, CorruptChunkError
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import turned
 from oocarrays.storage.codecs.shards import ShardLayout, layout_of
 from oocarrays.storage.foreign.filters import Chained, FilterCodec, chained
 

@@ -22,7 +22,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.mapping.orientation import turned, turned_back
+from oocarrays.mapping.grid import turned, turned_back
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter

@@ -24,8 +24,7 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.mapping.casting import TIMES, lost_value
 from oocarrays.mapping.given import chosen, extents
-from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
-from oocarrays.mapping.orientation import turned_back
+from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored, turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.rechunk.passes import TRAVEL_COPIES

@@ -53,9 +53,9 @@ from oocarrays.storage.files.places import (
     store_path,
 )
 from oocarrays.storage.local import syncing
-from oocarrays.storage.local.durable import Prepared
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA, OURS, PARTIAL
+from oocarrays.storage.local.syncing import Prepared
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import RemoteStore

@@ -20,10 +20,10 @@ from zarr.storage import StorePath
 from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
-from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
 from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
 from oocarrays.storage.local.signatures import check_format
+from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.stores.aside import clear_tracebacks, with_drafts, without_drafts
 from oocarrays.storage.stores.remote import is_remote
 

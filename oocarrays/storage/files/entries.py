@@ -19,10 +19,9 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.durable import rename, replace_file, write_beside
 from oocarrays.storage.local.fs import ABSENT, make_folders, read_file, remove_file, remove_tree, sync_path, translated
 from oocarrays.storage.local.names import PARTIAL
-from oocarrays.storage.local.syncing import written
+from oocarrays.storage.local.syncing import rename, replace_file, write_beside, written
 
 
 def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntries:

@@ -22,7 +22,7 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdC
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value
 from oocarrays.mapping.given import chosen, listed
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import turned
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of

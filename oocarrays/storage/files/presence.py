@@ -26,8 +26,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import RunError
-from oocarrays.mapping.grid import Index, ceil_div
-from oocarrays.mapping.orientation import turned_back
+from oocarrays.mapping.grid import Index, ceil_div, turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.local.fs import read_file, translated
 from oocarrays.storage.local.names import array_document, draft_key

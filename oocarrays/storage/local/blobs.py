@@ -21,7 +21,6 @@ import numpy as np
 from oocarrays.errors import CorruptChunkError
 from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.direct_io import SECTOR, Piece, on_sectors, open_past_cache, padded, write_pieces
-from oocarrays.storage.local.durable import replacing_file
 from oocarrays.storage.local.fs import (
     failure,
     make_below,
@@ -35,7 +34,7 @@ from oocarrays.storage.local.fs import (
 )
 from oocarrays.storage.local.pages import fetch_ahead, mapped, want
 from oocarrays.storage.local.ranges import read_ranges
-from oocarrays.storage.local.syncing import start_writing, written
+from oocarrays.storage.local.syncing import replacing_file, start_writing, written
 
 FOLDED_ABOVE = 2**16
 """Size in bytes from which data is folded before its checksum: as fast as memory, half the time of a crc32c."""

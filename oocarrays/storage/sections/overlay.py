@@ -16,8 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from oocarrays.mapping.grid import Index
-from oocarrays.mapping.orientation import turned, turned_back
+from oocarrays.mapping.grid import Index, turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.chunks.shard_writes import Sharded

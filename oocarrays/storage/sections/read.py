@@ -23,8 +23,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.orientation import inverse, turned
+from oocarrays.mapping.grid import Stored, inverse, turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.mapping.orientation import inverse, turned
+from oocarrays.mapping.grid import inverse, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.chunks.places import Opened, open_range
 from oocarrays.storage.files.array_file import ArrayFile

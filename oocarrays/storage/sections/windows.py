@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.mapping.grid import inverse, turned
 from oocarrays.mapping.layouts.halo import of_axis
-from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, moved
 from oocarrays.plan.machine import Costs

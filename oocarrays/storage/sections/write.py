@@ -20,8 +20,7 @@ from typing import Protocol, TypedDict, TypeVar, Unpack
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError
-from oocarrays.mapping.grid import Index
-from oocarrays.mapping.orientation import turned
+from oocarrays.mapping.grid import Index, turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of

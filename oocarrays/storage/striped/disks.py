@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError
-from oocarrays.storage.local.durable import replacing_file
 from oocarrays.storage.local.fs import failure, open_regular, read_file, remove_file, translated
 from oocarrays.storage.local.ranges import NOWAIT
+from oocarrays.storage.local.syncing import replacing_file
 from oocarrays.storage.stores.urls import check_path, store_of
 
 

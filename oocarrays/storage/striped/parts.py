@@ -25,9 +25,9 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.durable import replace_file
 from oocarrays.storage.local.fs import files_below, make_folders
 from oocarrays.storage.local.names import PARTIAL_END
+from oocarrays.storage.local.syncing import replace_file
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.layout import turn_of
