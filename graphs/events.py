@@ -138,7 +138,7 @@ def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
     if not count:
         return
     least = "at least " if so_far else ""
-    warn_person(f"{name} lacks {least}{count} chunk{'s' * (count > 1)}: taken for the fill value", MissingChunksWarning)
+    warn_person(f"{name} lacks {least}{count} chunk{'s' * (count > 1)}: read as the fill value", MissingChunksWarning)
 
 
 def warn_person(text: str, category: type[Warning]) -> None:

@@ -115,7 +115,7 @@ def kept_disks() -> tuple[KeptDisks, ...]:
     """Return the stored measurements of disks, oldest first."""
     said = setting("disks")
     if not isinstance(said, list | tuple | None):
-        raise InputError(f"oocarrays.disks={said!r} is not a list of what oocarrays calibrate --disks keeps")
+        raise InputError(f"oocarrays.disks={said!r} is not a list of measurements by oocarrays calibrate --disks")
     return tuple(map(KeptDisks.from_json, said or ()))
 
 
@@ -177,7 +177,7 @@ def _or_looked_at(available: int | None) -> int:
 def refuse_array_expressions() -> None:
     """Raise if Dask's array expressions are enabled."""
     if dask.config.get("array.query-planning", False):
-        raise UnsupportedError("Dask's array.query-planning is on, which takes no graphs; set it to False")
+        raise UnsupportedError("Dask's array.query-planning is on, which does not accept graphs; set it to False")
 
 
 # ---------------------------------------------------------------------- measured constants

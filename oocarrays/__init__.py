@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 if os.name == "nt":
-    raise ImportError("oocarrays runs on Linux, and not on Windows: it locks and maps files by POSIX (WSL is Linux)")
+    raise ImportError("oocarrays runs on Linux, not on Windows: it needs POSIX file locks and memory maps (WSL works)")
 try:
     import oocarrays.graphs.settings as _defaults  # noqa: F401  a missing module would be reported as a circular import
 except ModuleNotFoundError as error:

@@ -289,7 +289,7 @@ def _indexed(ds: xr.Dataset) -> xr.Dataset:
 def _decoded(store: GroupStore, decoding: Mapping[str, Any]) -> xr.Dataset:
     unknown = sorted(decoding.keys() - set(DECODING))
     if unknown:
-        raise InputError(f"{unknown[0]}= is not an option of engine='oocarrays'; it takes {', '.join(DECODING)}")
+        raise InputError(f"{unknown[0]}= is not an option of engine='oocarrays'; its options are {', '.join(DECODING)}")
     opened: xr.Dataset = ZarrBackendEntrypoint().open_dataset("", store=store, **decoding)
     return opened
 
@@ -337,7 +337,7 @@ class DatasetMethods:
         unknown = [name for each in sections if each for name in each if name not in self._dataset.dims]
         if unknown:
             dims = ", ".join(map(str, self._dataset.dims))
-            raise InputError(f"{unknown[0]!r} is no dimension of the dataset: it has {dims}")
+            raise InputError(f"{unknown[0]!r} is not a dimension of the dataset, which has {dims}")
         arrays = {name: array for name, array in self._dataset.data_vars.items() if stored_in(array.variable)}
         return {
             str(name): DataArrayMethods(array).sections(
@@ -370,7 +370,7 @@ class DataArrayMethods:
         found = stored_in(self._array.variable)
         if found is None:
             raise UnsupportedError(
-                f"{self._array.name!r} is not an array as it is stored: open it by xarray.open_dataset(…, "
+                f"{self._array.name!r} is not a stored array: open it by xarray.open_dataset(…, "
                 'engine="oocarrays"), or write it first'
             )
         return found
@@ -511,6 +511,6 @@ class DataArrayMethods:
         unknown = [name for name in said if name not in self._dims()]
         if unknown:
             raise InputError(
-                f"{unknown[0]!r} is no dimension of {self._array.name!r}: it has {', '.join(self._dims())}"
+                f"{unknown[0]!r} is not a dimension of {self._array.name!r}, which has {', '.join(self._dims())}"
             )
         return said

@@ -59,7 +59,7 @@ def tight(plan: Callable[..., ooc.FilesJob]) -> ooc.FilesJob:
 @pytest.mark.parametrize("orientation", ["row", "column", (1, 2, 0), (0, 2, 1)])
 def test_chunks_of_a_global_file_run_along_its_orientation(tmp_path: Path, orientation: Any, zarr_format: Any) -> None:
     if zarr_format == 2 and not isinstance(orientation, str):
-        with pytest.raises(UnsupportedError, match="Zarr format 2 has the first or the last axis fastest"):
+        with pytest.raises(UnsupportedError, match="Zarr format 2 stores the first or the last axis fastest only"):
             ooc.create_array(tmp_path / "a", shape=(4, 5, 6), dtype="f4", orientation=orientation, zarr_format=2)
         return
     a = ooc.create_array(
@@ -239,8 +239,8 @@ def test_a_global_file_that_lies_is_refused(tmp_path: Path) -> None:
         (ChunksError, {"chunks": (2, 2), "orientation": "row"}, "do not run along"),
         (ChunksError, {"chunks": (0, 2)}, "at least 1"),
         (InputError, {"dtype": object}, "no fixed size"),
-        (InputError, {"compressors": 3}, "Zarr does not take"),
-        (TargetError, {}, "ask for overwrite"),
+        (InputError, {"compressors": 3}, "Zarr does not accept"),
+        (TargetError, {}, "pass overwrite=True"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_makes_nothing(

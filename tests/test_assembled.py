@@ -127,7 +127,7 @@ def check_stored(target: Path, data: np.ndarray, request: dict) -> None:
 def test_where_it_cannot_be_done_it_says_so(tmp_path: Path) -> None:
     make_field(tmp_path)
     options = {"chunks": (1024, 64), "memory": "64MiB", **THREADS, "scratch": "memory://somewhere"}
-    with pytest.raises(UnsupportedError, match="give a local folder as scratch="):
+    with pytest.raises(UnsupportedError, match="pass a local folder as scratch="):
         ooc.rechunk(tmp_path / "source.zarr", "memory://somewhere/else", **options)
 
 

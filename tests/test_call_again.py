@@ -199,7 +199,7 @@ def test_a_living_run_is_left_alone(
         with pytest.raises(TargetError, match=r"is unfinished, and a run is at work on it.*chunk.*resume=True"):
             kind.plan(folder)
         for way in WAYS.values():
-            with pytest.raises(TargetError, match="another run is at work on"):
+            with pytest.raises(TargetError, match="another run is writing to"):
                 way(kind, folder).run()
         assert main(["info", str(folder / "t")]) == 0
         assert "a run is at work on it" in capsys.readouterr().out
@@ -241,7 +241,7 @@ def test_a_failed_run_is_continued(
 
     def full(self: Any, key: str, *data: Any) -> None:
         if key.startswith("c") and next(calls) >= (1 if kind.call == "reduce" else 4):
-            raise DiskFullError(f"no room left on the device for {key}")
+            raise DiskFullError(f"no space left on the device for {key}")
         put(self, key, *data)
 
     replace_step(monkeypatch, "put file", full)

@@ -175,7 +175,7 @@ def rechunk(source: str = "rows.zarr", target: str = "new.zarr", chunks: str = "
 WRONG: dict[str, tuple[list[str], str]] = {
     # id: what is typed, what the line must say (a regular expression)
     "no such store": (rechunk("nowhere.zarr"), r"no such store: .*nowhere\.zarr"),
-    "a group": (rechunk("group.zarr"), r"group\.zarr is a group, and chunks=.* names none"),
+    "a group": (rechunk("group.zarr"), r"group\.zarr is a group, but chunks=.* names none"),
     "an empty folder": (rechunk("empty"), r"no Zarr array in .*empty"),
     "a folder of other files": (rechunk("folder"), r"no Zarr array in .*folder"),
     "a file": (rechunk("file.txt"), r"file\.txt"),
@@ -200,7 +200,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "negative budget": ([*rechunk(), "--memory=-1GiB"], r"memory='-1GiB' must be above zero"),
     "budget that is not a number": ([*rechunk(), "--memory=nan"], r"memory='nan'"),
     "endless budget": ([*rechunk(), "--memory=inf"], r"memory='inf'"),
-    "target exists": (rechunk(target="there.zarr"), r"there\.zarr exists; ask for --overwrite to"),
+    "target exists": (rechunk(target="there.zarr"), r"there\.zarr exists; pass --overwrite to"),
     "target is the source": (rechunk(target="rows.zarr"), r"rows\.zarr is the source itself"),
     "target is the source, overwrite": ([*rechunk(target="./rows.zarr"), "--overwrite"], r"is the source itself"),
     "target inside the source": ([*rechunk(target="rows.zarr/new"), "--overwrite"], r"one inside the other"),

@@ -63,12 +63,15 @@ def test_the_network_says_columns_busiest_links_and_seconds(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("pex --ranks 6", "pex takes a power of two of ranks, not 6; any number take lex, pex-gen, pex-gen-shift, gen"),
+        (
+            "pex --ranks 6",
+            "pex needs a power of two of ranks, not 6; for any number use lex, pex-gen, pex-gen-shift, gen",
+        ),
         ("ring --ranks 8", "schedule='ring' is unknown; pass one of lex, pex, rex"),
         ("gen --ranks 0", "ranks=0: an exchange has at least 1"),
-        ("ipex --ranks 8 --columns 3", "ipex takes a mesh of powers of two, not 8 ranks in 3 columns"),
+        ("ipex --ranks 8 --columns 3", "ipex needs a mesh of powers of two, not 8 ranks in 3 columns"),
         ("ipex --ranks 8 --columns 0", "not 8 ranks in 0 columns"),
-        ("pex --ranks 8 --network ring", "network='ring' is unknown; there are mesh:4x8, torus:4x8"),
+        ("pex --ranks 8 --network ring", "network='ring' is unknown; choose from mesh:4x8, torus:4x8"),
         ("pex --ranks 8 --network mesh", "network='mesh' is unknown"),
         ("pex --ranks 8 --network mesh:3x3", "network='mesh:3x3' has 9 places, not one for each of 8 ranks"),
         ("pex --ranks 8 --bytes 1KiB", "--bytes 1KiB needs --network to predict seconds"),

@@ -79,7 +79,7 @@ def refused(call: Callable[[], Any]) -> bool:
     try:
         call()
     except ooc.errors.UnsupportedError as error:
-        return "do not come back through the filters" in str(error)
+        return "do not survive the filters" in str(error)
     return False
 
 
@@ -215,7 +215,7 @@ def test_filters_through_which_elements_do_not_come_back_are_refused(tmp_path: P
     filters = filters or [in_format_3.Delta(dtype="<i4"), TURNED]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(ooc.errors.UnsupportedError, match=r"do not come back through .*give filters=\(\)"):
+        with pytest.raises(ooc.errors.UnsupportedError, match=r"do not survive .*pass filters=\(\)"):
             ooc.rechunk(array, tmp_path / "t", chunks=(7, 1), filters=filters, **HOW)
     assert not (tmp_path / "t").exists()
 

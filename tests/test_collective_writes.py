@@ -197,7 +197,12 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
         ([np.s_[:3]], [DATA[:2]], {}, "the part of rank 0 has shape (2, 20); its section has (3, 20)"),
         ([np.s_[:3]], [DATA[:3] * 1j], {}, "the part of rank 0 has dtype complex64; the array has float32"),
         ([np.s_[30]], [DATA[0]], {}, "the section of rank 0: index 30 is out of range for axis 0 with 24 elements"),
-        ("(block, *)", DATA, {}, "parts are a ndarray: give a sequence of arrays, one a rank, or what has ranks"),
+        (
+            "(block, *)",
+            DATA,
+            {},
+            "parts are a ndarray: pass a sequence of arrays, one per rank, or a distributed array",
+        ),
         ([np.s_[:3]], [DATA[:3]], {"method": "direct"}, "method='direct' is not one of 'auto'"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"method": "independent"}, "two ranks write to one chunk"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"domains": "random"}, "domains='random' is unknown"),

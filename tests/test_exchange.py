@@ -71,11 +71,11 @@ def test_arrays_of_ranks_are_exchanged_and_go_on() -> None:
         ([np.arange(2)] * 2, [[1, -1], [0, 0]], {}, LayoutError, "counts hold -1"),
         ([np.arange(2)] * 2, [[1, 1]], {}, LayoutError, "counts of 1 × 2 are not one for each pair of 2 ranks"),
         ([np.arange(2)] * 2, [[1, 1], [1]], {}, LayoutError, "not one for each pair"),
-        ([np.arange(2)] * 2, [[0.5, 1], [1, 1]], {}, LayoutError, "counts of type float64 are no whole numbers"),
+        ([np.arange(2)] * 2, [[0.5, 1], [1, 1]], {}, LayoutError, "counts of type float64 are not whole numbers"),
         ([np.arange(2), np.ones(2)], [[1, 1], [1, 1]], {}, InputError, "of types float64, int64"),
-        ([np.ones((2, 2)), np.ones((2, 3))], [[1, 1], [1, 1]], {}, LayoutError, "no rows alike"),
-        ([np.array(1)], [[1]], {}, LayoutError, "no rows alike"),
-        ([], [], {}, LayoutError, "parts are none"),
+        ([np.ones((2, 2)), np.ones((2, 3))], [[1, 1], [1, 1]], {}, LayoutError, "differ in more than the first axis"),
+        ([np.array(1)], [[1]], {}, LayoutError, "differ in more than the first axis"),
+        ([], [], {}, LayoutError, "parts is empty"),
         ([np.array(["a", None])], [[1]], {}, UnsupportedError, "no fixed size"),
         ([np.arange(2)] * 3, np.zeros((3, 3), int), {"schedule": "pex"}, ScheduleError, "power of two"),
         ([np.arange(2)] * 2, np.zeros((2, 2), int), {"displacements": [[3, -1], [0, 0]]}, LayoutError, "hold -1"),
@@ -120,7 +120,7 @@ def test_a_schedule_is_taken_wherever_its_name_is() -> None:
     with pytest.raises(ScheduleError, match="is of 8 ranks, and there are 4"):
         x.redistribute(layouts[1], schedule=ooc.Schedule.of("gen", 8))
     some = ooc.Schedule("COLORING", 4, 1, ((1, 0, -1, -1),))
-    with pytest.raises(ScheduleError, match="may not have those of others"):
+    with pytest.raises(ScheduleError, match="does not fit others"):
         x.redistribute(layouts[1], schedule=some)
     with pytest.raises(ScheduleError, match="power of two"):
         x.redistribute("cyclic", ranks=6, schedule=ooc.Schedule("PEX", 6, 1))

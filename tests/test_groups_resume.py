@@ -115,7 +115,7 @@ def test_killed_at_its_beginning_or_end(group: Path, target: Path, runs: Server)
     """Before all arrays are made nothing has been written; after the mark is gone nothing is left to do."""
     for at, after, over in (("begun", 1, False), ("journal", 2, True)):
         runs.run("rechunk", group, target, at=at, after=after, overwrite=over, **options("independent"))
-        with pytest.raises(JournalError, match=r"before it had made all arrays; start over: .* overwrite=True"):
+        with pytest.raises(JournalError, match=r"before it had created all arrays; start over: .* overwrite=True"):
             ooc.resume(target)
     runs.run("rechunk", group, target, at="group", after=1, overwrite=True, **options("independent"))
     assert [each.kind for each in ooc.clean(target.parent)] == ["journal"]

@@ -196,7 +196,7 @@ def test_groups_that_are_not_one_image(images: list[Any], error: type[InputError
 def test_a_level_in_the_target_is_refused(tmp_path: Path) -> None:
     """The group as its own target, and a level of it."""
     written(tmp_path / "a.zarr", 3)
-    for target, match in (("a.zarr", "lie one inside the other"), ("a.zarr/0", "is the source itself")):
+    for target, match in (("a.zarr", "are one inside the other"), ("a.zarr/0", "is the source itself")):
         with pytest.raises(InputError, match=match):
             ooc.pyramid(tmp_path / "a.zarr", tmp_path / target, overwrite=True, **HERE)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "a.zarr" / "0", mode="r")[...], IMAGE)

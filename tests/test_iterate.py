@@ -219,8 +219,8 @@ def test_another_run_is_not_gone_on_with(field: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "line"),
     [
-        ({"sweeps": -1}, InputError, "sweeps=-1 is not a whole number from 0 on"),
-        ({"sweeps": 2.5}, InputError, "sweeps=2.5 is not a whole number from 0 on"),
+        ({"sweeps": -1}, InputError, "sweeps=-1 is not a whole number of at least 0"),
+        ({"sweeps": 2.5}, InputError, "sweeps=2.5 is not a whole number of at least 0"),
         ({"fuse": 0}, InputError, "fuse=0 is not 'auto' or a whole number from 1 on"),
         ({"depth": (1,)}, InputError, r"depth=\(1,\) is not one whole number"),
         ({"boundary": "round"}, InputError, "boundary='round' is not 'none'"),
@@ -246,7 +246,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 def test_nothing_is_overwritten_unless_that_is_asked_for(field: Path, tmp_path: Path) -> None:
     iterate(field, tmp_path / "b").run()
-    with pytest.raises(TargetError, match="exists; ask for overwrite"):
+    with pytest.raises(TargetError, match="exists; pass overwrite=True"):
         iterate(field, tmp_path / "b")
     with pytest.raises(TargetError, match="is the source itself"):
         iterate(field, field, overwrite=True)

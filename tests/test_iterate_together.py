@@ -238,10 +238,10 @@ def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path
     kernel, targets = Failing(10), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
-    with pytest.raises(JournalError, match="to go on, ask for the same"):
+    with pytest.raises(JournalError, match="pass the same arguments to continue"):
         ooc.iterate(kernel, sources, [targets[0], tmp_path / "c"], resume=True, **SWEPT)
     zarr.create_array(targets[1], data=V, chunks=(16, 20), overwrite=True)
-    with pytest.raises(RunError, match=r"b is no longer what run .* left"):
+    with pytest.raises(RunError, match=r"b has changed since run .* stopped"):
         ooc.iterate(kernel, sources, targets, resume=True, **SWEPT).run()
     np.testing.assert_array_equal(ooc.open_array(targets[1])[...], V)
 
@@ -263,7 +263,7 @@ def test_no_field_may_change_meanwhile(sources: list[Path], tmp_path: Path, chan
     ("kernel", "targets", "error", "line"),
     [
         (gray_scott, ["a", "b", "c"], InputError, "3 targets are given, and 2 sources: each target is of a source"),
-        (gray_scott, [], InputError, "no target is given"),
+        (gray_scott, [], InputError, "at least one target is required"),
         (gray_scott, ["a", "a"], TargetError, "a is given twice"),
         (gray_scott, ["a", "u"], TargetError, "u is the source itself"),
         (lambda u, v: u, ["a", "b"], InputError, "gave 1 arrays for the 2 that are swept: sweeps need a tuple"),
@@ -287,7 +287,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_a_target_that_is_there_is_not_overwritten(sources: list[Path], tmp_path: Path) -> None:
     targets = [tmp_path / "a", tmp_path / "b"]
     zarr.create_array(targets[1], data=V)
-    with pytest.raises(TargetError, match="b exists; ask for overwrite"):
+    with pytest.raises(TargetError, match="b exists; pass overwrite=True"):
         ooc.iterate(gray_scott, sources, targets, **SWEPT)
     made = ooc.iterate(gray_scott, sources, targets, overwrite=True, **SWEPT).run()
     check(made, together(gray_scott, [U, V], 2, (1, 1), "none", 6))

@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "unknown name": (dataset, {"chunks": {"wind": 3}}, ChunksError, "'wind' is neither a variable nor a dimension"),
     "bad chunks": (dataset, {"chunks": {"air": (3, 3)}}, ChunksError, "has 2 axes; the array has 3"),
     "ranks": (dataset, {"ranks": 3}, UnsupportedError, "ranks=3 is for stored arrays"),
-    "codecs": (dataset, {"compressors": ()}, UnsupportedError, "what its variables' encoding says"),
+    "codecs": (dataset, {"compressors": ()}, UnsupportedError, "comes from its variables' encoding"),
     "another collection": (lambda: dask.delayed(3), {}, InputError, "is not a dask.array.Array"),
 }
 
@@ -172,7 +172,7 @@ def test_wrong_input_is_one_line(tmp_path: Path, source: Any, options: Any, erro
 
 def test_an_existing_target_is_kept_unless_it_may_be_replaced(tmp_path: Path) -> None:
     ds = by_xarray(dataset(), tmp_path / "a.zarr")
-    with pytest.raises(TargetError, match="exists; ask for overwrite to replace it"):
+    with pytest.raises(TargetError, match=r"exists; pass overwrite=True \(--overwrite\) to replace it"):
         ooc.rechunk(ds, tmp_path / "a.zarr")
     (tmp_path / "text").mkdir()
     (tmp_path / "text/thesis.tex").write_text("x")

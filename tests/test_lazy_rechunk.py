@@ -151,7 +151,7 @@ def test_what_is_lost_of_scratch_is_never_taken_for_zeros(tmp_path: Path) -> Non
         return block
 
     first = y[:, :2].map_blocks(lose)
-    with pytest.raises(RunError, match="lost what blocks have left there"):
+    with pytest.raises(RunError, match="has lost stored blocks"):
         da.concatenate([first, y[:, 6:] + first.sum()], axis=1).compute(scheduler="sync")
 
 

@@ -62,9 +62,9 @@ def test_parts_cannot_be_changed_and_faults_are_told() -> None:
     with pytest.raises(KernelError, match="read-only"):
         x.map_local(spoil, dtype="f8").compute()
     np.testing.assert_array_equal(x.compute(), np.arange(6.0))
-    with pytest.raises(KernelError, match=r"gave an array of shape \(\) for a part of \(3,\)"):
+    with pytest.raises(KernelError, match=r"returned an array of shape \(\) for a part of \(3,\)"):
         x.map_local(np.sum).compute()
-    with pytest.raises(InputError, match="name the dtype"):
+    with pytest.raises(InputError, match="pass dtype="):
         x.map_local(lambda part: part[0])
     y = ooc.distribute(np.arange(6.0), "cyclic", ranks=2, scheduler="threads")
     with pytest.raises(LayoutError, match="redistribute it first"):
@@ -101,9 +101,7 @@ def test_comparisons_are_of_elements_as_in_numpy(name: str) -> None:
 
 def test_a_comparison_is_no_answer_by_itself() -> None:
     x = ooc.distribute(np.arange(4), "block", ranks=2, scheduler="threads")
-    with pytest.raises(
-        InputError, match=r"4 elements is neither true nor false: take x\.compute\(\)\.any\(\) or \.all"
-    ):
+    with pytest.raises(InputError, match=r"4 elements has no single truth value: use x\.compute\(\)\.any\(\) or \.all"):
         bool(x == 1)
     assert x[2:3] == 2
     with pytest.raises(TypeError, match="unhashable"):

@@ -99,7 +99,7 @@ def test_workers_do_not_see_it(tmp_path: Path) -> None:
 
 
 def test_what_is_no_place_is_refused_by_its_type(tmp_path: Path) -> None:
-    wanted = "is no place where an array is stored: pass a path, a URL, a Zarr store or array, or a NumPy array"
+    wanted = "cannot hold an array: pass a path, a URL, a Zarr store or array, or a NumPy array"
     for each in (["é" * 200, "g.zarr"], 5, object()):
         for call in (ooc.rechunk, lambda x, _, chunks: ooc.open_array(x), lambda x, _, chunks: ooc.reduce(x, "sum")):
             with pytest.raises(InputError, match=wanted):

@@ -84,4 +84,4 @@ def test_without_what_only_linux_has_each_method_is_right(tmp_path: Path, method
 def test_on_windows_one_line_says_that_it_does_not_run(tmp_path: Path) -> None:
     done = run(tmp_path, *ELSEWHERE, "nt", "--help")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("ImportError: oocarrays runs on Linux, and not on Windows:")
+    assert done.stderr.splitlines()[-1].startswith("ImportError: oocarrays runs on Linux, not on Windows:")

@@ -102,14 +102,14 @@ VERBS = {
 def test_a_target_in_a_folder_that_does_not_exist_is_refused(verb: str, home: Path) -> None:
     zarr.create_group(home / "g.zarr").create_array("v", data=FIELD, chunks=(4, 5))
     _local(home / "l.zarr")
-    with pytest.raises(TargetError, match=r"cannot be made: there is no folder .*/no/such; make it first"):
+    with pytest.raises(TargetError, match=r"cannot be created: folder .*/no/such does not exist; create it first"):
         VERBS[verb](home / "a.zarr", home / "no/such/t.zarr")
     assert not (home / "no").exists()
 
 
 @pytest.mark.parametrize("target", ["no/t.zip", "no/t.zip/a.zarr"])
 def test_a_zip_file_in_a_folder_that_does_not_exist_is_refused(target: str, home: Path) -> None:
-    with pytest.raises(TargetError, match=r"there is no folder .*/no; make it first"):
+    with pytest.raises(TargetError, match=r"folder .*/no does not exist; create it first"):
         ooc.rechunk(home / "a.zarr", target, chunks=(12, 2))
 
 

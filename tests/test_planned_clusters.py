@@ -31,7 +31,7 @@ def test_a_job_is_planned_for_workers_that_are_not_there(rows: str, tmp_path: Pa
     assert job.plan.seconds > 0
     assert 0 < job.plan.peak_bytes <= job.plan.budget < 2**30
     for run in (job.run, lambda: dask.compute(job)):
-        with pytest.raises(UnsupportedError, match="this cluster is for plans only"):
+        with pytest.raises(UnsupportedError, match="this cluster is for planning only"):
             run()
     assert os.listdir(tmp_path) == ["rows.zarr"]
 

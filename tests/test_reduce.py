@@ -187,7 +187,7 @@ def test_faults_and_wrong_input_are_one_line(tmp_path: Path) -> None:
         (lambda: ooc.reduce(z, "sum", axis=2), InputError, "axis=2 is not among the 2 axes"),
         (lambda: ooc.reduce(z, "sum", axis=(0, -2)), InputError, "names an axis twice"),
         (lambda: ooc.reduce(z, "sum", by=[1] * 8), InputError, "by= takes one axis"),
-        (lambda: ooc.reduce(z, "sum", 0, by=[1] * 7), InputError, "a label for each"),
+        (lambda: ooc.reduce(z, "sum", 0, by=[1] * 7), InputError, "one label for each"),
         (lambda: ooc.reduce(z, "sum", 0, by=[None] * 8), InputError, "give numbers"),
         (lambda: ooc.reduce(z, "sum", 0, by=[np.nan] * 8), InputError, "no label"),
         (lambda: ooc.reduce(z, "sum", where=np.ones(3, bool)), InputError, "does not broadcast"),
@@ -201,7 +201,7 @@ def test_faults_and_wrong_input_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(error, match=words) as refused:
             work()
         assert "\n" not in str(refused.value)
-    with pytest.warns(UserWarning, match="are taken as they are stored"):
+    with pytest.warns(UserWarning, match="are used as stored"):
         ooc.reduce(zarr.create_array({}, data=np.arange(4, dtype="i2"), attributes={"scale_factor": 0.1}), "sum")
     (tmp_path / "a.zarr/c/1/0").write_bytes(b"no")
     with pytest.raises(CorruptChunkError, match="c/1/0"):

@@ -78,7 +78,7 @@ def test_a_month_of_nanoseconds_has_a_mean(ranks: int | None, monkeypatch: pytes
 @pytest.mark.parametrize(("dtype", "value"), [("i8", 2**60), ("i8", -(2**61)), ("u8", 2**62), ("m8[s]", 2**60)])
 def test_sums_that_leave_their_type_are_refused(dtype: str, value: int) -> None:
     values = np.full((8, 4), value, "u8" if dtype == "u8" else "i8").view(dtype)
-    with pytest.raises(ooc.errors.RunError, match=r"a sum is about \S+, which \S+ cannot hold: give functions"):
+    with pytest.raises(ooc.errors.RunError, match=r"a sum is about \S+, which \S+ cannot hold: pass functions"):
         ooc.reduce(stored(values), "sum", 0)
     np.testing.assert_array_equal(ooc.reduce(stored(values[:2]), "sum", 0), values[:2].sum(axis=0))
 

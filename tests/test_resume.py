@@ -182,7 +182,7 @@ def test_a_resumed_job_runs_once(field: Path, target: Path, runs: Server) -> Non
     one, two = ooc.resume(target), ooc.resume(target)
     one.run()
     for job in (one, two):
-        with pytest.raises(OocError, match=r"target\.zarr is no longer what run") as caught:
+        with pytest.raises(OocError, match=r"target\.zarr has changed since run") as caught:
             job.run()
         assert "\n" not in str(caught.value)
     check_finished(target)

@@ -111,7 +111,7 @@ def test_a_resumed_job_that_lost_its_scratch_when_it_failed_does_not_run_again(
     runs.run("rechunk", field, target, at="entry", after=6, **options_of("staged"))
     job = ooc.resume(target)
     fail(job, 2)
-    with pytest.raises(RunError, match=r"target\.zarr had in scratch has gone since: resume it again"):
+    with pytest.raises(RunError, match=r"target\.zarr had in scratch is missing: resume it again"):
         run(job)
     ooc.resume(target).run()
     check_finished(target)
@@ -186,7 +186,7 @@ def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: P
     runs.run("rechunk", field, target, at="entry", after=6, **options_of("staged"))
     stale = ooc.resume(target)
     fail(ooc.resume(target), 2)
-    with pytest.raises(RunError, match=r"target\.zarr had in scratch has gone since: resume it again"):
+    with pytest.raises(RunError, match=r"target\.zarr had in scratch is missing: resume it again"):
         stale.run()
     runs.run("resume", target, at="unrecorded")
     with pytest.raises(RunError, match="resume it again"):  # there is scratch again, but only a part of it
@@ -266,7 +266,7 @@ def test_nobody_else_writes_while_a_run_lives(
     alive.until_there()
     scratch = sorted(target.parent.glob(".oocarrays-*"))
     for job in (plan(field, target, method, overwrite=True), ooc.resume(target)):
-        with pytest.raises(TargetError, match=r"another run is at work on .*target\.zarr") as caught:
+        with pytest.raises(TargetError, match=r"another run is writing to .*target\.zarr") as caught:
             job.run()
         assert "\n" not in str(caught.value)
     with pytest.raises(TargetError, match="exists"):
@@ -290,7 +290,7 @@ def test_nobody_else_writes_while_a_resumed_run_lives(
             job.run()
     assert alive.go_on() == 0, alive.err
     check_finished(target)
-    with pytest.raises(RunError, match="no longer what run"):
+    with pytest.raises(RunError, match="has changed since run"):
         early.run()
     check_finished(target)
 
@@ -305,7 +305,7 @@ def test_stores_in_memory_go_on_with_a_source_that_is_given(tmp_path: Path, meth
     options = {"scratch": tmp_path, "memory": "64MiB"}
     fail(plan(source, target, method, **options), 3)
     check_unfinished(target)
-    with pytest.raises(NotFoundError, match="no path or URL: give source=") as caught:
+    with pytest.raises(NotFoundError, match="not a path or URL: pass source=") as caught:
         ooc.resume(target)
     assert "\n" not in str(caught.value)
     ooc.resume(target, source=source).run()

@@ -192,7 +192,7 @@ def test_a_kernel_is_given_again_and_is_the_same(
         ooc.resume(target, kernel="filters_other:smooth")
     with pytest.raises(JournalError, match="not numpy:negative"):
         ooc.resume(target, kernel=np.negative)
-    with pytest.raises(InputError, match="neither a function nor the name of one"):
+    with pytest.raises(InputError, match="must be a function or the name of one"):
         ooc.resume(target, kernel="filters_before:rough")
     with pytest.raises(JournalError, match="was being written by map_slabs: not by iterate"):
         ooc.resume(target, kind="iterate", kernel="filters_before:smooth")
@@ -253,7 +253,7 @@ def test_a_source_that_has_moved_or_no_name_is_given(tmp_path: Path, runs: Serve
     shutil.rmtree(source)
     with pytest.raises(NotFoundError):
         ooc.resume(target)
-    with pytest.raises(InputError, match="2 sources are given"):
+    with pytest.raises(InputError, match="2 sources were passed"):
         ooc.resume(target, source=[tmp_path / "b", tmp_path / "b"])
     check(target, asked, ooc.resume(target, source=tmp_path / "b").run())
 
@@ -280,7 +280,7 @@ def test_a_source_that_was_copied_back_to_its_place_is_named(tmp_path: Path, run
     shutil.copytree(source, tmp_path / "copy")  # with the times of its chunks
     shutil.rmtree(source)
     (tmp_path / "copy").rename(source)
-    with pytest.raises(JournalError, match="if it was copied, name it as source"):
+    with pytest.raises(JournalError, match="if it was copied, pass it as source"):
         ooc.resume(target)
     check(target, asked, ooc.resume(target, source=source).run())
 
@@ -320,7 +320,7 @@ def stop(patch: pytest.MonkeyPatch, job: Any, after: int) -> None:
 
     def full(self: Journal, part: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
         if len(part) > 1 and next(calls) >= after:
-            raise DiskFullError("no room left on the device")
+            raise DiskFullError("no space left on the device")
         return real(self, part, *args, **kwargs)
 
     replace_step(patch, "record part", full)

@@ -115,7 +115,9 @@ def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None
     with pytest.raises(NotFoundError, match="has no journal"):
         ooc.resume(target)
     Journal(target).begin(unfinished_run(target) or "", {"files": kind.partition("_")[0]})
-    with pytest.raises(JournalError, match=f"was being written by {kind}: write it again with overwrite"):
+    with pytest.raises(
+        JournalError, match=f"was being written by {kind}: pass overwrite=True (--overwrite) to write it again"
+    ):
         ooc.resume(target)
     again = (ooc.gather_files if kind == "gather_files" else ooc.scatter_files)(
         tmp_path / "source.zarr", *(() if kind == "gather_files" else ("(block, *)",)), target,

@@ -59,7 +59,7 @@ def fail_on(client: Client, job: Any, after: int, step: str = "put file") -> Non
 
         def put(self: Any, key: str, data: Any) -> Any:
             if next(calls) >= after:
-                raise DiskFullError(f"no room left on the device for {key}")
+                raise DiskFullError(f"no space left on the device for {key}")
             return before(self, key, data)
 
         seams.replace_step(seams.PROCESS, step, put)
@@ -189,7 +189,7 @@ def test_looking_at_another_plan_is_free(field: Path, target: Path, runs: Server
     with pytest.raises(BudgetError):
         ooc.resume(target, memory="1MiB")
     fail(first, after=1)
-    with pytest.raises(RunError, match="no longer what run"):
+    with pytest.raises(RunError, match="has changed since run"):
         second.run()
     ooc.resume(target).run()
     check_finished(target)

@@ -61,7 +61,7 @@ SOURCES = {"other chunks": rewrite, "other attributes": tell_more, "another": gi
 def test_another_source_is_refused(field: Path, target: Path, runs: Server, change: Callable) -> None:
     runs.run("rechunk", field, target, at="entry", **options_of("independent"))
     given = change(field)
-    with pytest.raises(JournalError, match=r"written for another source than .* is now") as caught:
+    with pytest.raises(JournalError, match=r"does not belong to .* as it is now") as caught:
         ooc.resume(target, source=given)
     assert "\n" not in str(caught.value)
     check_unfinished(target)
@@ -109,7 +109,7 @@ JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
     "no source": (lambda _, run, content: sealed(run, {"plan": content["plan"]}), "lacks scratch, source"),
     "changed": (
         lambda _, run, content: sealed(run, content).replace("two-phase", "assembled"),
-        "digest does not fit",
+        "digest is wrong",
     ),
     "cut short": (lambda _, run, content: sealed(run, content)[:-20], "cut short"),
     "nothing": (lambda *_: "", "cut short"),
@@ -133,14 +133,14 @@ def test_a_part_that_the_plan_has_not_is_refused(field: Path, target: Path, runs
     runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
     digest = json.loads((target / JOURNAL_FOLDER / "plan.json").read_text())["digest"]
     (target / JOURNAL_FOLDER / "done" / name).write_text(digest)
-    with pytest.raises(JournalError, match=r"has part \(.*\), which its plan has not"):
+    with pytest.raises(JournalError, match=r"has part \(.*\), which is not in its plan"):
         ooc.resume(target)
 
 
 def test_a_part_of_another_plan_is_refused(field: Path, target: Path, runs: Server) -> None:
     runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
     (target / JOURNAL_FOLDER / "done" / "0.0.0").write_text("0" * 64)
-    with pytest.raises(JournalError, match="was finished by a run of another plan"):
+    with pytest.raises(JournalError, match="was finished by a run with another plan"):
         ooc.resume(target)
 
 
@@ -148,7 +148,7 @@ def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target:
     runs.run("rechunk", field, target, at="entry", **options_of("staged"))
     job = ooc.resume(target)
     plan(field, target, "independent", overwrite=True).run()
-    with pytest.raises(RunError, match="no longer what run"):
+    with pytest.raises(RunError, match="has changed since run"):
         job.run()
     assert find_leftovers(target.parent) == [], "the run that replaces another removes its scratch"
     check_finished(target)

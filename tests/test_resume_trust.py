@@ -94,7 +94,7 @@ def test_as_is_goes_on_with_a_source_that_has_changed(field: Path, target: Path,
     for _, column in done:
         expected[:, 64 * column : 64 * column + 64] = FIELD[:, 64 * column : 64 * column + 64]
     np.testing.assert_array_equal(made, expected)
-    with pytest.raises(InputError, match="again=True starts over, as_is=True goes on"):
+    with pytest.raises(InputError, match=r"again=True \(start over\) and as_is=True \(continue\)"):
         ooc.resume(target, as_is=True, again=True)
 
 
@@ -128,7 +128,7 @@ def test_a_copy_that_lies_where_the_source_was_must_be_named(field: Path, target
     shutil.copytree(field, copy)
     shutil.rmtree(field)
     copy.rename(field)
-    with pytest.raises(JournalError, match=CHANGED + r".*; if it was copied, name it as source"):
+    with pytest.raises(JournalError, match=CHANGED + r".*; if it was copied, pass it as source"):
         ooc.resume(target)
     ooc.resume(target, source=field).run()
     check_finished(target)
@@ -295,7 +295,7 @@ def test_a_journal_that_names_chunks_elsewhere_is_refused(field: Path, target: P
     part = min(recorded(target))
     Journal(target).forget([part])
     Journal(target).record(part, {"": {key: [8, 8]}})
-    with pytest.raises(JournalError, match="is cut short, or no journal's"):
+    with pytest.raises(JournalError, match="is truncated, or not part of a journal"):
         ooc.resume(target)
 
 

@@ -84,7 +84,7 @@ def full_of(calls: int) -> Any:
         if "copied_objects" in counts:
             left[0] -= 1
             if left[0] < 0:
-                raise DiskFullError("no room left on the device")
+                raise DiskFullError("no space left on the device")
         before(self, **counts)
 
     return add

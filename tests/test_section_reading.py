@@ -75,7 +75,7 @@ def test_what_is_no_index_is_refused_in_one_line(
 
 def test_wrong_arguments_are_refused_before_anything_is_read(array: tuple[ooc.OutOfCoreArray, np.ndarray]) -> None:
     a, _ = array
-    with pytest.raises(SelectionError, match=r"^out has shape \(3,\); what is read has \(11,\)$"):
+    with pytest.raises(SelectionError, match=r"^out has shape \(3,\); the selection has \(11,\)$"):
         a.read(0, out=np.empty(3))
     with pytest.raises(InputError, match="method='sift' is not one of"):
         a.read(0, method="sift")  # type: ignore[arg-type]

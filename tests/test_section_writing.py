@@ -134,7 +134,7 @@ REFUSED = {
     "no number": (np.s_[0], "abc", {}, SelectionError, "values of type str cannot be stored as int32"),
     "no integer": (np.s_[0], float("nan"), {}, SelectionError, r"value nan \(float64\) cannot be stored as int32"),
     "too large": (np.s_[0], 2**40, {}, SelectionError, "the value 1099511627776 .* cannot be stored as int32"),
-    "no section": (ooc.Section((0,), (9,)), 1, {}, SelectionError, r"no section of an array of shape \(8, 8\)"),
+    "no section": (ooc.Section((0,), (9,)), 1, {}, SelectionError, r"not a section of an array of shape \(8, 8\)"),
     "no index": (np.s_["x"], 1, {}, SelectionError, "'x' is no index"),
     "no method": (
         np.s_[0],

@@ -68,7 +68,7 @@ def test_what_shift_says() -> None:
         ("block", {"depth": -1}, LayoutError, "depth=-1 must be a whole number, at least 0, or one for each of 1 axes"),
         ("block", {"depth": (1, 1)}, LayoutError, r"depth=\(1, 1\) must be"),
         ("cyclic", {}, LayoutError, "a halo needs block, gen_block or"),
-        ("block", {"boundary": 2**70}, InputError, "is no value that an array of int64 can have"),
+        ("block", {"boundary": 2**70}, InputError, "is not a value of an array of int64"),
         ("block", {"boundary": "wrap"}, InputError, "boundary='wrap' is not 'none', 'reflect'"),
     ],
 )

@@ -149,8 +149,8 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     a = made(tmp_path / "a", field((8, 6)), layout, (1, 0))
     flat = made(tmp_path / "flat", field((8, 6)), layout, 0)
     cases: list[tuple[type[InputError], str, ooc.LocalArrays, dict[str, Any]]] = [
-        (LayoutError, r"have halos of depth \(1, 0\): leave depth out", a, {"depth": 2}),
-        (InputError, "have no halo: create_array and scatter_files take depth=", flat, {}),
+        (LayoutError, r"have halos of depth \(1, 0\): omit depth", a, {"depth": 2}),
+        (InputError, "have no halo: pass depth= to create_array or scatter_files", flat, {}),
         (TargetError, "open it with mode='r\\+'", ooc.open_array(tmp_path / "a"), {}),
         (ScheduleError, "schedule='hex' is unknown", a, {"schedule": "hex"}),
         (BudgetError, "is too small: this shift needs at least", a, {"memory": 1}),

@@ -67,12 +67,12 @@ def test_arguments_come_after_all_blocks() -> None:
         (scaled, {"args": (1, 2, 3)}, r"scaled\(block.*cannot be called with 1 blocks.*too many positional"),
         (scaled, {"kwargs": {"facto": 1}}, "unexpected keyword argument 'facto'"),
         (scaled, {"args": [1], "kwargs": {"factor": 1}}, "multiple values for argument 'factor'"),
-        (scaled, {"args": 3}, "args=3 is no list or tuple"),
-        (scaled, {"args": "ab"}, "args='ab' is no list or tuple"),
+        (scaled, {"args": 3}, "args=3 must be a list or tuple"),
+        (scaled, {"args": "ab"}, "args='ab' must be a list or tuple"),
         (scaled, {"kwargs": "ab"}, "kwargs='ab' is no mapping"),
-        (scaled, {"kwargs": {1: 2}}, "is no mapping of names"),
-        (np.add, {"args": [1]}, "by position alone|does not say what"),
-        (lambda *blocks: blocks[0], {"args": [1]}, "by position alone; give kwargs="),
+        (scaled, {"kwargs": {1: 2}}, "must be a mapping"),
+        (np.add, {"args": [1]}, "by position only|has no parameter names"),
+        (lambda *blocks: blocks[0], {"args": [1]}, "by position only; pass kwargs="),
     ],
 )
 def test_arguments_that_a_kernel_does_not_take(kernel: Any, how: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ def test_kernels_that_depend_on_where_slabs_are_cut_are_found(kernel: Any, depth
         pytest.skip("such a kernel may need all of an axis as it is")
     how: dict[str, Any] = {"depth": depth, "boundary": boundary, "height": 8, **HERE}
     ooc.map_slabs(kernel, stored(), MemoryStore(), **how).run()
-    with pytest.raises(KernelError, match=r"the kernel gives .* in slab \[.* sees more neighbours.*depth is too small"):
+    with pytest.raises(
+        KernelError, match=r"the kernel returns .* in slab \[.* sees more neighbours.*depth is too small"
+    ):
         ooc.map_slabs(kernel, stored(), MemoryStore(), verify=True, **how).run()
 
 

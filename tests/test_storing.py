@@ -96,13 +96,13 @@ def test_what_is_read_lazily_is_written_in_other_chunks(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "shape": (da.zeros((3, 4)), {}, TargetError, r"shape \(3, 4\)"),
     "region of another shape": (da.zeros((3,)), {"region": np.s_[2:4]}, TargetError, "region="),
-    "dtype": (da.zeros((8,)), {}, TargetError, "cast it with astype"),
+    "dtype": (da.zeros((8,)), {}, TargetError, "convert it with astype"),
     "no array": (np.zeros(8), {}, InputError, "not a dask.array.Array"),
     "objects": (da.from_array(np.array([{}] * 8), chunks=8), {}, UnsupportedError, "no fixed size"),
     "unknown blocks": (da.arange(16)[da.arange(16) > 7], {}, ChunksError, "compute_chunk_sizes"),
     "an index": (da.zeros((8,), dtype="i4"), {"region": [3]}, SelectionError, "not a slice"),
     "backwards": (da.zeros((8,), dtype="i4"), {"region": np.s_[::-1]}, SelectionError, "runs backwards"),
-    "fewer targets": ([da.zeros((8,), dtype="i4")] * 2, {"region": [None]}, InputError, "as many of each"),
+    "fewer targets": ([da.zeros((8,), dtype="i4")] * 2, {"region": [None]}, InputError, "their numbers must be equal"),
 }
 
 
@@ -175,7 +175,7 @@ def test_what_would_be_overwritten_before_it_is_read_is_refused(tmp_path: Path, 
 
 def test_two_arrays_do_not_change_places(tmp_path: Path) -> None:
     a, b = (_opened(tmp_path / name) for name in ("a.zarr", "b.zarr"))
-    with pytest.raises(TargetError, match=r"\.zarr is read in another order"):
+    with pytest.raises(TargetError, match=r"\.zarr is read in a different order"):
         ooc.store([a.to_dask(), b.to_dask()], [b, a], **THREADS)
     ooc.store([a.to_dask() + 1, a.to_dask() + 2], [b, tmp_path / "a.zarr"], **THREADS)
     np.testing.assert_array_equal(b[...] + 1, a[...])

@@ -204,7 +204,7 @@ def test_a_graph_with_nothing_stored_is_refused(monkeypatch: pytest.MonkeyPatch,
         ({"weights": -1}, "weights is -1: it must be a finite number, at least 0"),
         ({"weights": [math.nan]}, "the weight of 'x' is nan"),
         ({"weights": {"x": math.inf}}, "the weight of 'x' is inf"),
-        ({"weights": {"y": 1}}, "names 'y', which is no block: x"),
+        ({"weights": {"y": 1}}, "names 'y', which is not a block: x"),
         ({"weights": [1, 2]}, "are not a number, one for each of 1 blocks, or by name"),
         ({"weights": "often"}, "are not a number"),
     ],
@@ -215,7 +215,9 @@ def test_weights_that_fit_no_block_are_refused(stored: zarr.Array, given: dict[s
 
 
 def test_what_is_no_collection_is_refused(stored: zarr.Array) -> None:
-    with pytest.raises(UnsupportedError, match=r"int 'x' is neither a Dask collection, an object of xarray, nor a job"):
+    with pytest.raises(
+        UnsupportedError, match=r"int 'x' is neither a Dask collection, an object of xarray, nor an oocarrays job"
+    ):
         ooc.trace(x=3)
     with pytest.raises(InputError, match="the weight of 'run' is -1"):
         ooc.trace(weight=-1)
@@ -276,9 +278,9 @@ def test_the_command_line_draws_advice_with_the_weights_of_edges(
 @pytest.mark.parametrize(
     ("where", "value", "line"),
     [
-        (("version",), 9, "is no trace: version 9 of it is not known; 1 is"),
+        (("version",), 9, "is not a trace: version 9 is not supported; 1 is"),
         (("accesses", 0, "weight"), -3, "must be a finite number, at least 0"),
-        (("accesses", 0, "dataset"), "x", "of which the trace says nothing"),
+        (("accesses", 0, "dataset"), "x", "which is not in the trace"),
         (("datasets", 0, "stored", "grid", "chunks"), [0, 0], "every chunk length must be at least 1"),
         (("datasets", 0, "stored", "grid", "chunks"), [5], "has 1 axes; the array has 2"),
         (("datasets", 0, "stored", "itemsize"), -8, "elements of -8 bytes"),
@@ -309,7 +311,7 @@ def test_a_file_that_says_what_cannot_be_is_refused_in_one_line(
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff\xfe", b'{"format": "oocarrays tr'])
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.json").write_bytes(content)
-    with pytest.raises(InputError, match="is no trace"):
+    with pytest.raises(InputError, match="is not a trace"):
         ooc.Trace.load(tmp_path / "t.json")
 
 
@@ -331,7 +333,7 @@ def test_arrays_of_one_element_and_of_none_are_kept_as_they_are(tmp_path: Path, 
     if seen.accesses:
         assert all(each.kept for each in seen.advise(memory="64MiB", scheduler="threads").arrays)
     else:
-        with pytest.raises(InputError, match="nothing that is stored is read"):
+        with pytest.raises(InputError, match="this trace reads and writes no stored array"):
             seen.advise(memory="64MiB")
 
 

@@ -144,7 +144,7 @@ def stop(job: Any, after: int) -> None:
 
     def full(*args: Any, **more: Any) -> Any:
         if next(calls) >= after:
-            raise DiskFullError("no room left on the device for an entry")
+            raise DiskFullError("no space left on the device for an entry")
         return prepare(*args, **more)
 
     with pytest.MonkeyPatch.context() as patch:

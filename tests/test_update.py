@@ -252,7 +252,7 @@ def test_chunks_longer_than_a_growing_axis_stay_as_they_are_asked_for(tmp_path: 
 
 
 def test_what_cannot_be_updated_is_refused_in_one_line(maps: Path, series: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="keeps nothing of the source"):
+    with pytest.raises(NotFoundError, match="has no record of its source"):
         ooc.update(maps, **HERE)
     with pytest.raises(NotFoundError):
         ooc.update(tmp_path / "nowhere", **HERE)

@@ -121,7 +121,7 @@ def break_disk(patch: pytest.MonkeyPatch, after: int) -> None:
     def full(put: Any) -> Any:
         def checked(self: Any, key: str, *data: Any) -> None:
             if next(calls) >= after:
-                raise DiskFullError(f"no room left on the device for {key}")
+                raise DiskFullError(f"no space left on the device for {key}")
             put(self, key, *data)
 
         return checked

@@ -184,4 +184,4 @@ def await_all(futures: list[Any], what: str, seconds: float) -> None:
     try:
         wait(futures, timeout=seconds)  # type: ignore[no-untyped-call]
     except TimeoutError:
-        raise RunError(f"the cluster did not finish {what} in {seconds} s: is a worker gone?") from None
+        raise RunError(f"the cluster did not finish {what} within {seconds} s: a worker may be lost") from None

@@ -104,7 +104,7 @@ def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
     labels = {disk.label for disk in disks}
     found = [each for each in kept_disks() if each.mode == mode and {*each.disks} == labels]
     if not found:
-        raise InputError(f"nothing is kept of {', '.join(sorted(labels))}: oocarrays calibrate --disks measures them")
+        raise InputError(f"no measurements of {', '.join(sorted(labels))}: run oocarrays calibrate --disks")
     return found[-1].measured
 
 

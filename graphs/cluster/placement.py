@@ -55,13 +55,14 @@ class Disks:
     def addresses(self, names: Sequence[str] | None = None) -> list[str]:
         """Return the current address of each rank's worker, or of the named workers."""
         if self.client is None:
-            raise PlacementError("these files are on workers' own disks: make a client, or give scheduler=")
+            raise PlacementError("these files are on workers' own disks: create a client, or pass scheduler=")
         known = names_of(self.client)
         wanted = self.workers if names is None else names
         gone = sorted(set(wanted) - set(known))
         if gone:
             raise PlacementError(
-                f"worker {gone[0]!r}, on whose own disk files are, is not in the cluster; there are {', '.join(known)}"
+                f"worker {gone[0]!r}, whose own disk holds files, is not in the cluster; its workers are "
+                f"{', '.join(known)}"
             )
         return [known[name] for name in wanted]
 
@@ -102,17 +103,17 @@ class Worker:
 def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Worker]:
     """Return the workers of a cluster, or the chosen ones, by address or name."""
     if client.status != "running":
-        raise PlacementError(f"the client is {client.status}: make another one, or give scheduler='threads'")
+        raise PlacementError(f"the client is {client.status}: create a new one, or pass scheduler='threads'")
     known = _known(client)
     if not known:
         raise PlacementError(f"the cluster at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
     if chosen is not None and not chosen:
-        raise PlacementError("workers=[] names none; leave it out for all that there are")
+        raise PlacementError("workers=[] is empty; omit it to use all workers")
     by_name = {str(facts["name"]): address for address, facts in known.items()}
     wanted = sorted(known) if chosen is None else [by_name.get(str(name), str(name)) for name in chosen]
     for address in wanted:
         if address not in known:
-            raise PlacementError(f"no worker {address!r} in the cluster; there are {', '.join(sorted(by_name))}")
+            raise PlacementError(f"no worker {address!r} in the cluster; its workers are {', '.join(sorted(by_name))}")
     return [_worker(address, known[address]) for address in dict.fromkeys(wanted)]
 
 
@@ -219,7 +220,7 @@ def client_of(scheduler: Client | str | None) -> Client | None:
     if not _is_client(client):
         raise PlacementError(f"scheduler={scheduler!r} is not a client, an address, or 'threads'")
     if client.asynchronous:
-        raise PlacementError("an asynchronous client is active: give scheduler='threads', or a client that waits")
+        raise PlacementError("an asynchronous client is active: pass scheduler='threads', or a synchronous client")
     return client
 
 
@@ -261,6 +262,6 @@ def _check_certificates(address: str) -> None:
 
     if address.startswith("tls://") and Security().get_connection_args("client").get("ssl_context") is None:
         raise PlacementError(
-            f"no scheduler answers at {address!r}: TLS takes certificates, as distributed.comm.tls.* in Dask's "
-            "configuration names them"
+            f"no scheduler answers at {address!r}: TLS needs certificates; set distributed.comm.tls.* in Dask's "
+            "configuration"
         )

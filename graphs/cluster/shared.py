@@ -119,7 +119,7 @@ _looks: weakref.WeakSet[Look] = weakref.WeakSet()
 
 def _memory_file(nbytes: int) -> int:
     if not hasattr(os, "memfd_create"):
-        raise OSError("this system has no files without names")
+        raise OSError("this system does not support unnamed files")
     file = os.memfd_create("oocarrays", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.fchmod(file, 0o600)
@@ -257,7 +257,7 @@ def look(where: RoomAddress, start: int, stop: int) -> np.ndarray:
     path = f"/proc/{where.process}/fd/{where.file}"
     try:
         if os.readlink(path) != LINK:  # never open what might be a device
-            raise OSError("it is another file")
+            raise OSError("it is a different file")
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _check(file, where)
@@ -276,9 +276,9 @@ def _check(file: int, where: RoomAddress) -> None:
     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     tokens = os.pread(file, 2 * TOKEN_BYTES, 0)
     if tokens[:TOKEN_BYTES] != where.owner:
-        raise PermissionError(f"process {where.process} is another one here")
+        raise PermissionError(f"process {where.process} is a different process here")
     if tokens[TOKEN_BYTES:] != where.use:
-        raise ConnectionError("it is used for something else")
+        raise ConnectionError("it has been reused")
 
 
 def _mapped(kind: type[Look], file: int, where: RoomAddress, start: int, stop: int) -> np.ndarray:

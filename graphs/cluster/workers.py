@@ -31,15 +31,15 @@ def check_forks(run: Any) -> None:
     for name, store in run.stores.items():
         if name.startswith("target") and _session_of(store) is not None and not run.merges:
             raise PlacementError(
-                f"the {name} {store} is a session of icechunk, to which workers write single arrays in one pass: for "
-                "groups, local array files and iterations ask for scheduler='threads'"
+                f"the {name} {store} is an icechunk session, to which workers write single arrays in one pass: for "
+                "groups, local array files and iterations pass scheduler='threads'"
             )
 
 
 def check_forked(run: Any) -> None:
     """Raise if a graph for a cluster writes to a session that is not forked."""
     if any(store is not None and not store.is_shared for store in (_session_of(t.store) for t in _targets(run))):
-        raise PlacementError("a session of icechunk is forked for workers by job.run(), and not by dask.compute")
+        raise PlacementError("an icechunk session can be forked for workers by job.run() only, not by dask.compute")
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def forked(run: Any, client: Client) -> Iterator[None]:
         yield
         return
     if len(stores) > 1:
-        raise PlacementError("workers write to one session of icechunk in a run: give targets in the same one")
+        raise PlacementError("in one run, workers write to a single icechunk session: pass targets in the same session")
     ((_, store),) = stores.items()
     arrays = {store_path(t.store).path: t.settings for t in _targets(run)}
     name, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix=".oocarrays-forks-", dir=_scratch(run))
@@ -109,7 +109,7 @@ def check_reach(stores: Mapping[str, Any]) -> None:
     """Raise if a store is in this process's memory, out of workers' reach, or if a target allows one writer only."""
     for name, store in stores.items():
         if is_here(store):
-            raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
+            raise PlacementError(f"the {name} {store} is in this process's memory: pass scheduler='threads'")
         if name.startswith("target") and (why := why_one_writer(store)):
             raise PlacementError(f"the {name} {store} {why}")
 

@@ -131,7 +131,7 @@ class WritingRun(Messages, NotedRun):
         elif not is_as_noted(last, name, found):
             raise RunError(
                 f"{self.file.name} holds old and new elements: the part of rank {rank} was lost with its worker while "
-                "parts were written, and is another one now that it is computed again"
+                "parts were being written, and its recomputed values differ"
             )
 
     # ------------------------------------------------------------------ between workers

@@ -348,8 +348,7 @@ class Takes(RankRound):
         gone = [key for key in left if states[key] in (None, "released", "forgotten")]
         if gone and not await self._wanted.add(gone):
             raise RunError(
-                f"a worker was lost when others had let go their parts, of which rank {self.rank} needs some: "
-                "compute it once more"
+                f"a worker was lost after others had released parts that rank {self.rank} needs: compute it once more"
             )
         for key, rank in left.items():
             if there[key]:

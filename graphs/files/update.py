@@ -84,7 +84,10 @@ class FilesLeft(Left):
     def at(cls, target: StoreLike, trust: Trust) -> FilesLeft:
         journal, id, content = journal_of(target, "array")
         if CALL not in content:
-            raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
+            raise JournalError(
+                f"{target} was being written by {content['files']}_files: pass overwrite=True (--overwrite) to "
+                "write it again"
+            )
         stored = journal.stored()
         if trust.again:  # files made by ranks are kept
             stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
@@ -94,7 +97,7 @@ class FilesLeft(Left):
     def check_source(self, read: Any) -> None:
         """Raise if the source is not that of the run."""
         if json.loads(json.dumps(read)) != self.content["source_metadata"]:
-            raise JournalError(f"the journal in {self.target} was written for another source than this one")
+            raise JournalError(f"the journal in {self.target} belongs to a different source")
 
     def begun(self, content: Document) -> Document:
         """Return journal content completed with the source versions at which the run began to read."""
@@ -192,7 +195,7 @@ class UpdateRun(OneTarget):
     def _check_target(self) -> None:
         """Raise if the target has changed since the update was planned."""
         if self.destination.open().stored.grid.shape not in (self.destination.before, self.destination.after):
-            raise RunError(f"{self.destination.store} has changed since its update was planned: plan it again")
+            raise RunError(f"{self.destination.store} has changed since the update was planned: plan the update again")
 
     def _make_targets(self) -> None:
         """Mark the target and resize it: at every moment it is the old array, or a marked one."""

@@ -167,7 +167,7 @@ class Exchanging(Messages):
 
         held, worker = HeldPart(self, part), this_worker()
         if worker is None:
-            raise PlacementError("the exchange was made for a cluster, whose workers exchange: compute it there")
+            raise PlacementError("this exchange was planned for a cluster's workers: compute it on that cluster")
         Exchanges.of(worker).hold_as((self.sending, (), rank), self, held)
         return held
 

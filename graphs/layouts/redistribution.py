@@ -82,10 +82,10 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
     except Exception as error:
         raise KernelError(f"the function of map_local failed: {type(error).__name__}: {error}") from error
     if made.shape != shape:
-        raise KernelError(f"the function of map_local gave an array of shape {made.shape} for a part of {shape}")
+        raise KernelError(f"the function of map_local returned an array of shape {made.shape} for a part of {shape}")
     unfit = misfit(made, dtype)
     if unfit is not None:
-        raise KernelError(f"the function of map_local gave {unfit}, which dtype {dtype} cannot hold: give dtype=")
+        raise KernelError(f"the function of map_local returned {unfit}, which dtype {dtype} cannot hold: pass dtype=")
     return np.asarray(made, dtype, order="C")
 
 

@@ -117,7 +117,7 @@ class DatasetRun(EndingRun):
         replaces = mark == begun
         if not replaces and not is_empty(store):
             if not self.destination.overwrite:
-                raise TargetError(f"the target {store} has appeared meanwhile")
+                raise TargetError(f"the target {store} was created by another process in the meantime")
             group_file.make_group(store, {"attributes": {}}, begun, overwrite=True, durable=self.durable)
             replaces = True
         self.frame.value({MARK: begun}, replaces)

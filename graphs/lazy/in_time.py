@@ -92,7 +92,7 @@ class InTime:
         elif not (self.alone and states == {DONE}) and not is_as_noted(self.last, self.name, found):
             raise RunError(
                 f"{self.target} holds old and new elements: a worker was lost while it was overwritten with what is "
-                "computed of itself, and what was lost cannot be read again; write to another array instead"
+                "computed from itself, and the lost values cannot be read again; write to another array instead"
             )
         return read
 
@@ -170,7 +170,7 @@ class Same:
         elif list(before) != found:
             raise RunError(
                 f"{self.target} holds old and new elements: a worker was lost while it was overwritten, and a block "
-                "that it kept cannot be read again; write to another array instead"
+                "that it held cannot be read again; write to another array instead"
             )
         return block
 

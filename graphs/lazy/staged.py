@@ -74,7 +74,9 @@ class Staged:
         return os.path.join(self.folder, "staged")
 
     def _gone(self) -> RunError:
-        return RunError(f"{self.folder} is not there on this worker: scratch must be shared, or it is gone")
+        return RunError(
+            f"{self.folder} does not exist on this worker: scratch must be on a shared disk, or it has been removed"
+        )
 
     def make(self) -> None:
         """Make the array, empty, or keep an existing one."""
@@ -90,7 +92,7 @@ class Staged:
         file = self._opened()
         for index in product(*self.stored.grid.touched(section)):
             if not os.path.isfile(os.path.join(file.folder or "", file.chunk_key(index))):
-                raise RunError(f"{self.folder} has lost what blocks have left there: compute it once more")
+                raise RunError(f"{self.folder} has lost stored blocks: compute it again")
         return read_section(file, tuple(map(range, section.lower, section.upper)), threads=1)
 
     def _opened(self) -> ArrayFile:

@@ -131,7 +131,7 @@ def _fitting(file: ArrayFile, block: np.ndarray) -> np.ndarray:
     """Return the block, or raise if an element does not fit the target's dtype."""
     lost = lost_value(block, file.dtype)
     if lost is not None:
-        raise RunError(f"{lost} ({block.dtype}) does not fit {file.name} of dtype {file.dtype}: cast it with astype")
+        raise RunError(f"{lost} ({block.dtype}) does not fit {file.name} of dtype {file.dtype}: convert it with astype")
     return block
 
 

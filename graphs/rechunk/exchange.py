@@ -58,7 +58,7 @@ def answer(run: RechunkState) -> Exchanges:
 
     worker = this_worker()
     if worker is None:
-        raise PlacementError(f"run {run.id} was made for a cluster, whose workers exchange: give scheduler='threads'")
+        raise PlacementError(f"run {run.id} was planned for a cluster's workers: pass scheduler='threads'")
     return Exchanges.of(worker)
 
 
@@ -125,7 +125,7 @@ def unpack(
     for origin, part in came.items():
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
-            raise RunError(f"rank {rank} got nothing of rank {origin} in partition {unit}")
+            raise RunError(f"rank {rank} received nothing from rank {origin} in partition {unit}")
         for block, data in _views(run, step.target.order, blocks, part):
             place: Any = (*block.place(step.target.grid, box[0]), ...)
             view = elements[place]

@@ -108,9 +108,9 @@ def resumed_group(
     names = [name for name in content["members"] if not is_finished(member_store(target, name))]
     places = [member_store(target, name) for name in names]
     if not all(unfinished_run(place) and Journal(place).is_there() for place in places):
-        raise JournalError(f"the run in {target} was stopped before it had made all arrays; {way_out(target)}")
+        raise JournalError(f"the run in {target} stopped before it had created all arrays; {way_out(target)}")
     if trust.again and len(names) < len(content["members"]):
-        raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
+        raise JournalError(f"some arrays of {target} are finished: to start over, pass overwrite=True (--overwrite)")
     before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
     where, resources = asked.terms(before)
     each = replace(asked, terms=lambda _: (where, resources))
@@ -185,7 +185,7 @@ def _looked(stored: Mapping[Part, Stored | None], target: StoreLike, *, verify: 
 def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:
     there = content["source"] if given is None else getattr(given, "zarr", given)
     if there is None:
-        raise NotFoundError(f"the source of {target} is no path or URL: give source=")
+        raise NotFoundError(f"the source of {target} is not a path or URL: pass source=")
     return group_file.describe_group(group_file.open_group(place(there)))
 
 
@@ -194,7 +194,7 @@ def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
     names = [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]
     for name in names:
         if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
-            raise JournalError(f"the journal in {target} has {name!r}, which is the name of nothing in a group")
+            raise JournalError(f"the journal in {target} has {name!r}, which does not name a part of a group")
 
 
 def _copies(content: Mapping[str, Any]) -> CopyPlan:

@@ -274,7 +274,7 @@ class GroupRun(KeptRun):
         """Raise if the target must not be made."""
         destination = self.destination
         if self.resumes:
-            raise RunError(f"{destination.store} is no longer what run {self.id} left")
+            raise RunError(f"{destination.store} has changed since run {self.id} stopped")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
 

@@ -111,11 +111,15 @@ def resumed(
     file = _source(content, asked.source, target, asked.place, asked.missing)
     blocks = bool(content.get("blocks"))
     if blocks and trust.again:
-        raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
+        raise JournalError(
+            f"{target} was being written from a lazy array: to start over, pass overwrite=True (--overwrite)"
+        )
     notices = [] if blocks else check_sources([file.zarr], content, target, trust)
     written = written_file(target)
     if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
-        raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
+        raise JournalError(
+            f"the journal in {target} plans for chunks {before.target.grid.chunks}, which differ from the target's"
+        )
     destination = Destination(
         store=target,
         scratch=trusted_scratch(scratch_place(asked.place(content["scratch"])), id, asked.scratch),
@@ -250,14 +254,15 @@ def _source(
     there = content["source"] if given is None else getattr(given, "zarr", given)
     if content.get("blocks") and not (isinstance(there, str) and os.path.isdir(there)):
         raise NotFoundError(
-            f"{target} was being written from a lazy array, whose blocks are not kept: write it again with overwrite"
+            f"{target} was being written from a lazy array, whose blocks are not kept: pass overwrite=True "
+            "(--overwrite) to write it again"
         )
     if there is None:
-        raise NotFoundError(f"the source of {target} is no path or URL: give source=")
+        raise NotFoundError(f"the source of {target} is not a path or URL: pass source=")
     policy = policy_of(content.get("missing") if missing is None else missing)
     file = array_file.describe_source(array_file.open_array(place(there)), policy)
     if not is_of(file, content["source_metadata"], content["source"]):
-        raise JournalError(f"the journal in {target} was written for another source than {file.name} is now")
+        raise JournalError(f"the journal in {target} does not belong to {file.name} as it is now")
     return file
 
 

@@ -164,7 +164,7 @@ class RechunkState(OneTarget):
         kept = {part for part in mine if part[0] == last and not self._left_of(part)}
         for known in (parts - gone | kept, set(self.done)):
             if not self.done <= usable_parts(self.plan, known, self.scratch):
-                raise RunError(f"what {self.destination.store} had in scratch has gone since: resume it again")
+                raise RunError(f"what {self.destination.store} had in scratch is missing: resume it again")
         self.journal.forget(gone)
 
     def _restart(self) -> None:

@@ -149,7 +149,9 @@ class Reducer:
                 value = on_host(called(self.steps.finish, states[number, group]))
                 unfit = misfit(value, dtype)
                 if unfit is not None:
-                    raise KernelError(f"the last function of how= gave {unfit}, and {dtype} for zeros: cast it there")
+                    raise KernelError(
+                        f"the last function of how= returned {unfit}, but {dtype} for zeros: convert it there"
+                    )
                 made[self._inside(spans, place.lower, group)] = value
         return made
 
@@ -174,7 +176,7 @@ class Reducer:
         state = called(self.steps.state, block, self.cut.axes, None if self.mask is None else block == block)
         value = on_host(called(self.steps.finish, state))
         if value.ndim != len(self.cut.kept):
-            raise InputError(f"the last function of how= gives {value.ndim} axes; {len(self.cut.kept)} are not reduced")
+            raise InputError(f"the last function of how= returns {value.ndim} axes; expected {len(self.cut.kept)}")
         return value.dtype
 
 

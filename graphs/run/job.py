@@ -367,7 +367,7 @@ def _explained(error: BaseException, client: Client, run: Work, *, taken_away: b
     if taken_away and not isinstance(error, OocError | KeyboardInterrupt | SystemExit) and not _is_lost(client):
         return RunError(f"run {run.id} was cancelled, or its cluster restarted; {run.leaves}")
     if isinstance(error, KilledWorker):
-        return RunError(f"workers died again and again, the last one {error.last_worker.address}; {run.leaves}")
+        return RunError(f"workers died repeatedly, the last one {error.last_worker.address}; {run.leaves}")
     if isinstance(error, OocError) or not isinstance(error, Exception) or not _is_lost(client):
         return error
     address = getattr(client.scheduler, "address", "its address")

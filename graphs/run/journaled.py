@@ -131,7 +131,7 @@ class KeptRun(EndingRun):
         """Return whether the journal must be rewritten: the user has started over, or planned the rest differently."""
         now = self.journal.read()[1].get(BEGINNING, "")
         if now not in (self.remains.beginning, self.remains.found):
-            raise RunError(f"{self.destination.store} is no longer what run {self.id} left: resume it again")
+            raise RunError(f"{self.destination.store} has changed since run {self.id} stopped: resume it again")
         return bool(now != self.remains.beginning)
 
     def _restart(self) -> None:
@@ -271,7 +271,7 @@ class JournaledRun(KeptRun):
         if self.has_ended():
             return self
         if self.resumes:
-            raise RunError(f"{self.destination.store} is no longer what run {self.id} left")
+            raise RunError(f"{self.destination.store} has changed since run {self.id} stopped")
         self._check_target()
         self._check_room()
         self.journal.claim()
@@ -399,7 +399,9 @@ def check_folder(store: StoreLike) -> None:
     """Raise if this worker does not see the folder that is to contain the target."""
     folder = local_folder(store)
     if folder and not os.path.isdir(os.path.dirname(folder)):
-        raise RunError(f"the folder of {folder} is not there on this worker: sources and targets must be shared")
+        raise RunError(
+            f"the folder of {folder} does not exist on this worker: sources and targets must be on a shared disk"
+        )
 
 
 def check_room(wants: Mapping[str, int]) -> None:

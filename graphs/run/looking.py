@@ -88,9 +88,9 @@ def check_sources(
     """Return notices about changed sources; raise if ``trust`` does not accept the change."""
     if trust.again:
         return []
-    ways = "start over (again=True, --again), or go on all the same (as_is=True, --as-is)"
+    ways = "start over (again=True, --again), or continue anyway (as_is=True, --as-is)"
     if "pass" in content:
-        ways = "start over (overwrite=True), or go on all the same (resume='as-is')"
+        ways = "start over (overwrite=True), or continue anyway (resume='as-is')"
     before = content.get(CHUNKS_READ) or [None] * len(arrays)
     if len(before) != len(arrays):
         raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
@@ -105,7 +105,7 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
     now = fingerprint(array)
     if now is None:
         if not trust.as_is:
-            raise JournalError(f"{name} is not listed, to see whether it has changed since the run in {since}")
+            raise JournalError(f"{name} cannot be listed to check whether it has changed since the run in {since}")
         return None
     share = changed(before, now, moved=trust.moved)
     if not share:
@@ -113,7 +113,7 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
     told = f"about {max(100 * share, 0.1):.3g} % of the chunks of {name} have changed since the run in {since}"
     if not trust.as_is:
         copied = not trust.moved and not changed(before, now, moved=True)
-        raise JournalError(told + ("; if it was copied, name it as source" if copied else ""))
+        raise JournalError(told + ("; if it was copied, pass it as source" if copied else ""))
     return told.partition(" began: ")[0] + " began: what was written before stays as it is"
 
 

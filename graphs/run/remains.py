@@ -243,7 +243,7 @@ def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLi
     """Raise if the journal records a part that its plan does not contain."""
     strange = set(stored).difference(planned)
     if strange:
-        raise JournalError(f"the journal in {target} has {each} {min(strange)}, which its plan has not")
+        raise JournalError(f"the journal in {target} has {each} {min(strange)}, which is not in its plan")
 
 
 # ---------------------------------------------------------------------- complete chunks, from any plan

@@ -197,7 +197,7 @@ class Work(Tasks):
         if astray and any(put in live_workers() for _, put, _ in astray):
             rank, put, ran = astray[0]
             raise PlacementError(
-                f"rank {rank} was put on worker {put} and ran on {ran}: this cluster moves pinned tasks"
+                f"rank {rank} was pinned to worker {put} and ran on {ran}: this cluster moves pinned tasks"
             )
 
     def take_back(self) -> None:
@@ -276,7 +276,7 @@ class EndingRun(Work):
             self.journal.remove(ended=self.id if self.ends else None)
         except (DiskFullError, StoreFailure) as error:
             left = f"{name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
-            warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
+            warn_person(f"{left}; resuming removes it", RuntimeWarning)
 
     def _check_read(self) -> None:
         """Raise if a source has changed during the run."""
@@ -356,7 +356,7 @@ class NotedRun(Work):
         other = next((rank for rank, (was, now) in enumerate(zip(before, parts, strict=True)) if was != now), None)
         if other is not None:
             raise JournalError(
-                f"the part of rank {other} is not what the run in {self.journal.store} began with; where it is "
+                f"the part of rank {other} differs from what the run in {self.journal.store} began with; where it is "
                 "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
             )
         if self.note:

@@ -53,7 +53,9 @@ class LocalSlabRun(SlabRun):
                 if not source.files.descriptor.folders:
                     source.files.open(0)
             except DescriptorError as error:
-                raise RunError(f"{error} on this worker: files that are on no own disks must be shared") from error
+                raise RunError(
+                    f"{error} on this worker: files must be on a shared disk or on workers' own disks"
+                ) from error
         for target in self.targets:
             check_folder(target.store)
 

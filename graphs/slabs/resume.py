@@ -160,14 +160,17 @@ def left_by(
     """Return the journal of an interrupted pass at a target; raise if its options differ."""
     journal, id, content = journal_of(target, "array")
     if content.get("pass") != by:
-        raise JournalError(f"{target} was not being written by {by}: it cannot go on with that")
+        raise JournalError(f"{target} was not being written by {by}: it cannot continue that run")
     trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     for name, wanted in asked.items():
         was = content["asked"].get(name)
         moved = trust.moved and bool(content.get(CHUNKS_READ))
         if was != wanted and not (name == "source" and sources and _are_of(sources, wanted, was, moved=moved)):
             told = "another source" if name == "source" else f"{name}={was}, not {wanted}"
-            raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
+            raise JournalError(
+                f"{target} was begun with {told}: pass the same arguments to continue, or overwrite=True "
+                "(--overwrite) to start over"
+            )
     stored: dict[Part, Stored | None] = {**journal.stored()}
     if trust.again:  # files made by ranks are kept
         stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}

@@ -178,7 +178,7 @@ class SlabRun(JournaledRun):
         """Raise if a target was replaced while slabs remain; finished targets have no mark any more."""
         gone = self._unmade()
         if gone and not all(map(self.is_done, self.plan.all_slabs())):
-            raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
+            raise RunError(f"{gone[0].store} has changed since run {self.id} stopped")
         super()._forget_what_is_gone()
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
@@ -331,8 +331,8 @@ class SlabRun(JournaledRun):
             if plan.count > 1 and each < 2**22 and self._memory.measure_again():
                 return
             raise KernelError(
-                f"the kernel held {own} bytes beside its block and results, and {plan.workspace} were planned for: "
-                f"{plan.peak_bytes + each} bytes would be held of memory={plan.budget}; "
+                f"the kernel held {own} bytes beside its block and results, more than the {plan.workspace} planned: "
+                f"{plan.peak_bytes + each} bytes would be needed of memory={plan.budget}; "
                 f"give workspace='{ceil_div(own, 2**20)}MiB'"
             )
 

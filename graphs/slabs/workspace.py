@@ -49,7 +49,7 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
                 first = np.unravel_index(int(unlike.argmax()), unlike.shape)
                 a, b = (part[first] for part in each)
                 raise KernelError(
-                    f"the kernel gives {a} in {where}, and {b} where it sees more neighbours: depth is too small for "
+                    f"the kernel returns {a} in {where}, and {b} where it sees more neighbours: depth is too small for "
                     "it, or what it gives depends on where slabs are cut"
                 )
 

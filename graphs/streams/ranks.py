@@ -30,7 +30,9 @@ def rank_addresses(client: Client, ranks: int) -> list[str]:
 def held(name: str, rank: int) -> Any:
     found = _HELD.get((name, rank))
     if found is None:
-        raise RunError(f"rank {rank} of the streams is gone with its worker: what was flushed is there, open it again")
+        raise RunError(
+            f"rank {rank} of the streams was lost with its worker: flushed data is kept; open the streams again"
+        )
     return found
 
 

@@ -103,7 +103,7 @@ class Advice:
         group = os.path.commonpath([each.array for each in wanted])
         if not _is_group(group) or any(self._shards(each) for each in wanted):
             names = ", ".join(each.array for each in wanted)
-            raise InputError(f"{len(wanted)} arrays should have other chunks: give array=, one of {names}")
+            raise InputError(f"{len(wanted)} arrays should have other chunks: pass array=, one of {names}")
         chunks = {os.path.relpath(each.array, group): each.chunks for each in wanted}
         self._targets |= {f"{_place(target)}/{os.path.relpath(each.array, group)}": each.array for each in wanted}
         return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
@@ -201,7 +201,7 @@ def advise(
 ) -> Advice:
     """Advise which chunks the arrays of a trace should have, and how its blocks should read them."""
     if not trace.accesses:
-        raise InputError("nothing that is stored is read or written in this trace")
+        raise InputError("this trace reads and writes no stored array")
     names = [keep] if isinstance(keep, str) else list(keep)
     kept = {trace.dataset(name).name for name in names}
     ranks = None if ranks is None else whole(ranks, "ranks", 1)
@@ -233,7 +233,7 @@ def _check_unchanged(known: Dataset) -> None:
     was, now = ((each.dtype, each.shape, each.chunks) for each in (known, there))
     if was != now:
         was_said, now_said = (f"{dtype} of shape {shape} in chunks {chunks}" for dtype, shape, chunks in (was, now))
-        raise InputError(f"{known.name} is {now_said} and was {was_said} when it was traced: trace it again")
+        raise InputError(f"{known.name} is {now_said} and was {was_said} when it was traced: record a new trace")
 
 
 def _kind(each: Sequence[Any]) -> tuple[Any, ...]:

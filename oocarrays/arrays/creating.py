@@ -217,7 +217,7 @@ def create_array(
     if placement == "local":
         return _local(place, wanted, made, folders, overwrite, scheduler)
     if folders is not None:
-        raise LayoutError(f"folders={folders!r} are of local array files: give placement='local'")
+        raise LayoutError(f"folders={folders!r} apply to local array files: pass placement='local'")
     return _global(place, wanted, made, overwrite)
 
 
@@ -244,7 +244,7 @@ def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...],
     """Return the chunk lengths along each axis if they are unequal; None otherwise, or if one is to be chosen."""
     if isinstance(chunks, str) and chunks == "layout":
         if descriptor.layout is None or descriptor.placement == "local":
-            raise LayoutError("chunks='layout' are those of ranks of one global array: give layout=")
+            raise LayoutError("chunks='layout' takes the chunks from a layout of one global array: pass layout=")
         return blocks_of_ranks(descriptor.layout)
     listed = isinstance(chunks, list | tuple) and len(chunks) == len(descriptor.shape)
     if not listed or not all(isinstance(each, list | tuple) and each for each in chunks):
@@ -258,7 +258,7 @@ def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...],
 def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
     """Return the lengths of the ranks' blocks along each axis, without empty ones."""
     if not all(map(is_block, layout.axes)):
-        raise LayoutError(f"{layout}: chunks='layout' are of blocks: block, gen_block or * along each axis")
+        raise LayoutError(f"{layout}: chunks='layout' needs block, gen_block or * along each axis")
     lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in layout.axes)
     return tuple(each or (1,) for each in lengths)
 
@@ -316,7 +316,7 @@ def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool)
 def _uneven(place: Any, blocks: Any, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
     """Create one Zarr array of chunks of these lengths."""
     if made["shards"] is not None or made["zarr_format"] == 2:
-        raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
+        raise UnsupportedError("chunks of unequal length need format 3 and no shards")
     check_place(place, overwrite=overwrite)
     settings = {name: value for name, value in made.items() if name != "shards"} | {"overwrite": overwrite}
     return OutOfCoreArray(create_uneven(place, blocks, settings, name_of(place)))

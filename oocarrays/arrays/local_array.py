@@ -211,7 +211,7 @@ class LocalArrays(Extents):
 
     def _checked(self, rank: int) -> int:
         if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
-            raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self.layout}")
+            raise LayoutError(f"rank {rank} is out of range for the {self.ranks} ranks of {self.layout}")
         return rank
 
     def _part(self, rank: int) -> LocalPart:
@@ -230,7 +230,7 @@ class LocalArrays(Extents):
 
     def __setitem__(self, key: Any, values: Any) -> None:
         if not self.is_writable:
-            raise TargetError(f"{self.store} is opened for reading: open it with mode='r+' to write to it")
+            raise TargetError(f"{self.store} is open for reading only: open it with mode='r+' to write to it")
         taken = Selection.of(key, self.shape)
         self._may_empty()
         given = taken.spread(cast(values, self.dtype))
@@ -314,7 +314,7 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
     if folders is None:
         return descriptor, Disks()
     if not isinstance(folders, str) or "{rank}" not in folders:
-        raise LayoutError(f"folders={folders!r} must have {{rank}} in it: each rank has a file of its own")
+        raise LayoutError(f"folders={folders!r} must contain {{rank}}: each rank has its own file")
     assert descriptor.layout is not None, "local array files have a layout"
     client = client_of(scheduler)
     names = list(names_of(client)) if client else []

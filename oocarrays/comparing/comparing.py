@@ -166,7 +166,7 @@ def compare(
     how, place = _How(tolerance=near, budget=settings.budget(memory), scratch=scratch), placer(storage_options, a, b)
     kinds = [_is_group(each, place) for each in (a, b)]
     if kinds[0] != kinds[1]:
-        raise InputError(f"of {a!r} and {b!r} one is a group, the other an array: name an array in the group")
+        raise InputError(f"of {a!r} and {b!r} one is a group and the other an array: name an array in the group")
     if kinds[0]:
         return _groups(_group(a, place), _group(b, place), how)
     return _arrays([_file(each, place) for each in (a, b)], how)
@@ -178,7 +178,7 @@ def _not_negative(value: Any, name: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not number >= 0:
-        raise InputError(f"{name}={value!r} is not a number from 0 on")
+        raise InputError(f"{name}={value!r} is not a number of at least 0")
     return number
 
 

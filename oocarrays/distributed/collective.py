@@ -51,7 +51,7 @@ def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how
     """Iterate over the partitions of an array: see `OutOfCoreArray.partitions`."""
     wanted: Any = a.layout if layout is None else layout
     if wanted is None:
-        raise LayoutError(f"{a.store} has no layout: give one, such as '(block, *)', and ranks=")
+        raise LayoutError(f"{a.store} has no layout: pass one, such as '(block, *)', and ranks=")
     if isinstance(wanted, Layout):
         wanted, grid = list(wanted.distributions), wanted.grid if grid is None else grid
     read = partial(read_sections, a, wanted, grid=grid, **how)
@@ -306,7 +306,7 @@ def wanted_by_ranks(
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
         return RankSelections(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
-        raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
+        raise SelectionError(f"{'grid' if within is None else 'within'}= applies to a layout, not to sections")
     ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=SelectionError)
     given = list(sections) if isinstance(sections, Sequence) else []
     if not given or ranks not in (None, len(given)):

@@ -63,7 +63,7 @@ def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int
     try:
         return on_host(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
     except Exception as error:
-        raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error
+        raise InputError(f"the function does not accept an empty part ({error}): pass dtype=") from error
 
 
 class DistributedArray(Extents, RankArrays[Parts]):
@@ -264,7 +264,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
         if other.layout != self._layout:
             raise LayoutError(f"one array is {self._layout}, another {other.layout}: redistribute it first")
         if other.workers != self.workers:
-            raise LayoutError("the arrays are on other workers: distribute both with the same workers=")
+            raise LayoutError("the arrays are on different workers: distribute both with the same workers=")
 
     def _with(self, operation: Callable[..., Any], other: Any) -> DistributedArray:
         """Apply an operation to this and another array, or a number."""
@@ -291,7 +291,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
     def __bool__(self) -> bool:
         if self.size != 1:
             raise InputError(
-                f"an array of {self.size} elements is neither true nor false: take x.compute().any() or .all()"
+                f"an array of {self.size} elements has no single truth value: use x.compute().any() or .all()"
             )
         return bool(self.compute())
 

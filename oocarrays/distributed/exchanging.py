@@ -243,7 +243,7 @@ def exchange(
 def _arrays(given: Any) -> list[np.ndarray]:
     arrays = [np.asarray(part, order="C") for part in listed(given, "parts")]
     if not arrays:
-        raise LayoutError("parts are none: an exchange has at least 1 rank")
+        raise LayoutError("parts is empty: an exchange has at least 1 rank")
     types = {array.dtype for array in arrays}
     if len(types) > 1:
         raise InputError(f"parts are of types {', '.join(sorted(map(str, types)))}: they must be of one")
@@ -257,7 +257,7 @@ def _row(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the extents of a row, the same with all ranks."""
     rows = {shape[1:] for shape in shapes if shape}
     if len(rows) != 1 or not all(shapes):
-        raise LayoutError(f"parts of shapes {', '.join(map(str, shapes[:8]))} have no rows alike along the first axis")
+        raise LayoutError(f"parts of shapes {', '.join(map(str, shapes[:8]))} differ in more than the first axis")
     return rows.pop()
 
 

@@ -211,12 +211,12 @@ def resume_sections(
     """Plan to repeat an interrupted write, with the parts given again."""
     if parts is None:
         raise InputError(
-            f"{target} was being written by write_sections, whose parts no journal keeps: give them again, as "
+            f"{target} was being written by write_sections, whose parts are not kept: pass them again, as "
             "resume(target, parts=...)"
         )
     a = open_array(target, mode="r+")
     if metadata_digest(describe(a.zarr, written=True)) != content.get(METADATA):
-        raise JournalError(f"the journal in {target} was written for another array than the one that is there")
+        raise JournalError(f"the journal in {target} belongs to a different array")
     how = dict(content[CALL]["options"])
     sections = sections_again(how.pop("sections"), a.shape)
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
@@ -229,7 +229,7 @@ def _ranks(parts: Any) -> int:
         return parts.ranks
     if isinstance(parts, np.ndarray) or not isinstance(parts, Sequence):
         raise InputError(
-            f"parts are a {type(parts).__name__}: give a sequence of arrays, one a rank, or what has ranks"
+            f"parts are a {type(parts).__name__}: pass a sequence of arrays, one per rank, or a distributed array"
         )
     return len(parts)
 

@@ -264,7 +264,7 @@ def described(x: da.Array, **options: Any) -> zarr.Array:
         with np.errstate(over="ignore"):  # of the fill value, which is checked with all settings
             return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+        raise UnsupportedError(f"Zarr does not accept these settings for the target: {error}") from error
 
 
 def native(dtype: np.dtype) -> np.dtype:

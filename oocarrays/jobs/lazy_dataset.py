@@ -333,7 +333,7 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
     refuse("is for a target, and none is given", **{name: others[name] for name in others if name not in defaults})
     if not is_lazy(source):
         raise InputError(
-            "only lazy arrays are rechunked without a target: of a stored one open_array(…).to_dask(chunks=…) reads "
+            "without a target, only lazy arrays are rechunked; of a stored one open_array(…).to_dask(chunks=…) reads "
             "each byte once"
         )
     if chunks is None:
@@ -367,5 +367,5 @@ def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str
         return from_dask(source, target, chunks=chunks, **(options | {"zarr_format": options["zarr_format"] or 3}))
     for name in ("shards", "compressors", "filters"):
         if options.pop(name) is not None:
-            raise UnsupportedError(f"{name}= of a dataset is what its variables' encoding says: set it there")
+            raise UnsupportedError(f"{name}= of a dataset comes from its variables' encoding: set it there")
     return dataset_job(source, target, chunks, **options)

@@ -294,9 +294,11 @@ def rechunk(
 def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
     """Raise if a lazy source would be updated, or if a target would be both updated and replaced."""
     if update and overwrite:
-        raise InputError("update=True changes what is there, overwrite=True replaces it: one of them is taken")
+        raise InputError(
+            "update=True and overwrite=True exclude each other: update changes the target, overwrite replaces it"
+        )
     if update and is_lazy(source):
-        raise InputError("update=True needs a source that is stored: of what is lazy nobody knows what has changed")
+        raise InputError("update=True needs a stored source: changes of a lazy array cannot be detected")
 
 
 def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
@@ -304,7 +306,8 @@ def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
     pairs = zip(asked.grid.chunks, there.grid.chunks, asked.grid.shape, strict=True)
     if not all(a == b or a >= n for a, b, n in pairs) or asked.shard_chunks != there.shard_chunks:
         raise ChunksError(
-            f"{target} has chunks {there.grid.chunks}, not {asked.grid.chunks}: leave chunks out, or ask for overwrite"
+            f"{target} has chunks {there.grid.chunks}, not {asked.grid.chunks}: omit chunks, or pass "
+            "overwrite=True (--overwrite)"
         )
 
 

@@ -182,11 +182,11 @@ def _shift_files(
 ) -> ShiftJob:
     """Plan to refresh the halos of local array files: see `oocarrays.shift`."""
     if depth is not None and depths(depth, a.ndim, dimension_names(a.like())) != a.depth:
-        raise LayoutError(f"depth={depth!r}: the files of {a.store} have halos of depth {a.depth}: leave depth out")
+        raise LayoutError(f"depth={depth!r}: the files of {a.store} have halos of depth {a.depth}: omit depth")
     if not any(a.depth):
-        raise InputError(f"the files of {a.store} have no halo: create_array and scatter_files take depth=")
+        raise InputError(f"the files of {a.store} have no halo: pass depth= to create_array or scatter_files")
     if not a.is_writable:
-        raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
+        raise TargetError(f"{a.store} is open for reading only: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
     resources = resources_of(cluster, memory, schedule)
     order = ordering.schedule_for(resources.schedule, a.ranks)

@@ -139,7 +139,9 @@ def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[
     targets = target if isinstance(target, list | tuple) else [target] * len(x)
     regions = region if isinstance(region, list) else [region] * len(x)
     if len(targets) != len(x) or len(regions) != len(x):
-        raise InputError(f"{len(x)} arrays, {len(targets)} targets and {len(regions)} regions: give as many of each")
+        raise InputError(
+            f"{len(x)} arrays, {len(targets)} targets and {len(regions)} regions: their numbers must be equal"
+        )
     return x, targets, regions
 
 
@@ -152,14 +154,14 @@ def _storing(x: Any, target: Any, region: Any) -> Storing:
         place = "" if region is None else f"region={region!r} of "
         raise TargetError(f"{x.name} has shape {x.shape}; {place}{file.name} has shape {tuple(map(len, axes))}")
     if not np.can_cast(x.dtype, file.dtype, "same_kind"):
-        raise TargetError(f"{x.name} has dtype {x.dtype}; {file.name} has {file.dtype}: cast it with astype")
+        raise TargetError(f"{x.name} has dtype {x.dtype}; {file.name} has {file.dtype}: convert it with astype")
     return Storing(name=x.name, blocks=x.chunks, dtype=x.dtype, file=file, axes=axes)
 
 
 def _opened(target: Any) -> ArrayFile:
     array = array_file.open_array(placer(None)(target), mode="r+")
     if array.read_only:
-        raise TargetError(f"{location(array)} is opened for reading: open it with mode='r+'")
+        raise TargetError(f"{location(array)} is open for reading only: open it with mode='r+'")
     check_replaces(array.store_path)
     return describe(array, written=True)
 
@@ -170,7 +172,7 @@ def _region(region: Any, file: ArrayFile) -> tuple[range, ...]:
         raise SelectionError(f"region={region!r} is not a slice for each axis of {file.name}")
     taken = Selection.of(entries, file.stored.grid.shape)
     if any(order != slice(None) for order in taken.order):
-        raise SelectionError(f"region={region!r} runs backwards: take x[::-1] and a region that runs upwards")
+        raise SelectionError(f"region={region!r} has a negative step: pass x[::-1] and a region with a positive step")
     return tuple(axis for axis in taken.axes if isinstance(axis, range))
 
 
@@ -215,7 +217,7 @@ def _graph_of_kept(
 def _check_order(order: ReadOrder) -> None:
     if order.late:
         raise TargetError(
-            f"{order.late.name} is read in another order than it is written, and would be overwritten before it is "
+            f"{order.late.name} is read in a different order than it is written, and would be overwritten before it is "
             "read: write to another array, or all of it by from_dask with overwrite"
         )
 
@@ -228,6 +230,6 @@ def _check_reach(storings: Sequence[Storing], options: Any) -> None:
     for storing in storings:
         store = storing.file.zarr.store_path.store
         if is_here(store):
-            raise PlacementError(f"{storing.file.name} is in the memory of this process: ask for scheduler='threads'")
+            raise PlacementError(f"{storing.file.name} is in this process's memory: pass scheduler='threads'")
         if why := why_one_writer(store):
             raise PlacementError(f"{storing.file.name} {why}")

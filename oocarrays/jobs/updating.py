@@ -142,10 +142,10 @@ def update(
 def _left_by_update(target: StoreLike) -> Document | None:
     """Return the journal of an interrupted update of a target, or None."""
     if is_zip(target):
-        raise TargetError(f"{target} is a zip file, of which nothing can be replaced: {ANEW}")
+        raise TargetError(f"{target} is a zip file, in which nothing can be replaced: {ANEW}")
     check_replaces(target)
     if holds_group(target):
-        raise TargetError(f"{target} is a group: name one of its arrays, each is brought up to date by itself")
+        raise TargetError(f"{target} is a group: name one of its arrays; each is updated by itself")
     if unfinished_run(target) is None:
         Journal(target).sweep()
         return None
@@ -174,24 +174,23 @@ class _Now:
         kept = kept_source(target)
         if kept is None:
             raise NotFoundError(
-                f"{target} keeps nothing of the source that it was made of: {ANEW}, and with the setting "
-                "oocarrays.fingerprints"
+                f"{target} has no record of its source: {ANEW}, and with the setting oocarrays.fingerprints"
             )
         there = kept.place if source is None else getattr(source, "zarr", source)
         file = array_file.describe_source(array_file.open_array(place(there)), settings.missing(missing))
         found = Source.seen(file.zarr)
         if found is None:
-            raise InputError(f"the chunks of {file.name} cannot be listed, to see which have changed: {ANEW}")
+            raise InputError(f"the chunks of {file.name} cannot be listed to find changed ones: {ANEW}")
         return cls(target, kept, file, *found)
 
     def _check(self) -> None:
         file, written, kept, seen = self.file, self.written, self.kept, self.seen
         if file.dtype != written.dtype or file.zarr.ndim != written.zarr.ndim:
-            raise JournalError(f"{file.name} has elements of other type or axes than {self.target}: {ANEW}")
+            raise JournalError(f"{file.name} differs in dtype or axes from {self.target}: {ANEW}")
         try:
             kept.changed(seen)
         except JournalError as error:
-            raise JournalError(f"{file.name} is not what {self.target} was made of: {error}; {ANEW}") from None
+            raise JournalError(f"{file.name} is not the source of {self.target}: {error}; {ANEW}") from None
         shapes = kept.grid.shape, written.stored.grid.shape, seen.grid.shape
         if any(not small <= here <= large for small, here, large in zip(*shapes, strict=True)):
             raise TargetError(f"{self.target} has shape {shapes[1]}; it was made with {shapes[0]}: {ANEW}")

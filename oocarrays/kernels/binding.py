@@ -37,7 +37,7 @@ def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
 def check_threads(threads: int) -> None:
     """Raise if a number of threads is invalid."""
     if not isinstance(threads, Integral) or not 1 <= threads <= 2**16:
-        raise InputError(f"{threads} threads cannot work; 1 or more can")
+        raise InputError(f"{threads} threads: at least 1 is required")
 
 
 INFO = "block_info"
@@ -82,16 +82,16 @@ def bound(
         If it does not accept them, or accepts some by position only.
     """
     if not isinstance(args, list | tuple):
-        raise InputError(f"args={args!r} is no list or tuple: the arguments of the kernel after its blocks")
+        raise InputError(f"args={args!r} must be a list or tuple: the kernel's arguments after its blocks")
     if not isinstance(kwargs, Mapping | None) or not all(isinstance(name, str) for name in kwargs or ()):
-        raise InputError(f"kwargs={kwargs!r} is no mapping of names: the arguments of the kernel by name")
+        raise InputError(f"kwargs={kwargs!r} must be a mapping: the kernel's arguments by name")
     given = dict(kwargs or {})
     if not args and not given:
         return kernel
     found, name = _signature(kernel), getattr(kernel, "__name__", repr(kernel))
     if found is None:
         if args:
-            raise InputError(f"args={short(args)}: {name} does not say what its parameters are called; give kwargs=")
+            raise InputError(f"args={short(args)}: {name} has no parameter names; pass kwargs=")
         return partial(kernel, **given)
     try:
         found.bind_partial(*[None] * blocks, *args, **given)
@@ -100,7 +100,7 @@ def bound(
         raise InputError(f"{name}{found} cannot be called with {blocks} blocks and {text}: {error}") from None
     others = list(found.parameters.values())[blocks : blocks + len(args)]
     if len(others) < len(args) or any(each.kind != Parameter.POSITIONAL_OR_KEYWORD for each in others):
-        raise InputError(f"args={short(tuple(args))}: {name}{found} takes some by position alone; give kwargs=")
+        raise InputError(f"args={short(tuple(args))}: {name}{found} takes some by position only; pass kwargs=")
     return partial(kernel, **{each.name: value for each, value in zip(others, args, strict=True)}, **given)
 
 

@@ -51,7 +51,9 @@ def transform(slab: np.ndarray, axis: int = 1, *, out: np.ndarray | None = None,
         raise InputError(f"a transform needs numbers; this is {slab.dtype}")
     axis = whole(axis, "axis")
     if slab.ndim != 2 or axis not in (0, 1):
-        raise InputError(f"a transform of a slab of shape {slab.shape} along axis {axis}: two axes, and 0 or 1 of them")
+        raise InputError(
+            f"a transform of a slab of shape {slab.shape} along axis {axis}: it takes two axes, and axis 0 or 1"
+        )
     check_threads(threads)
     made = np.result_type(slab, np.complex64)
     result = np.empty(slab.shape, made) if out is None else out

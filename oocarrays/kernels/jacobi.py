@@ -144,8 +144,8 @@ def check(grid: np.ndarray) -> None:
 def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
     """Raise if an argument is invalid, before any work."""
     if whole(count, "count") < 0:
-        raise InputError(f"{count} sweeps cannot be made; 0 or more can")
+        raise InputError(f"{count} sweeps: at least 0 are required")
     if count > (most := 2**31):
-        raise InputError(f"{count} sweeps are more than one pass makes: at most {most}")
+        raise InputError(f"{count} sweeps in one pass; at most {most} are possible")
     check_out(grid, out, "grid", "the result is")
     check_threads(threads)

@@ -336,7 +336,7 @@ def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarr
 def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray, threads: int) -> None:
     """Raise if an argument is invalid, before any work."""
     if not isinstance(mode, str) or mode not in (*PADDED, "none"):
-        raise InputError(f"mode {mode!r} is unknown; known are {', '.join(PADDED)}, none")
+        raise InputError(f"mode {mode!r} is not one of {', '.join(PADDED)}, none")
     if image.dtype.kind not in "biuf":
         raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")
     if len(sizes) != image.ndim or min(sizes, default=1) < 1 or max(sizes, default=1) > MOST_EXTENT:

@@ -138,7 +138,7 @@ def _total(state: Sums) -> np.ndarray:
     wrapped = _is_wrapped(total, rounded)
     if wrapped.any():
         found = np.asarray(rounded)[wrapped].flat[0]
-        raise RunError(f"a sum is about {found:g}, which {total.dtype} cannot hold: give functions that add floats")
+        raise RunError(f"a sum is about {found:g}, which {total.dtype} cannot hold: pass functions that add floats")
     return total if total.dtype.kind != "m" else np.where(np.isnan(rounded), np.array("NaT", total.dtype), total)
 
 

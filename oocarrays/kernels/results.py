@@ -55,21 +55,25 @@ def on_host(given: Any) -> np.ndarray:
         if copy is not None and (on_device or hasattr(given, "dtype")):
             return np.asarray(copy())
     if on_device:
-        raise KernelError(f"the kernel gave {type(given).__name__}, which has no method {' or '.join(copies)}: copy it")
+        raise KernelError(
+            f"the kernel returned {type(given).__name__}, which has no method {' or '.join(copies)}: copy it"
+        )
     return np.asarray(given)
 
 
 def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...], where: str) -> list[np.ndarray]:
     given = results if isinstance(results, list | tuple) else (results,)
     if len(given) != len(wanted):
-        raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(wanted)} targets")
+        raise KernelError(f"the kernel returned {len(given)} arrays for {where}; there are {len(wanted)} targets")
     made = [on_host(each) for each in given]
     for array, (target, shape, dtype) in zip(made, wanted, strict=True):
         if array.shape != shape:
             told = f"its block has {block}" if shape == block else f"there {target} has {shape}"
-            raise KernelError(f"the kernel gave shape {array.shape} for {where}; {told}")
+            raise KernelError(f"the kernel returned shape {array.shape} for {where}; {told}")
         if dtype is not None and not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise KernelError(f"the kernel gave dtype {array.dtype} for {where}; the target has {dtype}: give dtype=")
+            raise KernelError(
+                f"the kernel returned dtype {array.dtype} for {where}; the target has {dtype}: pass dtype="
+            )
     return made
 
 
@@ -82,7 +86,7 @@ def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -
         lost = None if dtype is None else lost_value(array, dtype)
         if lost is not None:
             told = f"the kernel gave {lost} ({array.dtype}) for {where}"
-            raise KernelError(f"{told}, which {target} of dtype {dtype} cannot hold: give dtype='{array.dtype}'")
+            raise KernelError(f"{told}, which {target} of dtype {dtype} cannot hold: pass dtype='{array.dtype}'")
     return made
 
 
@@ -144,8 +148,8 @@ def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
     """Return a computed block on the host, or raise if its shape or type differs from its lazy array."""
     block = on_host(value)
     if block.shape != section.shape:
-        raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")
+        raise RunError(f"the block at {section.lower} has shape {block.shape}; expected {section.shape}")
     unfit = misfit(block, dtype)
     if unfit is not None:
-        raise RunError(f"the block at {section.lower} has {unfit}; its array says {dtype}: cast it with astype")
+        raise RunError(f"the block at {section.lower} has {unfit}; expected {dtype}: convert it with astype")
     return block

@@ -82,9 +82,9 @@ class StoppedJob:
         known = self.call["source"]
         places = known if self.given is None else self.given
         if len(places) != len(known):
-            raise InputError(f"{len(places)} sources are given; the run in {self.target} had {len(known)}")
+            raise InputError(f"{len(places)} sources were passed; the run in {self.target} had {len(known)}")
         if None in places:
-            raise NotFoundError(f"the source of {self.target} is no path or URL: give source=")
+            raise NotFoundError(f"the source of {self.target} is not a path or URL: pass source=")
         scheduler = self.arranged.scheduler
         return [open_array(self.place(each), scheduler=scheduler, missing=missing) for each in places]  # type: ignore[arg-type]
 
@@ -183,7 +183,7 @@ def _shift(asked: StoppedJob) -> Job[Any, Any]:
     means = asked.arranged
     a = open_array(asked.target, mode="r+", scheduler=means.scheduler)
     if not isinstance(a, LocalArrays):
-        raise JournalError(f"{asked.target} was being written by shift, and is no group of local array files")
+        raise JournalError(f"{asked.target} was being written by shift, and is not a group of local array files")
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
     return shift(a, **asked.call["options"], **where)
 

@@ -319,12 +319,14 @@ def resume(
     """
     again, as_is, verify = flag(again, "again"), flag(as_is, "as_is"), flag(verify, "verify")
     if again and as_is:
-        raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
+        raise InputError("again=True (start over) and as_is=True (continue) exclude each other")
     place, beginning = placer(storage_options), uuid.uuid4().hex if again else ""
     trust = Trust(again=beginning, as_is=as_is, verify=verify, moved=source is not None)
     target = place(target)
     if is_zip(target):
-        raise NotFoundError(f"nothing to resume: {target} is a zip file, which one run writes from beginning to end")
+        raise NotFoundError(
+            f"nothing to resume: {target} is a zip file, which a single run must write from beginning to end"
+        )
     check_replaces(target)
     if holds_streams(target):
         if kind not in (None, "open_streams"):
@@ -336,7 +338,7 @@ def resume(
         wanted = "a version that has it goes on with that" if kind is None else f"not by {kind}"
         raise JournalError(f"{target} was being written by {found}: {wanted}")
     if parts is not None and found != "write_sections":
-        raise InputError(f"{target} was being written by {found}, which takes no parts: leave parts= out")
+        raise InputError(f"{target} was being written by {found}, which has no parts: omit parts=")
     asked = StoppedJob(
         target=target, content=content, given=source if source is None else as_list(source),
         functions=[] if kernel is None else list(map(imported, as_list(kernel))), trust=trust, place=place,

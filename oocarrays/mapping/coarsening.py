@@ -126,11 +126,11 @@ def _ends(lengths: tuple[int, ...]) -> list[int]:
 def _checked(factor: int | Sequence[int], extent: int) -> Factor:
     lengths = list(factor) if isinstance(factor, Sequence) and not isinstance(factor, str) else [factor]
     if not lengths or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in lengths):
-        raise InputError(f"factor={factor!r} is neither a whole number from 1 on nor the lengths of an axis's groups")
+        raise InputError(f"factor={factor!r} is neither a whole number of at least 1 nor a sequence of group lengths")
     if not isinstance(factor, Sequence):
         return factor
     if sum(lengths) != extent:
-        raise InputError(f"factor={_few(lengths)} are groups of {sum(lengths)} elements; the axis has {extent}")
+        raise InputError(f"factor={_few(lengths)} adds up to {sum(lengths)} elements; the axis has {extent}")
     return tuple(lengths)
 
 

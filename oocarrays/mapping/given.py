@@ -54,7 +54,7 @@ def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, wo
     if number is None or number not in range(-ndim, ndim):
         said = f"{word}: {given!r}" if "=" in word else f"{word}={given!r}"
         more = f", or {', '.join(map(repr, known))}" if known else ""
-        raise InputError(f"{said} is not among the {ndim} axes, 0 to {ndim - 1}{more}")
+        raise InputError(f"{said} is not one of the {ndim} axes, 0 to {ndim - 1}{more}")
     return number % ndim
 
 
@@ -181,7 +181,7 @@ def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, 
             old = next((word for word in names if word in given), None)
             if old is not None:
                 said, called = f"={given[old]!r}", getattr(function, "__name__", "this")
-                raise InputError(f"{old}{said} is {names[old]}{said} now: {called} takes no {old} any more")
+                raise InputError(f"{old}{said} is {names[old]}{said} now: {called} no longer takes {old}")
             return function(*args, **given)
 
         return checked

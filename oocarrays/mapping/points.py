@@ -42,7 +42,7 @@ class Points:
         entries = _one_an_axis(key, shape)
         paired = [place for place, (entry, _) in enumerate(entries) if not _is_free(entry)]
         if not paired:
-            raise SelectionError(f"{key!r} names no points: give integers, sequences or a mask for one axis at least")
+            raise SelectionError(f"{key!r} selects no points: pass integers, sequences or a mask for at least one axis")
         lists = [_indices(entries[place], shape) for place in paired]
         try:
             spread = np.broadcast_arrays(*(each for several in lists for each in several))
@@ -81,7 +81,7 @@ class Points:
             data = np.broadcast_to(values, self.shape)
         except ValueError:
             raise SelectionError(
-                f"values of shape {np.shape(values)} do not broadcast to what is written, of shape {self.shape}"
+                f"values of shape {np.shape(values)} do not broadcast to the selection's shape {self.shape}"
             ) from None
         data = np.moveaxis(data, self._starts(), self._ends())
         return self._in_a_row().spread(data.reshape(self.indices.shape[1], *self.rest.shape))
@@ -189,7 +189,7 @@ def _indices(entry: tuple[Any, tuple[int, ...]], shape: Sequence[int]) -> list[n
     if named.dtype.kind not in "iu" and named.size:
         if named.ndim or not hasattr(values, "__index__"):
             raise SelectionError(
-                f"{values!r} is no index: integers, slices, ... , None, masks, or sequences of integers"
+                f"{values!r} is not an index: use integers, slices, ..., None, masks, or sequences of integers"
             )
         named = np.asarray(operator.index(values))
     outside = named[(named < -extents[0]) | (named >= extents[0])]

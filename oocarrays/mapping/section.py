@@ -130,7 +130,7 @@ class Section:
             lower = tuple(map(max, self.lower, other.lower))
             upper = tuple(map(min, self.upper, other.upper))
         except AttributeError:
-            raise SelectionError(f"{other!r} is no section") from None
+            raise SelectionError(f"{other!r} is not a section") from None
         return Section(lower, upper) if all(map(lt, lower, upper)) else None
 
     def relative_to(self, origin: tuple[int, ...]) -> Section:

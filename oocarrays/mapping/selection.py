@@ -116,7 +116,7 @@ class Selection:
             data = np.broadcast_to(_without_leading(values, len(self.shape)), self.shape)
         except ValueError:
             raise SelectionError(
-                f"values of shape {values.shape} do not broadcast to what is written, of shape {self.shape}"
+                f"values of shape {values.shape} do not broadcast to the selection's shape {self.shape}"
             ) from None
         data = data[(*(0 if axis is None else slice(None) for axis in self.result), ...)]
         data = data[(*(slice(None) if axis in self.result else None for axis in range(len(self.axes))), ...)]
@@ -177,7 +177,7 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
     try:
         taken = range(*entry.indices(extent))
     except (TypeError, ValueError) as error:
-        raise SelectionError(f"{entry} is no index: {error}") from None
+        raise SelectionError(f"{entry} is not an index: {error}") from None
     backwards = len(taken) > 1 and taken.step < 0
     return ranges.ascending(taken), slice(None, None, -1) if backwards else _AS_TAKEN
 
@@ -189,7 +189,7 @@ def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
         listed = np.asarray(None)
     if listed.ndim != 1 or (listed.dtype.kind not in "iub" and listed.size):
         raise SelectionError(
-            f"{entry!r} is no index: integers, slices, ... , None, or one sequence of integers an axis"
+            f"{entry!r} is not an index: use integers, slices, ..., None, or one sequence of integers per axis"
         )
     if listed.dtype.kind == "b":
         if len(listed) != extent:

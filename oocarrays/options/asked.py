@@ -64,7 +64,7 @@ def factors_of(
         unknown = next((each for each in asked if each not in known), None)
         if unknown is not None:
             told = ", ".join(map(str, names)) if names else f"0 to {ndim - 1}"
-            raise InputError(f"{word}={asked!r}: {unknown!r} is none of the axes {told}")
+            raise InputError(f"{word}={asked!r}: {unknown!r} is not one of the axes {told}")
         given = {known[name]: each for name, each in asked.items()}
         return tuple(given.get(axis, rest) for axis in range(ndim))
     if isinstance(asked, Sequence) and not isinstance(asked, str):
@@ -78,7 +78,9 @@ def scaled(axes: Sequence[ImageAxis], scale: ScaleLike | None, unit: UnitLike | 
     for each in scales:
         real = isinstance(each, Real) and not isinstance(each, bool)
         if each is not None and not (real and 0 < float(each) < math.inf):
-            raise InputError(f"scale={scale!r}: {each!r} is not a positive number; give the distance of two elements")
+            raise InputError(
+                f"scale={scale!r}: {each!r} is not a positive number: pass the distance between two elements"
+            )
     for each in units:
         if each is not None and not (isinstance(each, str) and each.strip()):
             raise InputError(f"unit={unit!r}: {each!r} is not the name of a unit, such as 'micrometer'")
@@ -104,7 +106,7 @@ def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] 
         return scheduler
     client = client_of(scheduler)
     if client is None and workers is not None:
-        raise PlacementError(f"workers={workers!r}, but there is no cluster: give scheduler=, or make a client")
+        raise PlacementError(f"workers={workers!r}, but there is no cluster: pass scheduler=, or create a client")
     names = None if workers is None else tuple(listed(workers, "workers", error=PlacementError))
     return None if client is None else Cluster(client=client, chosen=names)
 
@@ -155,20 +157,20 @@ def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
     """Return the dtype of each target: by default that of the source."""
     given = asked if isinstance(asked, list | tuple) else [asked] * targets
     if len(given) != targets:
-        raise InputError(f"dtype={asked!r} gives {len(given)} types; there are {targets} targets")
+        raise InputError(f"dtype={asked!r} has {len(given)} types for {targets} targets")
     return [element_type(source if each is None else each) for each in given]
 
 
 def check_distinct(targets: Sequence[StoreLike]) -> None:
     """Raise without a target, or if two targets have one location."""
     if not targets:
-        raise InputError("no target is given: a pass reads and writes one array at least")
+        raise InputError("at least one target is required")
     for target in targets:
         check_target_place(target)
     names = [name_of(target) for target in targets]
     for number, target in enumerate(targets):
         if names[number] in names[:number]:
-            raise TargetError(f"the target {target} is given twice")
+            raise TargetError(f"target {target} is named twice")
 
 
 def resources_of(
@@ -220,7 +222,7 @@ def scratch_folder(scratch: Any, target: StoreLike) -> str:
     """Return the folder of scratch, for data that needs a folder."""
     place = scratch_of(setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
-        raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
+        raise UnsupportedError(f"scratch={scratch!r}: computed blocks are kept in a local folder; pass its path")
     return place
 
 
@@ -237,13 +239,13 @@ def check_lazy(x: Any) -> None:
         raise UnsupportedError(f"{x.name} has dtype {x.dtype}: its elements have no fixed size")
     if type(x._meta) is not np.ndarray:
         kind = f"{type(x._meta).__module__}.{type(x._meta).__name__}"
-        raise UnsupportedError(f"{x.name} has blocks of {kind}: make them numpy arrays with map_blocks")
+        raise UnsupportedError(f"{x.name} has blocks of {kind}: convert them to NumPy arrays with map_blocks")
 
 
 def check_alike(arrays: Sequence[zarr.Array]) -> None:
     """Raise unless the sources of a pass have one shape."""
     if not arrays:
-        raise InputError("no source is given: a pass reads and writes one array at least")
+        raise InputError("at least one source is required")
     other = next((array for array in arrays if array.shape != arrays[0].shape), None)
     if other is not None:
-        raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: aligned arrays have one shape")
+        raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: the sources' shapes must be equal")

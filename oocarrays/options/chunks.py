@@ -186,7 +186,7 @@ def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
     if names and isinstance(name, str) and name in names:
         return list(names).index(name)
     known = f", or by name {', '.join(map(repr, names))}" if names else " and has no dimension names"
-    raise ChunksError(f"{name!r} is no axis of the array, which has axes 0 to {ndim - 1}{known}")
+    raise ChunksError(f"{name!r} is not an axis of the array, which has axes 0 to {ndim - 1}{known}")
 
 
 def _one_axis(length: Any, extent: int) -> int | str | None:
@@ -204,7 +204,7 @@ def _one_axis(length: Any, extent: int) -> int | str | None:
 def _of_blocks(blocks: tuple[int, ...], extent: int) -> int:
     first = blocks[0] if blocks else 0
     if not blocks or any(b != first for b in blocks[:-1]) or blocks[-1] > first:
-        raise ChunksError(f"blocks {blocks} are not all of one length, the last one no longer: name one length")
+        raise ChunksError(f"blocks {blocks} must have equal length, except a shorter last one: pass one length")
     if sum(blocks) != extent:
         raise ChunksError(f"blocks {blocks} add up to {sum(blocks)}; the axis has {extent}")
     return max(int(first), 1)
@@ -216,7 +216,7 @@ def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple
     if not any(isinstance(c, str) for c in lengths):
         return lengths
     if len(sizes) > 1:
-        raise ChunksError(f"sizes {', '.join(sorted(sizes))} differ; a chunk has one size")
+        raise ChunksError(f"sizes {', '.join(sorted(sizes))} differ: pass one size")
     from dask.array.core import normalize_chunks
 
     axes = zip(lengths, grid.shape, grid.chunks, strict=True)

@@ -84,7 +84,7 @@ def parsed_network(text: str, ranks: int) -> Network:
     }
     make = makes.get((kind, len(lengths)))
     if make is None or bool(colon) != bool(lengths):
-        raise ScheduleError(f"network={text!r} is unknown; there are {NETWORKS}")
+        raise ScheduleError(f"network={text!r} is unknown; choose from {NETWORKS}")
     if lengths and math.prod(lengths) != ranks:
         raise ScheduleError(f"network={text!r} has {math.prod(lengths)} places, not one for each of {ranks} ranks")
     return make(*lengths)
@@ -120,7 +120,7 @@ def carrier_of(network: Network | str | None, ranks: int, constants: Any = None)
     said = (setting("networks") or {}).get(kind) if constants is None else constants
     found, whose = _constants(KNOWN.get(type(there), "workers") if said is None else said, kind)
     if found is MEASURED_DELTA and not isinstance(there, Mesh):
-        raise ScheduleError(f"constants='delta-fitted' are of a mesh, not of {network_text(there)}")
+        raise ScheduleError(f"constants='delta-fitted' apply to a mesh, not to {network_text(there)}")
     return Carrier(there, found, whose)
 
 
@@ -148,7 +148,7 @@ def _from_file(path: str, kind: str) -> tuple[Constants, ...]:
     """Read constants: of one network, or of several by their kind."""
     if not os.path.isfile(path):
         names = ", ".join([*NAMED, "workers"])
-        raise ScheduleError(f"constants={path!r} is no file, no name ({names}), and no text such as startup=5us")
+        raise ScheduleError(f"constants={path!r} is not a file, a name ({names}), or text such as startup=5us")
     try:
         (said,) = dask.config.collect_yaml([path])
     except ValueError as error:
@@ -159,10 +159,12 @@ def _from_file(path: str, kind: str) -> tuple[Constants, ...]:
 
 def _checked(regimes: Any, said: Any) -> tuple[Constants, ...]:
     if not (isinstance(regimes, Sequence) and regimes and all(isinstance(each, Mapping) for each in regimes)):
-        raise ScheduleError(f"constants={said!r} are none: give a name, a file, or a mapping of {', '.join(FIELDS)}")
+        raise ScheduleError(
+            f"constants={said!r} are not constants: pass a name, a file, or a mapping of {', '.join(FIELDS)}"
+        )
     found = tuple(_regime(each, said) for each in regimes)
     if min(each.from_bytes for each in found) > 0:
-        raise ScheduleError(f"constants={said!r} hold for no small messages: from_bytes of one must be 0")
+        raise ScheduleError(f"constants={said!r} do not cover small messages: from_bytes of one entry must be 0")
     return found
 
 
@@ -171,13 +173,13 @@ def _regime(given: Mapping[str, Any], said: Any) -> Constants:
     unknown = sorted(set(given) - set(FIELDS))
     if unknown or not {"startup", "exchange"} <= set(given):
         what = f"{unknown[0]!r} is none of them" if unknown else "startup and exchange are needed"
-        raise ScheduleError(f"constants={said!r}: {what}; there are {', '.join(FIELDS)}")
+        raise ScheduleError(f"constants={said!r}: {what}; the names are {', '.join(FIELDS)}")
     try:
         values = {name: _number(value) for name, value in given.items()}
     except (ValueError, TypeError, KeyError):
         raise ScheduleError(f"constants={said!r} are not seconds, such as 5us or 1e-9") from None
     if not all(0 <= value < math.inf for value in values.values()):
-        raise ScheduleError(f"constants={said!r} must be seconds, none below 0")
+        raise ScheduleError(f"constants={said!r} must be seconds of at least 0")
     alike = dict.fromkeys(("send_receive", "single", "saturated"), values["exchange"])
     return Constants(**(alike | values | {"from_bytes": int(values.get("from_bytes", 0))}))  # type: ignore[arg-type]
 
@@ -199,7 +201,7 @@ class _Nobody:
     """Client of a planned cluster."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise UnsupportedError("this cluster is for plans only: to run a job, give scheduler= one that is there")
+        raise UnsupportedError("this cluster is for planning only: to run a job, pass scheduler= a real one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +282,7 @@ def planned_cluster(
     """
     many, each = whole(workers, "workers", 1), whole(threads, "threads", 1)
     if many > MOST_WORKERS:
-        raise InputError(f"workers={many} are more than the {MOST_WORKERS} that can be planned for")
+        raise InputError(f"workers={many} exceeds {MOST_WORKERS}, the maximum for planning")
     limit = settings.size_in_bytes(memory, "memory")
     there = tuple(
         Worker(address=f"tcp://worker-{n}:0", host=f"worker-{n}", threads=each, memory_limit=limit, memory=0)

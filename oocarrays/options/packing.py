@@ -30,7 +30,7 @@ def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
     if said:
         words = ", ".join(f"{name}={value!r}" for name, value in said.items())
         warnings.warn(
-            f"{location(array)} is packed ({words}): its {array.dtype} elements are taken as they are stored",
+            f"{location(array)} is packed ({words}): its {array.dtype} elements are used as stored, without unpacking",
             UserWarning,
             stacklevel=4,
         )
@@ -82,4 +82,4 @@ class Unpacked:
         if not {"_FillValue", "missing_value"} & set(self.packing):
             beyond |= np.isnan(packed)
         if beyond.any():
-            raise ValueError(f"{made[beyond].flat[0]} cannot be packed as {numbers}: rechunk it unpacked first")
+            raise ValueError(f"{made[beyond].flat[0]} cannot be packed as {numbers}: unpack the array first")

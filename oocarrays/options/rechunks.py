@@ -53,7 +53,7 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         return _others(file)
     if not isinstance(chunks, Mapping):
         raise ChunksError(
-            f"{file.name} is a group, and chunks={chunks!r} names none of its arrays: "
+            f"{file.name} is a group, but chunks={chunks!r} names none of its arrays: "
             f'write chunks={{"name": …}}; there are {there}'
         )
     if not chunks:
@@ -71,7 +71,7 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
             wanted[path] = named
     by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
     if not wanted | by_name:
-        raise ChunksError(f"chunks={chunks!r} are of coordinates only: name them as in {{'time': {{'time': 10}}}}")
+        raise ChunksError(f"chunks={chunks!r} apply to coordinates only: name them as in {{'time': {{'time': 10}}}}")
     return _others(file) | wanted | by_name
 
 
@@ -96,9 +96,9 @@ def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:
     for given, lengths in chunks.items():
         name = str(given).strip("/")
         if name in file.groups:
-            raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; there are {there}")
+            raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; its arrays are {there}")
         if name not in file.arrays:
-            raise NotFoundError(f"no array {given!r} in {file.name}, and no dimension; there are {there}")
+            raise NotFoundError(f"no array {given!r} in {file.name}or dimension; its arrays are {there}")
         if name in wanted:
             raise ChunksError(f"chunks name the array {name!r} twice")
         wanted[name] = lengths
@@ -125,7 +125,7 @@ def read_chunks(words: Sequence[str]) -> Any:
                 raise ChunksError(f"--chunks {word} names the array {name!r} twice")
             named.setdefault(name, []).append(length)
     if "" in named and max(len(words), len(named)) > 1:
-        raise ChunksError(f"--chunks {','.join(named[''])} is for no array: write NAME={','.join(named[''])}")
+        raise ChunksError(f"--chunks {','.join(named[''])} names no array: write NAME={','.join(named[''])}")
     read = {name: _lengths(parts) for name, parts in named.items()}
     return read.get("", read)
 
@@ -175,7 +175,7 @@ class Planner:
         names = dimension_names(opened)
         lengths = uneven_lengths(chunks, file.stored.grid, file.dtype, names)
         if lengths and member:
-            raise UnsupportedError("chunks of unequal lengths are made of one array at a time, not of a group's")
+            raise UnsupportedError("chunks of unequal length are possible for a single array, not for a group")
         shape = self._chunks(tuple(map(max, lengths)) if lengths else chunks, order, file)
         made = target_settings(
             opened,

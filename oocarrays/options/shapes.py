@@ -83,7 +83,7 @@ def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
         return [None] * targets
     each = [asked] if single else asked
     if not isinstance(each, list | tuple) or len(each) != targets:
-        raise InputError(f"{name}={asked!r}: there are {targets} targets, and each takes one")
+        raise InputError(f"{name}={asked!r}has the wrong length for {targets} targets: pass one for each")
     return list(each)
 
 
@@ -115,12 +115,12 @@ def _level(asked: _Asked, shape: list[int], names: Names) -> Coarsening:
     for axis, n in other.items():
         if asked.moves or level.factors[axis] != 1:
             raise InputError(
-                f"shape={asked.shape!r}: axis {axis} of the target is to have {n} elements, and comes to {own[axis]}: "
+                f"shape={asked.shape!r}: axis {axis} of the target should have {n} elements, but gets {own[axis]}: "
                 "an axis that changes is in drop_axis= and new_axis=, or in shape= alone"
             )
     level = level.resized(other) if other else level
     if math.prod(shape) == 0 < math.prod(level.shape(shape)):
-        raise InputError(f"sources of shape {tuple(shape)} have no elements: there is nothing to make others of")
+        raise InputError(f"sources of shape {tuple(shape)} have no elements to compute from")
     return level
 
 
@@ -129,11 +129,11 @@ def _moved(asked: _Asked, level: Coarsening, shape: list[int], names: Names) -> 
     dropped = axes_of(asked.drop_axis, len(shape), names)
     both = next((axis for axis in dropped if level.factors[axis] != 1), None)
     if both is not None:
-        raise InputError(f"factor={asked.factor!r} and drop_axis={asked.drop_axis!r} are both of axis {both}")
+        raise InputError(f"factor={asked.factor!r} and drop_axis={asked.drop_axis!r} both name axis {both}")
     asked_new = [] if asked.new_axis is None else _list(asked.new_axis, "new_axis")
     ndim = len(shape) - len(dropped) + len(asked_new)
     if not ndim:
-        raise InputError(f"drop_axis={asked.drop_axis!r} leaves no axis: a target has one at least, give new_axis=0")
+        raise InputError(f"drop_axis={asked.drop_axis!r} leaves no axis: a target has at least one; pass new_axis=0")
     new = [_axis(each, "new_axis", ndim, "result") for each in asked_new]
     _check_once(new, "new_axis", asked.new_axis)
     bare = level.reshaped(dropped, dict.fromkeys(new, 1))
@@ -171,7 +171,7 @@ def _axis(asked: Any, word: str, ndim: int, whose: str, names: Names = None) -> 
     number = None if isinstance(asked, bool | str) else whole(asked, word)
     if number is None or number not in range(-ndim, ndim):
         named = f", or {', '.join(map(repr, names))}" if names else ""
-        raise InputError(f"{word}={asked!r} is none of the axes of the {whose}: 0 to {ndim - 1}{named}")
+        raise InputError(f"{word}={asked!r} is not one of the axes of the {whose}: 0 to {ndim - 1}{named}")
     return number % ndim
 
 
@@ -193,7 +193,7 @@ def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> l
         each = [asked if axis == place else None for axis in range(ndim)]
     else:
         raise InputError(
-            f"shape={asked!r} is one length, and the result has {ndim} axes: give one of each, or {{axis: length}}"
+            f"shape={asked!r} is one length; the result has {ndim} axes: pass one for each, or {{axis: length}}"
         )
     if len(each) != ndim:
         raise InputError(

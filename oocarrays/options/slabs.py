@@ -94,7 +94,7 @@ def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
     check_distinct(stores)
     if sources < len(stores):
         told = f"{len(stores)} targets are given, and {sources} source{'s' * (sources > 1)}"
-        raise InputError(f"{told}: each target is of a source that is swept, the first of the first")
+        raise InputError(f"{told}: target i receives the result of source i")
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
@@ -328,9 +328,7 @@ def target_of(
         grid = ChunkGrid.of(made["shape"], made["chunks"])
     lengths = uneven_lengths(chunks, grid, like.dtype, names)
     if lengths and level is not None:
-        raise InputError(
-            f"{request.results.words} makes targets of other shapes: each axis has chunks of one length there"
-        )
+        raise InputError(f"{request.results.words} changes the targets' shapes, which needs chunks of equal length")
     if lengths:
         made["chunks"] = tuple(map(max, lengths))
     elif chunks is not None:

@@ -35,7 +35,7 @@ def checked_path(path: Any) -> str:
     """Return the path of a document as text, or raise if it is no path."""
     name = os.fspath(from_home(path)) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
-        raise InputError(f"{path!r} is no path of a file")
+        raise InputError(f"{path!r} is not the path of a file")
     return name
 
 
@@ -112,7 +112,7 @@ def _read_fields(kind: Any, data: Any, where: str) -> Any:
         raise JournalError(f"{where} lacks {', '.join(missing)}")
     data = {key: value for key, value in data.items() if key not in LOST.get(kind.__name__, ())}
     if unknown := sorted(map(str, data.keys() - known.keys())):
-        raise JournalError(f"{where} has {', '.join(unknown)}, which no {kind.__name__} has")
+        raise JournalError(f"{where} has {', '.join(unknown)}, unknown in a {kind.__name__}")
     names = {key: known[key].name for key in data}
     now = {key: known[key].metadata.get("before", {}) for key in names}
     data = {key: now[key].get(value, value) if isinstance(value, str) else value for key, value in data.items()}

@@ -21,7 +21,8 @@ def check_count(tasks: int, what: str = "this job", advice: str = "give more mem
     """Raise if a graph has too many tasks to build or run."""
     if tasks > MOST_TASKS:
         raise InputError(
-            f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can be run: {advice}, or do the array in parts"
+            f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can run: {advice}, or process the array "
+            "in parts"
         )
 
 

@@ -131,34 +131,36 @@ def _steps(asked: Asked, dtype: np.dtype, counts: np.dtype, *, some_empty: bool)
         if dtype.kind not in KINDS.get(how, NUMBERS):
             raise UnsupportedError(f"elements of dtype {dtype} have no {how}")
         if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
-            raise InputError(f"ddof={ddof!r} is not a whole number from 0 on")
+            raise InputError(f"ddof={ddof!r} is not a whole number of at least 0")
         return reduction(how, skipna=bool(asked.skipna), ddof=ddof, counts=counts, some_empty=some_empty)
     if not (isinstance(how, tuple) and len(how) == 3 and all(map(callable, how))):
-        raise InputError(f"how={how!r} is neither one of {', '.join(NAMES)}, nor three functions")
+        raise InputError(f"how={how!r} is not one of {', '.join(NAMES)}, nor three functions")
     take, fold, finish = how
     return Reduction(state=partial(_unmasked, take), fold=fold, finish=finish)
 
 
 def _unmasked(take: Callable[..., Any], block: np.ndarray, axes: tuple[int, ...], mask: np.ndarray | None) -> Any:
     if mask is not None:
-        raise InputError("functions of one's own take no where=: they are given all elements")
+        raise InputError("where= does not apply to your own functions: they receive all elements")
     return take(block, axes)
 
 
 def _groups(by: Any, shape: Sequence[int], axes: tuple[int, ...]) -> tuple[Groups, np.ndarray]:
     if len(axes) != 1:
-        raise InputError(f"by= takes one axis, and there are {len(axes)}: name it, axis=0")
+        raise InputError(f"by= takes one axis, not {len(axes)}: pass axis=0")
     labels = np.asarray(by)
     if labels.ndim != 1 or len(labels) != shape[axes[0]]:
-        raise InputError(f"by= has shape {labels.shape}: axis {axes[0]} has {shape[axes[0]]} indices, a label for each")
+        raise InputError(
+            f"by= has shape {labels.shape}: axis {axes[0]} has {shape[axes[0]]} indices and needs one label for each"
+        )
     if labels.dtype.kind == "O":
-        raise InputError("by= has labels of several types, or None: give numbers, texts or times")
+        raise InputError("by= has labels of several types, or None: pass numbers, texts or times")
     known = labels == labels  # neither NaN nor NaT
     names, codes = np.unique(labels[known], return_inverse=True)
     found = np.full(len(labels), -1)
     found[known] = codes
     if not len(names):
-        raise InputError("by= has no label: all are NaN, or there are none")
+        raise InputError("by= has no labels: it is empty or all NaN")
     return Groups(axes[0], found, len(names)), names
 
 

@@ -301,7 +301,10 @@ def resumed_reduction(
     resources = resources_of(means.cluster, means.memory)
     plan = want.plan(resources, written.stored)
     if _cut_of(plan) != content[CUT]:
-        raise JournalError(f"{target} was begun by a version that cuts {file.name} otherwise: reduce it with overwrite")
+        raise JournalError(
+            f"{target} was begun by a version that divides {file.name} differently: pass overwrite=True "
+            "(--overwrite) to start over"
+        )
     notices = check_sources([file.zarr], content, target, trust)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     left = Left(id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices))

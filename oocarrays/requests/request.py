@@ -98,10 +98,13 @@ def check_continues(target: StoreLike, now: Mapping[str, Any], *, as_is: bool, c
     if _is_update(content):
         raise JournalError(unfinished_text(target))
     if REQUEST not in content and not compared:
-        raise JournalError(f"{target} was begun by a version that kept no requests: go on with oocarrays.resume")
+        raise JournalError(f"{target} was begun by a version that kept no requests: continue it with oocarrays.resume")
     but = [*([CODE] if as_is else []), *(["source"] if compared else [])]  # moved: its chunks have been compared
     if REQUEST in content and (told := difference(content[REQUEST], now, but=but)):
-        raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
+        raise JournalError(
+            f"{target} was begun with {told}: pass the same arguments to continue, or overwrite=True "
+            "(--overwrite) to start over"
+        )
 
 
 def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list[int | None]:
@@ -112,7 +115,9 @@ def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list
         return []
     was, now = _in_place(before), json.loads(json.dumps(_in_place(note)))
     if told := difference(was, now):
-        raise JournalError(f"{target} was being written with {told}: to go on, ask for the same, or leave resume out")
+        raise JournalError(
+            f"{target} was being written with {told}: pass the same arguments to continue, or omit resume"
+        )
     return [] if trust is None or trust.as_is else list(before[PARTS])
 
 
@@ -128,12 +133,16 @@ def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
     exists = f"the target {run.destination.store} exists"
     made = None if run.made_place is None else Notes(run.made_place).made()
     if not made or not made.get(REQUEST):
-        raise TargetError(f"{exists}, and keeps no request to compare with; ask for overwrite to replace it")
+        raise TargetError(
+            f"{exists}, and has no request to compare with; pass overwrite=True (--overwrite) to replace it"
+        )
     if told := difference(made[REQUEST], now):
-        raise TargetError(f"{exists}, and was made with {told}; ask for overwrite to replace it")
+        raise TargetError(f"{exists}, and was made with {told}; pass overwrite=True (--overwrite) to replace it")
     gone = next((each.store for each in getattr(run, "targets", ()) if not is_finished(each.store)), None)
     if gone is not None:
-        raise TargetError(f"{exists}, but not {gone}, which the same run made; ask for overwrite to replace both")
+        raise TargetError(
+            f"{exists}, but not {gone}, which the same run made; pass overwrite=True (--overwrite) to replace both"
+        )
     unknown = _check_sources(run, made.get(CHUNKS_READ), exists)
     count = made[REQUEST][COUNT]
     return (f"{chunks_text((count, count))}, nothing to do", *unknown)
@@ -147,7 +156,8 @@ def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
     known = [pair for pair in pairs if None not in pair]
     if any(changed(then, since) for then, since in known):
         raise TargetError(
-            f"{exists}, and its source has changed since it was made; ask for overwrite to replace it, or call update "
+            f"{exists}, and its source has changed since it was made; pass overwrite=True (--overwrite) to "
+            "replace it, or call update "
             "where rechunk made it"
         )
     if known and len(known) == len(pairs):

@@ -96,7 +96,7 @@ def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | N
 def distributions_of(axes: int) -> list[str]:
     """Return all distributions of some axes by block or cyclically; the eight of Table 1 for two axes."""
     if axes > 6:
-        raise LayoutError(f"{axes} axes can be distributed in 3**{axes} ways: give one layout")
+        raise LayoutError(f"{axes} axes can be distributed in 3**{axes} ways: pass one layout")
     every = product(("block", "cyclic", "*"), repeat=axes)
     return [f"({', '.join(each)})" for each in every if set(each) != {"*"}]
 

@@ -32,7 +32,7 @@ def elements(text: str) -> int:
     scale = parse_bytes(f"1{number[2]}B") if number and number[2] else 1
     count = float(number[1]) * scale if number else math.nan
     if not count.is_integer():
-        raise LayoutError(f"{text!r} is no number of elements; write 960, 1M (a million) or 1Mi (1048576)")
+        raise LayoutError(f"{text!r} is not a number of elements; write 960, 1M (a million) or 1Mi (1048576)")
     return int(number[1]) * scale if number and number[1].isdecimal() else int(count)
 
 

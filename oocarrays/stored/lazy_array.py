@@ -160,10 +160,10 @@ class LazyArray(da.Array):  # type: ignore[misc]
 def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:
     if layout is not None:
         if chunks is not None:
-            raise ChunksError(f"chunks={chunks!r} and layout={layout!r} both say what the blocks are: give one of them")
+            raise ChunksError(f"chunks={chunks!r} and layout={layout!r} exclude each other: pass one of them")
         whole = layout_for(array.shape, layout, about=settings.local_cores(), **ranks)
         if not is_blocks(whole):
-            raise LayoutError(f"{whole} deals out more than one block to a rank: read it by block or gen_block axes")
+            raise LayoutError(f"{whole} gives a rank more than one block: use block or gen_block axes")
         return layout_blocks(whole)
     stored = tuple(array.zarr.shards or array.zarr.chunks)
     grid = ChunkGrid.of(array.shape, stored)

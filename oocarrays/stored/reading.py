@@ -71,7 +71,7 @@ def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
         lower >= 0 and upper <= n for lower, upper, n in zip(section.lower, section.upper, shape, strict=True)
     )
     if not fits:
-        raise SelectionError(f"{section} is no section of an array of shape {shape}")
+        raise SelectionError(f"{section} is not a section of an array of shape {shape}")
     return Selection.of_section(section)
 
 
@@ -109,7 +109,7 @@ class Prefetched:
         if mine is not None:
             _run(mine, self._future)
         if self._future is None:
-            raise CancelledError("this section was given up: prefetch it again")
+            raise CancelledError("this section was cancelled: prefetch it again")
         try:
             return self._future.result(timeout)
         finally:
@@ -239,9 +239,9 @@ def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarra
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
     if not isinstance(out, np.ndarray):
-        raise SelectionError(f"out is of type {type(out).__name__}: it takes a numpy array of shape {taken.shape}")
+        raise SelectionError(f"out is of type {type(out).__name__}: pass a NumPy array of shape {taken.shape}")
     if out.shape != taken.shape:
-        raise SelectionError(f"out has shape {out.shape}; what is read has {taken.shape}")
+        raise SelectionError(f"out has shape {out.shape}; the selection has {taken.shape}")
     plain = all(isinstance(stands, slice) and stands == slice(None) for stands in taken.order)
     straight = plain and taken.shape == lengths(taken.axes) and np.can_cast(file.dtype, out.dtype, "safe")
     if straight:
@@ -249,7 +249,7 @@ def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarra
     found = taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))
     unfit = misfit(found, out.dtype)
     if unfit is not None:
-        raise SelectionError(f"{unfit} does not fit out= of dtype {out.dtype}: make it of dtype {file.dtype}")
+        raise SelectionError(f"{unfit} does not fit out= of dtype {out.dtype}: pass an array of dtype {file.dtype}")
     out[...] = found
     return out
 

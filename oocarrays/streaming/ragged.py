@@ -140,7 +140,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     """Return the counts of cells; raise if they do not match the values."""
     counts = as_array(given, "counts")
     if counts.dtype.kind not in "iu" and counts.size:
-        raise InputError(f"counts of dtype {counts.dtype} are no whole numbers")
+        raise InputError(f"counts of dtype {counts.dtype} are not whole numbers")
     counts = counts.astype(np.int64)
     if (counts < 0).any():
         raise InputError(f"counts go down to {counts.min()}: no cell has fewer than 0 items")

@@ -153,9 +153,9 @@ class SlowDisk(Wrapped[Store]):
         there = store_of(place)
         super().__init__(there if isinstance(there, Store) else LocalStore(str(there)))
         if jitter not in JITTERS:
-            raise InputError(f"jitter={jitter!r}: it takes {', '.join(map(repr, JITTERS))}")
+            raise InputError(f"jitter={jitter!r} is not one of {', '.join(map(repr, JITTERS))}")
         if min(seconds, seek_seconds, *(each for _, each in through)) < 0 or not bytes_per_second > 0:
-            raise InputError("seconds of a slow disk are not negative, and its bytes_per_second are more than 0")
+            raise InputError("a slow disk needs seconds of at least 0 and bytes_per_second above 0")
         self.service = Service(
             seconds=seconds, bytes_per_second=bytes_per_second, seek_seconds=seek_seconds, jitter=jitter
         )

@@ -188,7 +188,7 @@ def trace(*collections: Any, weights: Any = None, **named: Any) -> Trace | Traci
 
 def _tracing(block: str = "run", weight: float = 1.0, scheduler: Client | str | None = None) -> Tracing:
     if not isinstance(block, str):
-        raise InputError(f"block={type(block).__name__} is no name; a collection needs another keyword, or none")
+        raise InputError(f"block={type(block).__name__} is not a name; for a collection use another keyword, or none")
     return Tracing(block, checked_weight(weight, f"the weight of {block!r}"), client_of(scheduler))
 
 
@@ -221,7 +221,7 @@ def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in names]
         if unknown:
-            raise InputError(f"weights={dict(given)!r} names {unknown[0]!r}, which is no block: {', '.join(names)}")
+            raise InputError(f"weights={dict(given)!r} names {unknown[0]!r}, which is not a block: {', '.join(names)}")
         return {name: checked_weight(given.get(name, 1.0), f"the weight of {name!r}") for name in names}
     if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "shape", None) != ():
         listed = list(given)
@@ -240,7 +240,8 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
             _add_job(each, seen)
         elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
             raise UnsupportedError(
-                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor a job of ours: "
+                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor an "
+                "oocarrays job: "
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
     unseen = trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)

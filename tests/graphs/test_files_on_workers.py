@@ -85,7 +85,7 @@ def test_files_on_workers_own_disks(two: Client, source: Path, tmp_path: Path) -
     with pytest.raises(PlacementError, match="workers' own disks"):
         ooc.open_array(tmp_path / "l", scheduler="threads")
     (tmp_path / "disk-1").rename(tmp_path / "away")
-    with pytest.raises(DescriptorError, match="rank 1 is not there, on worker 0's own disk"):
+    with pytest.raises(DescriptorError, match="rank 1 is missing, on worker 0's own disk"):
         ooc.open_array(tmp_path / "l")
 
 

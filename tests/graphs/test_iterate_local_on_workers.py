@@ -224,7 +224,7 @@ def test_wrong_places_are_told_in_a_line(two: Client, tmp_path: Path) -> None:
         (InputError, "braces stand for the rank alone, as {rank}", {"folders": own, "scratch": "/tmp/{disk}"}),
         (InputError, "lies in the source", {"folders": own, "scratch": disks(tmp_path, "a")}),
         (InputError, "lies in the target", {"folders": own, "scratch": own}),
-        (LayoutError, "must have {rank} in it", {"folders": str(tmp_path / "b")}),
+        (LayoutError, "must contain {rank}", {"folders": str(tmp_path / "b")}),
     ]
     for error, told, how in cases:
         with pytest.raises(error, match=told) as caught:

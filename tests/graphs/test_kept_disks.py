@@ -72,7 +72,7 @@ def test_calibrate_keeps_disks_beside_what_is_there(
 ) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
     with dask.config.set({"oocarrays.disks": None}):
-        with pytest.raises(ooc.OocError, match=r"nothing is kept of .*calibrate --disks"):
+        with pytest.raises(ooc.OocError, match=r"no measurements of .*calibrate --disks"):
             ooc.plan_striping(disks, kept=True)
         for some in (disks[:2], disks, disks):
             assert main(["calibrate", "--disks", *some]) == 0

@@ -63,7 +63,7 @@ def test_a_source_that_has_gone_is_an_error(
 def test_workers_tell_their_client_what_is_missing(two: Client, source: Path, tmp_path: Path) -> None:
     (source / "c" / "3" / "0").unlink()
     how: Any = {"chunks": (96, 10), "memory": "64MiB", "scheduler": two, "overwrite": True}
-    with pytest.warns(MissingChunksWarning, match=f"{source} lacks 1 chunk: taken for the fill value"):
+    with pytest.warns(MissingChunksWarning, match=f"{source} lacks 1 chunk: read as the fill value"):
         within(ooc.rechunk(source, tmp_path / "t", missing="warn", **how).run)
     with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
         within(ooc.rechunk(source, tmp_path / "t", missing="error", **how).run)

@@ -135,7 +135,7 @@ def test_what_is_used_for_something_else_is_gone() -> None:
     assert found is not None, "this system has files without names"
     del room
     again = rooms.take(MIB)
-    with pytest.raises(ConnectionError, match="used for something else"):
+    with pytest.raises(ConnectionError, match="been reused"):
         shared.look(found[0], found[1], found[1] + 1)
     del again
 

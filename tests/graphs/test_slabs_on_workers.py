@@ -151,5 +151,5 @@ def test_a_job_runs_twice_and_a_finished_target_is_not_written_again(job_of: Cal
     job = job_of(overwrite=True)
     for _ in range(2):
         check(within(job.run))
-    with pytest.raises(TargetError, match="exists; ask for overwrite"):
+    with pytest.raises(TargetError, match="exists; pass overwrite=True"):
         job_of()

@@ -122,7 +122,7 @@ def test_an_asynchronous_client_is_refused_and_leaves_nothing(two: Client, field
     async def asked() -> None:
         async with Client(two.scheduler.address, asynchronous=True) as client:
             for scheduler in (None, client):  # the active one, and one that is named
-                with pytest.raises(PlacementError, match="an asynchronous client is active: give scheduler='threads'"):
+                with pytest.raises(PlacementError, match="an asynchronous client is active: pass scheduler='threads'"):
                     ooc.rechunk(field, field.parent / "target.zarr", chunks=(1024, 16), scheduler=scheduler)
             job = ooc.rechunk(field, field.parent / "target.zarr", chunks=(1024, 16), scheduler="threads")
             np.testing.assert_array_equal(job.run()[...], FIELD)

@@ -96,7 +96,7 @@ def test_elements_and_messages(two: Client, field: Path, name: str, assembly: st
 
 def test_threads_cannot_do_what_workers_do_together(two: Client, field: Path) -> None:
     job = job_of(field, two)
-    with pytest.raises(PlacementError, match=r"was made for a cluster.*scheduler='threads'"):
+    with pytest.raises(PlacementError, match=r"was planned for a cluster.*scheduler='threads'"):
         dask.threaded.get(*build_graph(job._run, ["x"] * 4))
 
 

@@ -21,7 +21,7 @@ def test_what_stands_beyond_edges_is_what_numpy_pads(boundary, extent: int, befo
     assert np.array_equal(standing(boundary, extent, -before, extent + after), padded)
 
 
-REFUSED = "is no value that an array of"
+REFUSED = "is not a value of an array of"
 NEITHER = "is not 'none', 'reflect', 'nearest', 'periodic' or a number"
 TAKEN: list[tuple[object, str]] = [
     ("none", "u1"), (255, "u1"), (-1.5, "f4"), (np.nan, "f2"), (1j, "c8"), (np.float64(2), "i2"), (1, "?"),
@@ -36,12 +36,12 @@ WRONG: list[tuple[object, int, str, str]] = [
         (1e300, "f4"), (2**70, "f8"),
     ]),
     *((boundary, 2, "c16", NEITHER) for boundary in ["wrap", None, True, [0, None], {0: "wrap"}, ("none", True), "3"]),
-    ({3: 0}, 3, "u1", "names 3, which is none of the 3 axes"),
-    ({"x": 0}, 3, "u1", "names 'x', which is none"),
+    ({3: 0}, 3, "u1", "names 3, which is not one of the 3 axes"),
+    ({"x": 0}, 3, "u1", "names 'x', which is not one"),
     ({True: 0}, 3, "u1", "names True"),
     ({2: 0, -1: 0}, 3, "u1", "names an axis twice"),
     ([0, 1], 3, "u1", "has 2 entries"),
-    ({1: 300}, 3, "u1", "boundary=300 is no value that an array of uint8 can have"),
+    ({1: 300}, 3, "u1", "boundary=300 is not a value of an array of uint8"),
 ]  # fmt: skip
 
 

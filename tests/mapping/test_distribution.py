@@ -18,5 +18,5 @@ def test_even_blocks_cover_the_axis_once_and_differ_by_one(extent: int, ranks: i
 
 
 def test_an_axis_is_not_cut_for_more_ranks_than_there_can_be() -> None:
-    with pytest.raises(LayoutError, match="are more than the 65536 that a layout can have"):
+    with pytest.raises(LayoutError, match="exceeds 65536, the maximum of a layout"):
         GenBlock.even(7, 10**400)

@@ -7,7 +7,7 @@ carried over sum, mean, var, std, min, max, count and their forms without NaN, w
 what does not apply                                        why
 prod, any, all, first, last, median, quantile, mode, arg*  `reduce` has not these functions
 scans, fills                                               it reduces
-several labels at once, labels of several axes             ``by`` takes a label for each index of one axis
+several labels at once, labels of several axes             ``by`` takes one label for each index of one axis
 expected_groups, fill_value, min_count, dtype, sort        groups are those that there are, in their order
 all labels NaN                                             an error, where flox has a result of no groups
 method, engine, reindex, cohorts, blocks of a graph        how flox plans; ours are in tests/plan
@@ -226,7 +226,7 @@ def test_what_flox_refuses_too_is_an_error() -> None:
     stored = zarr.create_array({}, data=np.ones(12), chunks=(3,))
     with pytest.raises(InputError, match=r"has shape \(5,\): axis 0 has 12 indices"):
         ooc.reduce(stored, "mean", axis=0, by=np.ones(5))
-    with pytest.raises(InputError, match="has no label"):
+    with pytest.raises(InputError, match="has no labels"):
         ooc.reduce(stored, "count", axis=0, by=np.full(12, np.nan))
     with pytest.raises(InputError, match="is not one of sum, mean"):
         ooc.reduce(stored, "median", axis=0, by=np.ones(12))

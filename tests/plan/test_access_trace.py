@@ -84,8 +84,8 @@ def test_words_that_fit_no_array_are_refused(given: dict[str, Any], error: type[
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("", "is no trace: Expecting value"),
-        ("[]", "is no trace: there is no 'format'"),
+        ("", "is not a trace: Expecting value"),
+        ("[]", "is not a trace: it lacks 'format'"),
         ('{"format": "oocarrays trace", "version": 9}', "version 9 of it is not known"),
         ('{"format": "oocarrays trace", "version": 1, "datasets": []}', "trace lacks accesses"),
     ],
@@ -111,7 +111,7 @@ def test_an_array_is_asked_for_by_its_name() -> None:
     (made,) = small().datasets
     assert small().dataset("made") == made
     assert (made.name, made.shape) == ("made", (12, 8))
-    with pytest.raises(NotFoundError, match="'other' is no array of this trace; it has: made"):
+    with pytest.raises(NotFoundError, match="'other' is not an array of this trace; its arrays are: made"):
         small().dataset("other")
 
 

@@ -44,22 +44,22 @@ def test_a_network_is_said_in_words(text: str, ranks: int, shown: str, capsys: p
     assert all(each["seconds"] > 0 for each in found["schedules"])
 
 
-UNKNOWN = "is unknown; there are mesh:4x8"
+UNKNOWN = "is unknown; choose from mesh:4x8"
 WRONG: list[tuple[object, int, object, str]] = [
     *((text, 16, None, UNKNOWN) for text in ["mesh", "mesh:4", "mesh:4x", "mesh:4x4x2", "torus:2x2x", "ring", "flat:"]),
     ("mesh:4x8", 16, None, "has 32 places, not one for each of 16 ranks"),
     ("hypercube", 12, None, "has a power of two of places, not one for each of 12 ranks"),
     (Mesh(rows=4, columns=8), 16, None, "a mesh of 4 × 8 has 32 places"),
-    ("flat", 4, "fast", "is no file, no name"),
+    ("flat", 4, "fast", "is not a file, a name"),
     ("flat", 4, "startup=5us", "startup and exchange are needed"),
     ("flat", 4, "startup=5us,exchange", "'exchange' is not NAME=SECONDS"),
     ("flat", 4, "startup=5us,exchange=1,speed=3", "'speed' is none of them"),
     ("flat", 4, "startup=5us,exchange=five", "are not seconds"),
     ("flat", 4, "startup=5us,exchange=-1", "none below 0"),
-    ("flat", 4, "startup=5us,exchange=1,from_bytes=5", "hold for no small messages"),
+    ("flat", 4, "startup=5us,exchange=1,from_bytes=5", "do not cover small messages"),
     ("flat", 4, [], "are none"),
     ("flat", 4, 7, "are none"),
-    ("fat-tree", 4, "delta-fitted", "'delta-fitted' are of a mesh, not of a fat tree"),
+    ("fat-tree", 4, "delta-fitted", "'delta-fitted' apply to a mesh, not to a fat tree"),
 ]
 
 

@@ -88,8 +88,8 @@ def test_means(asked: Any, chunks: tuple[int, ...]) -> None:
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "no such name": ({"tim": 3}, r"'tim' is no axis .* 0 to 2, or by name 'time', 'lat', 'lon'"),
-    "no such axis": ({3: 3}, "3 is no axis"),
+    "no such name": ({"tim": 3}, r"'tim' is not an axis .* 0 to 2, or by name 'time', 'lat', 'lon'"),
+    "no such axis": ({3: 3}, "3 is not an axis"),
     "too few": ((3, 3), r"has 2 axes; the array has 3"),
     "zero": ((0, 3, 3), "at least 1"),
     "a fraction": ((1.5, 3, 3), "1.5 is not a whole number"),

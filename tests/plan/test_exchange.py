@@ -78,7 +78,7 @@ def test_buffers_of_even_exchanges_are_those_of_the_thesis(rows: int, columns: i
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
-        (np.ones((5, 4)), r"sizes of shape \(5, 4\) are not of a schedule of 4 ranks"),
+        (np.ones((5, 4)), r"sizes of shape \(5, 4\) do not fit a schedule of 4 ranks"),
         (np.ones(4), r"sizes of shape \(4,\)"),
         (-1, "sizes hold -1 bytes"),
     ],

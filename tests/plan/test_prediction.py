@@ -171,7 +171,7 @@ def test_the_thesis_s_model_has_no_crossover_to_ipex(saturated: float) -> None:
 
 
 def test_what_cannot_be_predicted_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="8 ranks do not stand on a network of 4"):
+    with pytest.raises(ScheduleError, match="8 ranks exceed a network of 4"):
         schedule_seconds(Schedule.of("pex", 8), 1, Mesh(rows=2, columns=2), DELTA)
-    with pytest.raises(ScheduleError, match="is no mesh"):
+    with pytest.raises(ScheduleError, match="is not a mesh"):
         schedule_seconds(Schedule.of("pex", 4), 1, FatTree(ranks=4), MEASURED_DELTA)

@@ -125,8 +125,8 @@ def test_all_steps_of_4096_ranks_are_quick_to_make() -> None:
     ("arguments", "says"),
     [
         (("ring", 8), "schedule='ring' is unknown; pass one of lex, pex, rex, bex, pex-gen, pex-gen-shift, gen, ipex"),
-        (("pex", 6), "pex takes a power of two of ranks, not 6; any number take lex, pex-gen, pex-gen-shift, gen"),
-        (("ipex", 12), "ipex takes a power of two of ranks, not 12"),
+        (("pex", 6), "pex needs a power of two of ranks, not 6; for any number use lex, pex-gen, pex-gen-shift, gen"),
+        (("ipex", 12), "ipex needs a power of two of ranks, not 12"),
         (("gen", 0), "ranks=0"),
     ],
 )

@@ -125,7 +125,7 @@ class TestSessionStore(Wrapping):
     store_cls: ClassVar = SessionStore
 
     async def test_serializable_store(self, store: Any) -> None:
-        with pytest.raises(TargetError, match="travels to workers while"):
+        with pytest.raises(TargetError, match="which workers can use only during"):
             pickle.dumps(store)
 
 

@@ -1,4 +1,4 @@
-"""What is a group, what is no part of its copy, and targets that would cost data."""
+"""What is a group, what is not a part of its copy, and targets that would cost data."""
 
 from __future__ import annotations
 

@@ -21,5 +21,5 @@ def test_sections_are_kept_as_they_were(sections: list) -> None:
     np.testing.assert_array_equal(
         taken.arranged(data[np.ix_(*taken.axes)]), selections[0].arranged(data[np.ix_(*selections[0].axes)])
     )
-    with pytest.raises(JournalError, match="which are none of an array of"):
+    with pytest.raises(JournalError, match="which are outside an array of"):
         sections_again([[{"slice": 3}]], shape)

@@ -188,10 +188,13 @@ def test_what_does_not_fit_is_one_line_before_anything_is_written() -> None:
     good, into = np.arange(6), np.full(6, -1)
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: pack(np.arange(7), transfer, 0, 1), r"rank 0 of \(block\) on 2 holds shape \(6,\), not \(7,\)"),
-        (lambda: unpack({0: good}, transfer, 1, into), "a message of 6 elements of int64 was given where 3 of int64"),
+        (
+            lambda: unpack({0: good}, transfer, 1, into),
+            "a message of 6 elements of int64 was passed; expected 3 of int64",
+        ),
         (lambda: unpack({0: np.zeros(3, "f4")}, transfer, 1, into), "a message of 3 elements of float32 .* 3 of int64"),
         (lambda: unpack({0: good[:3]}, transfer, 1, np.zeros(12, int)[::2]), "must be writeable and contiguous"),
-        (lambda: move(good.astype("f4"), transfer, 0, 1, into), "elements of float32 cannot be put in .* int64"),
+        (lambda: move(good.astype("f4"), transfer, 0, 1, into), "elements of float32 cannot be stored in .* int64"),
     ]
     for call, message in wrong:
         with pytest.raises(LayoutError, match=message) as caught:

@@ -88,7 +88,7 @@ def test_a_journal_cannot_name_scratch_where_no_run_has_put_it(tmp_path: Path) -
     (away / f".oocarrays-{unfinished_run(target)}").mkdir()
     assert ooc.resume(target)._run.scratch.startswith(str(away))
     (away / f".oocarrays-{unfinished_run(target)}" / "mine").write_text("mine")
-    with pytest.raises(JournalError, match="holds what no run has put there"):
+    with pytest.raises(JournalError, match="holds files that no run has created"):
         ooc.resume(target)
 
 

@@ -133,7 +133,7 @@ def test_a_chunk_that_is_said_to_lie_past_the_end_of_its_shard(tmp_path) -> None
     sharded(tmp_path / "s", shards={"shape": (4, 10), "index_location": "start"})
     shard = tmp_path / "s/c/0/0"
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(CorruptChunkError, match="c/0/0 is cut short"):
+    with pytest.raises(CorruptChunkError, match="c/0/0 is truncated"):
         ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(12, 4), memory="64MiB").run()
 
 

@@ -150,7 +150,7 @@ def test_a_bucket_that_is_not_there_is_one_line(s3: S3, library: str) -> None:
 
 def test_what_is_there_is_not_overwritten_unless_asked_for(s3: S3, library: str) -> None:
     source, target = make(s3, s3.url("mine")), make(s3, s3.url("yours"))
-    with pytest.raises(ooc.errors.TargetError, match="exists; ask for overwrite"):
+    with pytest.raises(ooc.errors.TargetError, match="exists; pass overwrite=True"):
         plan(s3, source, target)
     with pytest.raises(ooc.errors.TargetError, match="is the source itself"):
         plan(s3, source, source, overwrite=True)

@@ -32,7 +32,7 @@ def test_buckets_and_folders_hold_one_array(s3: S3, library: str, tmp_path: Path
     job = ooc.rechunk(url, target, chunks=(48, 5), storage_options=s3.direct, memory="128MiB", scheduler="threads")
     assert (job.run()[...] == DATA).all()
     for inside in (f"striped://{','.join(disks)}!inside.zarr", f"{disks[1]}/c", f"{disks[2]}/c"):
-        with pytest.raises(InputError, match="lie one inside the other"):
+        with pytest.raises(InputError, match="are one inside the other"):
             ooc.rechunk(url, inside, chunks=(48, 5), storage_options=s3.direct, scheduler="threads")
     assert verify_disks(store_at(url, s3.direct)).faults == ()
     assert s3.keys(f"{library}-{block}-other/x.zarr/c/")

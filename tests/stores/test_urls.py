@@ -26,7 +26,7 @@ def test_memory_is_a_store_too() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("nope://bucket/a", r"no store is known by nope://; there are s3, gs"),
+        ("nope://bucket/a", r"unknown scheme nope://; supported are s3, gs"),
         ("gcs://bucket/a", r"pip install 'oocarrays\[gcs\]'"),
         ("abfs://container/a", r"pip install 'oocarrays\[azure\]' or 'oocarrays\[obstore\]'"),
     ],

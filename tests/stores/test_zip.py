@@ -141,7 +141,7 @@ def test_a_run_into_one_is_not_gone_on_with(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match="no"):
         ooc.map_slabs(fails, "a.zarr", "new.zip", **HERE).run()
-    with pytest.raises(NotFoundError, match=r"nothing to resume: .* is a zip file, which one run writes"):
+    with pytest.raises(NotFoundError, match=r"nothing to resume: .* is a zip file, which a single run"):
         ooc.resume("new.zip", **HERE)
     with pytest.raises(NotFoundError):
         ooc.open_array("new.zip")
@@ -153,7 +153,7 @@ def test_what_a_killed_run_leaves_is_no_zip_file(tmp_path: Path, runs: Server) -
     assert runs.start("tests.apart:dies_of_a_zip_file").wait() == -signal.SIGKILL
     assert (tmp_path / "new.zip").stat().st_size > 0
     for call in (ooc.open_array, ooc.resume):
-        with pytest.raises(NotFoundError, match="a run that was killed leaves of one is none"):
+        with pytest.raises(NotFoundError, match="a killed run does not leave a readable zip file"):
             call("new.zip")
 
 

@@ -195,7 +195,7 @@ UNKNOWN = da.arange(4.0, chunks=2)
 WRONG: dict[str, tuple[type[Exception], str, Any, Any]] = {
     "add up": (InputError, "add up to 3 items", [1, 2], UNKNOWN),
     "negative": (InputError, "go down to -1", da.from_array(np.array([5, -1])), UNKNOWN),
-    "counts of floats": (InputError, "no whole numbers", da.from_array(np.array([2.0, 2.0])), UNKNOWN),
+    "counts of floats": (InputError, "not whole numbers", da.from_array(np.array([2.0, 2.0])), UNKNOWN),
     "unknown sizes": (InputError, "compute_chunk_sizes", [2, 2], UNKNOWN[UNKNOWN > 0]),
     "two axes": (InputError, r"shape \(2, 2\)", [2, 2], UNKNOWN.reshape(2, 2)),
     "large chunks": (BudgetError, "a chunk of values", [10**6, 10**6], da.ones(2 * 10**6, chunks=10**6)),

@@ -262,7 +262,7 @@ def test_a_full_disk_is_named(disks: list[str], monkeypatch: pytest.MonkeyPatch)
             return real(handle, views, offset)
 
         monkeypatch.setattr(os, "pwritev", full)
-        with pytest.raises(ooc.errors.DiskFullError, match=f"no room left on the device for {disks[2]}/x"):
+        with pytest.raises(ooc.errors.DiskFullError, match=f"no space left on the device for {disks[2]}/x"):
             file.pwrite(bytes(100), 0)
         monkeypatch.undo()
         file.pwrite(b"after!", 0)

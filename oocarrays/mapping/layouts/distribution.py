@@ -105,7 +105,7 @@ class GenBlock:
         """
         extent, ranks = whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)
         if ranks > MOST_RANKS:
-            raise LayoutError(f"ranks={ranks} are more than the {MOST_RANKS} that a layout can have")
+            raise LayoutError(f"ranks={ranks} exceeds {MOST_RANKS}, the maximum of a layout")
         size, longer = divmod(extent, ranks)
         return cls(tuple(size + (rank < longer) for rank in range(ranks)))
 
@@ -118,7 +118,7 @@ class GenBlock:
             If the rank does not exist.
         """
         if whole(rank, "rank", 0, error=LayoutError) >= len(self.sizes):
-            raise LayoutError(f"rank={rank} is none of the {len(self.sizes)} of {self._short}")
+            raise LayoutError(f"rank={rank} is out of range for the {len(self.sizes)} ranks of {self._short}")
         start = sum(self.sizes[:rank])
         return range(start, start + self.sizes[rank])
 
@@ -137,7 +137,7 @@ class GenBlock:
         if len(self.sizes) != ranks or sum(self.sizes) != extent:
             raise LayoutError(
                 f"{self._short} has {len(self.sizes)} blocks of {sum(self.sizes)} elements in all: "
-                f"an axis of {extent} elements over {ranks} ranks is asked for"
+                f"an axis of {extent} elements over {ranks} ranks was requested"
             )
         return GenBlockAxis(extent, ranks, sizes)
 
@@ -168,7 +168,7 @@ class Collapsed:
         """
         extent, ranks = _known(extent, ranks)
         if ranks != 1:
-            raise LayoutError(f"an axis that is not shared out (*) takes 1 rank of the grid, not {ranks}")
+            raise LayoutError(f"an axis that is not distributed (*) takes 1 rank of the grid, not {ranks}")
         return BlockCyclicAxis(extent, 1, max(extent, 1))
 
     def __str__(self) -> str:

@@ -64,15 +64,17 @@ def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundari
     if isinstance(boundary, Mapping):
         odd = next((axis for axis in boundary if not _is_axis(axis, ndim)), None)
         if odd is not None:
-            raise InputError(f"boundary={boundary!r} names {odd!r}, which is none of the {ndim} axes")
+            raise InputError(f"boundary={boundary!r} names {odd!r}, which is not one of the {ndim} axes")
         by_axis = {int(axis) % ndim: each for axis, each in boundary.items()}
         if len(by_axis) < len(boundary):
-            raise InputError(f"boundary={boundary!r} names an axis twice: of {ndim} axes the last one is also -1")
+            raise InputError(f"boundary={boundary!r} names an axis twice: axis -1 is axis {ndim - 1}")
         boundary = [by_axis.get(axis, "none") for axis in range(ndim)]
     if not isinstance(boundary, list | tuple):
         return _checked(boundary, dtypes)
     if len(boundary) != ndim:
-        raise InputError(f"boundary={boundary!r} has {len(boundary)} entries: one for all {ndim} axes, or one for each")
+        raise InputError(
+            f"boundary={boundary!r} has {len(boundary)} entries: pass one for all {ndim} axes, or one for each"
+        )
     return joined(tuple(_checked(each, dtypes) for each in boundary))
 
 
@@ -84,7 +86,7 @@ def _checked(boundary: object, dtypes: tuple[np.dtype, ...]) -> Boundary:
     if isinstance(boundary, Number) and not isinstance(boundary, bool):
         other = next((dtype for dtype in dtypes if not has_number(dtype, boundary)), None)
         if other is not None:
-            raise InputError(f"boundary={boundary!r} is no value that an array of {other} can have")
+            raise InputError(f"boundary={boundary!r} is not a value of an array of {other}")
     elif not isinstance(boundary, str) or boundary not in NAMES:
         raise InputError(f"boundary={boundary!r} is not 'none', 'reflect', 'nearest', 'periodic' or a number")
     return cast(Boundary, boundary)

@@ -50,7 +50,7 @@ def _distribution(asked: str | Distribution | Sequence[int]) -> Distribution:
     try:
         return GenBlock(tuple(map(index, asked.sizes if isinstance(asked, GenBlock) else asked)))
     except TypeError:
-        raise LayoutError(f"{asked!r} is no distribution such as {EXAMPLES}") from None
+        raise LayoutError(f"{asked!r} is not a distribution such as {EXAMPLES}") from None
 
 
 def _parse(word: str, whole: str) -> Distribution:
@@ -66,4 +66,4 @@ def _parse(word: str, whole: str) -> Distribution:
         case "gen_block", count if count:
             return GenBlock(numbers)
     where = "" if word == whole else f" in {whole!r}"
-    raise LayoutError(f"{word.strip()!r}{where} is no distribution such as {EXAMPLES}")
+    raise LayoutError(f"{word.strip()!r}{where} is not a distribution such as {EXAMPLES}")

@@ -45,7 +45,7 @@ def process_grid(
     if ranks is not None:
         ranks = whole(ranks, "ranks", 1, error=LayoutError)
         if ranks > MOST_RANKS:
-            raise LayoutError(f"ranks={ranks} are more than the {MOST_RANKS} that a layout can have")
+            raise LayoutError(f"ranks={ranks} exceeds {MOST_RANKS}, the maximum of a layout")
     if grid is None:
         return _dealt_out(distributions, ranks)
     given = wholes(grid, "grid", error=LayoutError)
@@ -56,9 +56,9 @@ def process_grid(
     if len(given) != len(spread) or min(given, default=1) < 1:
         raise LayoutError(f"grid={given} must have a whole number, at least 1, for each of {len(spread)} axes")
     if ranks not in (None, math.prod(given)):
-        raise LayoutError(f"grid={given} has {math.prod(given)} ranks; ranks={ranks} are asked for")
+        raise LayoutError(f"grid={given} has {math.prod(given)} ranks, but ranks={ranks}")
     if math.prod(given) > MOST_RANKS:
-        raise LayoutError(f"grid={given} has more than the {MOST_RANKS} ranks that a layout can have")
+        raise LayoutError(f"grid={given} has more than {MOST_RANKS} ranks, the maximum of a layout")
     return given
 
 
@@ -82,11 +82,11 @@ def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tupl
     own = [_own(each) for each in distributions]
     free, taken = own.count(None), math.prod(n for n in own if n is not None)
     if ranks is None and free:
-        raise LayoutError(f"{written(distributions)} takes any number of ranks: give ranks=, or grid=")
+        raise LayoutError(f"{written(distributions)} works for any number of ranks: pass ranks= or grid=")
     wanted = taken if ranks is None else ranks
     if wanted % taken or (wanted != taken and not free):
         accepted = f"a multiple of {taken}" if free else f"{taken}"
-        raise LayoutError(f"ranks={ranks} cannot be dealt out over {written(distributions)}: it takes {accepted}")
+        raise LayoutError(f"ranks={ranks} does not fit {written(distributions)}, which takes {accepted}")
     counts = iter(even_grid(wanted // taken, free))
     return tuple(next(counts) if n is None else n for n in own)
 
@@ -149,7 +149,7 @@ class Layout:
         if len(parsed) != len(shape):
             raise LayoutError(f"{written(parsed)} has {len(parsed)} axes; the array has {len(shape)}: shape {shape}")
         if grid is not None and named is not None:
-            raise LayoutError(f"{distributions!r} names a grid, and grid={grid} another: give one of them")
+            raise LayoutError(f"{distributions!r} names a grid, but grid={grid} is another: pass one of them")
         made = cls(shape, parsed, process_grid(parsed, ranks=ranks, grid=named or grid))
         _ = made.axes  # validates distributions early
         return made
@@ -168,7 +168,7 @@ class Layout:
         """
         blocks = [listed(each, "chunks", error=LayoutError) for each in listed(chunks, "chunks", error=LayoutError)]
         if not all(isinstance(length, Integral) for lengths in blocks for length in lengths):
-            raise LayoutError("chunks of unknown length (nan) cannot be laid out: x.compute_chunk_sizes() finds them")
+            raise LayoutError("chunks have unknown length (nan): call x.compute_chunk_sizes() first")
         return cls.of(list(map(sum, blocks)), [c if len(c) != 1 else Collapsed() for c in blocks])
 
     @cached_property
@@ -184,7 +184,7 @@ class Layout:
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """Return the coordinates of ``rank`` in the grid."""
         if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
-            raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self}")
+            raise LayoutError(f"rank {rank} is out of range for the {self.ranks} ranks of {self}")
         return unravel(rank, self.grid)
 
     def rank(self, coordinates: Sequence[Ints]) -> Ints:
@@ -241,12 +241,10 @@ class Layout:
                 continue
             given = np.asarray(number)
             if given.dtype.kind not in "iu":
-                raise LayoutError(f"index {number} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}")
+                raise LayoutError(f"index {number} is out of range for axis {axis} with {extent} elements")
             outside = given[(given < 0) | (given >= extent)]
             if outside.size:
-                raise LayoutError(
-                    f"index {outside[0]} is none of the {extent} elements of axis {axis}: 0 to {extent - 1}"
-                )
+                raise LayoutError(f"index {outside[0]} is out of range for axis {axis} with {extent} elements")
 
     def __str__(self) -> str:
         return written(self.distributions, self.grid)
@@ -270,7 +268,7 @@ def layout_for(
             raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {shape}")
         if grid is not None or ranks not in (None, layout.ranks):
             asked = f"grid={grid}" if grid is not None else f"ranks={ranks}"
-            raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
+            raise LayoutError(f"the layout {layout} has its own ranks: omit {asked}")
         return layout
     distributions, named = parse_layout(layout)
     if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):

@@ -27,13 +27,15 @@ def slices_of(key: Any, layout: Layout) -> Slices:
     taken = []
     for number, (entry, axis) in enumerate(zip(one_an_axis(key, len(layout.shape)), layout.axes, strict=False)):
         if not isinstance(entry, slice):
-            raise LayoutError(f"{entry!r} is no slice: x[5:6] keeps the axis, and x.to_dask()[5] has none")
+            raise LayoutError(f"{entry!r} is not a slice: x[5:6] keeps the axis, x.to_dask()[5] drops it")
         try:
             along = range(*entry.indices(axis.extent))
         except (TypeError, ValueError) as error:
-            raise LayoutError(f"{entry} is no slice of whole numbers: {error}") from None
+            raise LayoutError(f"{entry} is not a slice of whole numbers: {error}") from None
         if along.step < 0 and axis.ranks > 1:
-            raise LayoutError(f"{entry} goes back along axis {number}, where ranks are in order; x.to_dask() may")
+            raise LayoutError(
+                f"{entry} has a negative step along axis {number}, where ranks are in order; x.to_dask() accepts it"
+            )
         taken.append(along)
     return tuple(taken)
 

@@ -137,7 +137,7 @@ def _refuse_other_edges(weights: Mapping[tuple[str | None, str], float], subgrap
     for edge, weight in weights.items():
         if weight and edge not in there:
             raise InputError(
-                f"{_named(edge)} has weight {weight}, and no array is written by the one and read by the other"
+                f"{_named(edge)} has weight {weight}, but no array is written by one and read by the other"
             )
 
 
@@ -153,5 +153,5 @@ def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
     except CycleError as error:
         circle = " → ".join(error.args[1])
         raise InputError(
-            f"blocks make each other's input in a cycle: {circle}; name each version of an array"
+            f"blocks depend on each other in a cycle: {circle}; give each version of an array its own name"
         ) from None

@@ -124,7 +124,7 @@ class Trace:
         known = {each.name: each for each in self.datasets}
         found = known.get(name) or known.get(os.path.realpath(name))
         if found is None:
-            raise NotFoundError(f"{name!r} is no array of this trace; it has: {', '.join(known) or 'none'}")
+            raise NotFoundError(f"{name!r} is not an array of this trace; its arrays are: {', '.join(known) or 'none'}")
         return found
 
     def reads(self, array: Any, sections: Any, **how: Any) -> Trace:
@@ -273,11 +273,11 @@ class Trace:
         except OSError as error:
             raise NotFoundError(f"{name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise InputError(f"{name} is no trace: it is not UTF-8") from None
+            raise InputError(f"{name} is not a trace: it is not UTF-8") from None
         try:
             return cls.from_json(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} is no trace: {error}") from None
+            raise InputError(f"{name} is not a trace: {error}") from None
 
     @classmethod
     def from_json(cls, data: Any) -> Trace:
@@ -289,9 +289,9 @@ class Trace:
             If ``data`` is not a valid trace; the error states the position and the expected value.
         """
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise JournalError(f"there is no 'format': {FORMAT!r} in it")
+            raise JournalError(f"it lacks 'format': {FORMAT!r}")
         if data.get("version") != VERSION:
-            raise JournalError(f"version {data.get('version')!r} of it is not known; {VERSION} is")
+            raise JournalError(f"version {data.get('version')!r} is not supported; {VERSION} is")
         rest = {key: value for key, value in data.items() if key not in ("format", "version")}
         read: Trace = read_as(Trace, rest, "trace")
         return cls.of(read.datasets, read.accesses)
@@ -334,7 +334,7 @@ def _same(known: Dataset, seen: Dataset) -> Dataset:
     """Return the later snapshot of an array; raise if shape or dtype differ from the known one."""
     if known.known_by != seen.known_by:
         said = [f"{each.dtype} of shape {each.shape}" for each in (known, seen)]
-        raise InputError(f"{seen.name} is {said[0]} in one trace and {said[1]} in the other: trace it again")
+        raise InputError(f"{seen.name} is {said[0]} in one trace and {said[1]} in the other: record a new trace")
     return seen
 
 
@@ -366,7 +366,7 @@ def _check_dataset(dataset: Dataset) -> None:
     ChunkGrid.of(shape, stored.grid.chunks)
     if min(shape, default=0) < 0 or stored.itemsize < 1:
         raise InputError(
-            f"{dataset.name} has shape {shape} and elements of {stored.itemsize} bytes: neither is negative"
+            f"{dataset.name} has shape {shape} and elements of {stored.itemsize} bytes: neither may be negative"
         )
     for given in filter(None, (dataset.shards, stored.shard_chunks)):
         ChunkGrid.of(shape, given)
@@ -378,7 +378,7 @@ def _check(access: Access, known: dict[str, Dataset]) -> None:
     if access.by not in BY:
         raise InputError(f"by={access.by!r} is not {' or '.join(map(repr, BY))}")
     if access.dataset not in known:
-        raise InputError(f"{access.block!r} takes {access.dataset!r}, of which the trace says nothing")
+        raise InputError(f"{access.block!r} takes {access.dataset!r}, which is not in the trace")
     shape = known[access.dataset].shape
     for pattern in access.patterns:
         hull = pattern.hull

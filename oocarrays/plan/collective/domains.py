@@ -175,11 +175,11 @@ def _check(aggregators: Sequence[int], dealing: Dealing) -> None:
     run, known_deals = dealing.run, ("deal", dealing.deal, get_args(Deal))
     for name, value, known in (("domains", dealing.partition, get_args(Partition)), known_deals):
         if not isinstance(value, str) or value not in known:
-            raise InputError(f"{name}={value!r} is unknown: it is {' or '.join(map(repr, known))}")
+            raise InputError(f"{name}={value!r} is not {' or '.join(map(repr, known))}")
     if run < 1:
-        raise InputError(f"run={run}: at least 1 chunk is dealt out at a time")
+        raise InputError(f"run={run}: must be at least 1 chunk")
     if not aggregators or len(set(aggregators)) < len(aggregators):
-        raise InputError(f"aggregators={list(aggregators)}: at least one rank reads or writes, and each is named once")
+        raise InputError(f"aggregators={list(aggregators)}: name at least one rank, and each once")
 
 
 def _wanted(grid: ChunkGrid, order: Sequence[int], requests: Iterable[Axes]) -> Union:

@@ -206,7 +206,7 @@ def plan_collective_write(
         if rounds > most:  # planning computes the writes of each
             raise InputError(
                 f"a collective write of {chunks} chunks has {rounds} rounds, more than the {most} that can be planned: "
-                "give fewer at a time, or sections that share no chunk with method='independent'"
+                "write fewer at a time, or pass sections that share no chunk with method='independent'"
             )
         ways = [
             _shared_out(coverage, some, dealing)
@@ -240,9 +240,7 @@ def _method(asked: str, *, shared: bool) -> Method:
     known: tuple[Method, ...] = get_args(Method)
     chosen(asked, "method", ("auto", *known))
     if asked == "independent" and shared:
-        raise InputError(
-            "method='independent': two ranks write to one chunk, which has one writer; 'two-phase' does it"
-        )
+        raise InputError("method='independent': two ranks would write to one chunk; use 'two-phase'")
     return asked if asked in known else "two-phase" if shared else "independent"  # type: ignore[return-value]
 
 

@@ -65,9 +65,9 @@ class Exchange:
     def of(cls, schedule: Schedule, sizes: np.ndarray | int) -> Exchange:
         ranks = schedule.ranks
         if np.ndim(sizes) not in (0, 2) or max(np.shape(sizes), default=0) > ranks:
-            raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of a schedule of {ranks} ranks")
+            raise ScheduleError(f"sizes of shape {np.shape(sizes)} do not fit a schedule of {ranks} ranks")
         if np.min(sizes, initial=0) < 0:
-            raise ScheduleError(f"sizes hold {np.min(sizes)} bytes: a message has none, or more")
+            raise ScheduleError(f"sizes hold {np.min(sizes)} bytes: a message cannot be negative")
         if np.ndim(sizes) == 0 or np.shape(sizes) == (ranks, ranks):
             return cls(schedule, np.broadcast_to(np.asarray(sizes), (ranks, ranks)))
         rows, columns = np.shape(sizes)

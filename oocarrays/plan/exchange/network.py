@@ -229,7 +229,7 @@ class Hypercube:
     def __post_init__(self) -> None:
         check_whole(dimensions=self.dimensions)
         if not 0 <= self.dimensions <= 30:
-            raise ScheduleError(f"a hypercube of {self.dimensions} dimensions is none: there are 0 to 30")
+            raise ScheduleError(f"a hypercube of {self.dimensions} dimensions is invalid: dimensions must be 0 to 30")
 
     @property
     def ranks(self) -> int:

@@ -41,7 +41,7 @@ from oocarrays.plan.exchange.schedule import (
 def colored(sizes: np.ndarray) -> Schedule:
     """Return the schedule with the fewest steps for the given messages; per step a rank sends one and receives one."""
     if np.ndim(sizes) != 2 or sizes.shape[0] != sizes.shape[1]:
-        raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of as many ranks on both sides")
+        raise ScheduleError(f"sizes of shape {np.shape(sizes)} must be square")
     sources, targets = np.nonzero(sizes * (1 - np.eye(len(sizes), dtype=int)))
     order = np.argsort(-sizes[sources, targets], kind="stable")
     edges = list(zip(sources[order].tolist(), targets[order].tolist(), strict=True))

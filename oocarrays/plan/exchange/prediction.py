@@ -114,7 +114,7 @@ class Carrier:
     def cheapest(self, sizes: np.ndarray, asked: str | Schedule | None = "auto") -> tuple[Schedule, float]:
         """Return the schedule with the least predicted seconds, and the seconds."""
         if max(np.shape(sizes)) > self.network.ranks:
-            raise ScheduleError(f"{max(np.shape(sizes))} ranks do not stand on a network of {self.network.ranks}")
+            raise ScheduleError(f"{max(np.shape(sizes))} ranks exceed a network of {self.network.ranks}")
         known, _ = self.orders(sizes, asked)
         priced = [(each, schedule_seconds(each, sizes, self.network, self.constants)) for each in known]
         return min(priced, key=lambda each: each[1])
@@ -211,7 +211,7 @@ class WormholeConstants(Constants):
     def step_seconds(self, turn: Turn, network: Network) -> float:
         """Return the seconds of a step on a mesh if these constants apply to all its messages."""
         if not isinstance(network, Mesh):
-            raise ScheduleError(f"{network} is no mesh, the only network for which these constants hold")
+            raise ScheduleError(f"{network} is not a mesh; these constants apply to meshes only")
         sources, sizes = turn.step.senders, turn.sizes
         row, column = network.legs(sources, turn.step.destinations[sources], sizes)
         held = np.where(message_kinds(turn.step) == 0, self.held_exchange, self.held_send_receive)
@@ -268,7 +268,7 @@ def schedule_seconds(
 ) -> float:
     """Return the seconds of a whole exchange without its empty messages."""
     if schedule.ranks > network.ranks:
-        raise ScheduleError(f"{schedule.ranks} ranks do not stand on a network of {network.ranks}")
+        raise ScheduleError(f"{schedule.ranks} ranks exceed a network of {network.ranks}")
     return sum(step_seconds(turn, network, constants) for turn in Exchange.of(schedule, sizes))
 
 

@@ -140,17 +140,17 @@ class Schedule:
         if whole(ranks, "ranks", error=ScheduleError) < 1:
             raise ScheduleError(f"ranks={ranks}: an exchange has at least 1")
         if ranks > MOST_RANKS:
-            raise ScheduleError(f"ranks={ranks} are more than the {MOST_RANKS} that can exchange")
+            raise ScheduleError(f"ranks={ranks} exceeds {MOST_RANKS}, the maximum of an exchange")
         if known in POWERS_OF_TWO and ranks & (ranks - 1):
             any_number = ", ".join(n.lower() for n in NAMES if n not in POWERS_OF_TWO)
             raise ScheduleError(
-                f"{known.lower()} takes a power of two of ranks, not {ranks}; any number take {any_number}"
+                f"{known.lower()} needs a power of two of ranks, not {ranks}; for any number use {any_number}"
             )
         if columns is None:
             columns = 2 ** ((ranks.bit_length()) // 2) if known == "IPEX" else 1
         if known in FORWARDING and (columns & (columns - 1) or not 1 <= columns <= ranks):
             raise ScheduleError(
-                f"{known.lower()} takes a mesh of powers of two, not {ranks} ranks in {columns} columns"
+                f"{known.lower()} needs a mesh of powers of two, not {ranks} ranks in {columns} columns"
             )
         return cls(known, ranks, columns if known in FORWARDING else 1)
 
@@ -159,7 +159,7 @@ class Schedule:
         if self.ranks != ranks:
             raise ScheduleError(f"the schedule {self.name.lower()} is of {self.ranks} ranks, and there are {ranks}")
         if self.name == COLORING:
-            raise ScheduleError("a schedule of some messages may not have those of others: say 'coloring'")
+            raise ScheduleError("a schedule built for given messages does not fit others: pass 'coloring'")
         return Schedule.of(self.name, ranks, columns=self.columns)
 
     @property

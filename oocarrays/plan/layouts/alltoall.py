@@ -134,11 +134,11 @@ def _whole(given: object, name: str, ranks: int) -> np.ndarray:
         found = np.empty(0)
     if found.shape != (ranks, ranks):
         shape = " × ".join(map(str, found.shape))
-        raise LayoutError(f"{name} of {shape} are not one for each pair of {ranks} ranks: {ranks} × {ranks}")
+        raise LayoutError(f"{name} of {shape} must have one entry for each pair of {ranks} ranks: {ranks} × {ranks}")
     if found.dtype.kind not in "iu":
-        raise LayoutError(f"{name} of type {found.dtype} are no whole numbers")
+        raise LayoutError(f"{name} of type {found.dtype} are not whole numbers")
     if found.min(initial=0) < 0:
-        raise LayoutError(f"{name} hold {found.min()}: they are whole numbers, at least 0")
+        raise LayoutError(f"{name} contain {found.min()}: they must be whole numbers of at least 0")
     return found.astype(np.int64)
 
 

@@ -354,13 +354,13 @@ def load_plan(path: str | os.PathLike[str]) -> Redistribution:
     except FileNotFoundError:
         raise NotFoundError(f"no such plan: {name}") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{name} holds no plan of a redistribution: {error}") from None
+        raise InputError(f"{name} is not a plan of a redistribution: {error}") from None
     try:
         if said["kind"] != KIND:
-            raise InputError(f"{name} holds no plan of a redistribution, but of kind {said['kind']!r}")
+            raise InputError(f"{name} holds a plan of another kind: {said['kind']!r}")
         return _plan(said)
     except (KeyError, TypeError, LayoutError) as error:
-        raise InputError(f"{name} holds no plan of a redistribution: {error!r}") from None
+        raise InputError(f"{name} is not a plan of a redistribution: {error!r}") from None
 
 
 def _plan(said: Document) -> Redistribution:

@@ -238,11 +238,11 @@ def _rank_counts(resources: Resources) -> set[int]:
 
 def _check(method: str, target: Stored, resources: Resources, remote_scratch: bool) -> None:
     if method == "kept":
-        raise InputError("method='kept' is gone: method='assembled' reads each chunk once, too, and takes less")
+        raise InputError("method='kept' was removed: method='assembled' also reads each chunk once, in less memory")
     if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
     if method == "assembled" and remote_scratch and not can_assemble(target):
-        raise UnsupportedError("method='assembled' writes to files in their midst: give a local folder as scratch=")
+        raise UnsupportedError("method='assembled' needs random writes: pass a local folder as scratch=")
     ranks = resources.ranks
     if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
         raise InputError(f"ranks={ranks!r} must be at least 1")

@@ -185,7 +185,7 @@ def _check_method(stored: Stored, method: str) -> None:
             "in shards" if stored.shard_chunks else f"coded by {stored.codec}" if stored.coded else "in no local file"
         )
         raise UnsupportedError(
-            f"method='direct' changes uncompressed chunks of local files in place; these are {what}: take 'auto'"
+            f"method='direct' changes uncompressed chunks of local files in place; these are {what}: use 'auto'"
         )
 
 

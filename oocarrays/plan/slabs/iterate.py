@@ -225,7 +225,7 @@ def _cheapest(plans: Sequence[IteratePlan]) -> IteratePlan:
 
 def _check_counts(sweeps: int, fuse: Any) -> None:
     if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
-        raise InputError(f"sweeps={sweeps!r} is not a whole number from 0 on")
+        raise InputError(f"sweeps={sweeps!r} is not a whole number of at least 0")
     if sweeps > 2**31:
         raise InputError(f"sweeps={sweeps!r} are more than can be planned: at most {2**31}")
     is_auto = isinstance(fuse, str) and fuse == "auto"

@@ -172,7 +172,7 @@ async def _copy_objects(
     async def copy(key: str) -> None:
         found = await source.store.get(prefix + key, default_buffer_prototype())
         if found is None:
-            raise StoreFailure(f"cannot copy {key} of {source}: it has gone since it was listed")
+            raise StoreFailure(f"cannot copy {key} of {source}: it was removed after it was listed")
         await target.store.set(f"{target.path}/{key}".lstrip("/"), found)
         receipts.put(key, found.as_numpy_array().view(np.uint8))
         meter.add(copied_objects=1, copied_bytes=len(found))

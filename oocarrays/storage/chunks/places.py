@@ -196,7 +196,7 @@ class Places:
             return
         offsets, nbytes = stored.T
         if max(int(offsets.max()), int(nbytes.max()), end := int((offsets + nbytes).max())) > size:
-            raise CorruptChunkError(f"{self._path(key)} is cut short: it has {size} bytes, its index says {end}")
+            raise CorruptChunkError(f"{self._path(key)} is truncated: it has {size} bytes, its index expects {end}")
         for each in map(int, (nbytes.min(), nbytes.max())):
             if self._is_odd(each):
                 raise odd_size(f"a chunk in {self._path(key)}", each, self._expected)
@@ -222,7 +222,7 @@ def open_range(blobs: LocalBlobs, key: str) -> Opened | None:
         return None
     except FileNotFoundError:
         if nbytes is not None:
-            raise StoreFailure(f"cannot open {path}: it has gone") from None
+            raise StoreFailure(f"cannot open {path}: it was removed") from None
         return None
     except OSError as error:
         raise failure("open", path, error) from error

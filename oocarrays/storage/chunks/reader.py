@@ -122,7 +122,7 @@ class ChunkReader:
                     yield piece, None
                     continue
                 if len(data) != stop - start:
-                    raise CorruptChunkError(f"a chunk of {self._file.name} is cut short: {len(data)} bytes at {start}")
+                    raise CorruptChunkError(f"a chunk of {self._file.name} is truncated: {len(data)} bytes at {start}")
                 self.meter.add(read_requests=1, read_bytes=len(data))
                 yield piece, strided(data.view(self.dtype), piece.shape, self._grid.chunks)
 

@@ -191,7 +191,7 @@ class Sharded:
         entries: list[list[int]] = layout.read_index(data.tobytes(), name).tolist()
         end = max((offset + nbytes for offset, nbytes in entries if nbytes != NOT_STORED), default=0)
         if end > len(old):
-            raise CorruptChunkError(f"{name} is cut short: it has {len(old)} bytes, its index says {end}")
+            raise CorruptChunkError(f"{name} is truncated: it has {len(old)} bytes, its index expects {end}")
         return entries, name
 
     def _changed(self, inner: Written, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:

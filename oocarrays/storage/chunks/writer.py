@@ -72,7 +72,10 @@ class PieceWriter:
 
     def _opened(self, path: str) -> int:
         if not os.path.isdir(self._folder):
-            raise RunError(f"{self._folder} is not there on this worker: scratch must be shared, or has been removed")
+            raise RunError(
+                f"{self._folder} does not exist on this worker: scratch must be on a shared disk, or it has been "
+                "removed"
+            )
         make_folders(os.path.dirname(path))
         file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode_of(path))
         os.truncate(file, self.file.stored.chunk_bytes)  # every writer sets the same length, so no data is lost

@@ -120,8 +120,8 @@ def check_filters(settings: Settings, array: zarr.Array) -> None:
         kept, why = False, f" ({type(error).__name__}: {error})"
     if not kept:
         raise UnsupportedError(
-            f"elements of {array.dtype} do not come back through the filters {', '.join(names)}{why}: "
-            "give filters=(), or rechunk the source with filters=() first"
+            f"elements of {array.dtype} do not survive the filters {', '.join(names)}{why}: "
+            "pass filters=(), or rechunk the source with filters=() first"
         )
 
 

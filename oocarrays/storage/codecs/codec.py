@@ -167,7 +167,9 @@ def check_codecs(array: zarr.Array) -> None:
         name = codec.codec_id if isinstance(codec, numcodecs.abc.Codec) else codec.to_dict().get("name")
         most = maxima.get(name, nbytes)
         if nbytes > most:
-            raise ChunksError(f"chunks={chunks} have {nbytes} bytes; {name} takes at most {most}: make them smaller")
+            raise ChunksError(
+                f"chunks={chunks} have {nbytes} bytes; {name} takes at most {most}: choose smaller chunks"
+            )
 
 
 def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: object) -> None:

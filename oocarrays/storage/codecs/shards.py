@@ -79,10 +79,10 @@ class ShardLayout:
     def read_index(self, data: bytes, name: str) -> np.ndarray:
         """Parse an index: offset and length of every chunk, ``shape == (count, 2)``."""
         if len(data) != self.index_bytes:
-            raise CorruptChunkError(f"{name} is cut short: its index has {len(data)} bytes, not {self.index_bytes}")
+            raise CorruptChunkError(f"{name} is truncated: its index has {len(data)} bytes, not {self.index_bytes}")
         entries = data[: self.count * ENTRY.itemsize]
         if self.checksum and data[len(entries) :] != _checksum(entries):
-            raise CorruptChunkError(f"{name} cannot be decoded: the checksum of its index does not fit")
+            raise CorruptChunkError(f"{name} cannot be decoded: the checksum of its index is wrong")
         return np.frombuffer(entries, ENTRY)
 
     def write_index(self, entries: np.ndarray) -> bytes:
@@ -174,7 +174,7 @@ class ShardedBlobs:
         size = shard.size
         if end > size:
             shard.close()
-            raise CorruptChunkError(f"{shard.name} is cut short: it has {size} bytes, its index says {end}")
+            raise CorruptChunkError(f"{shard.name} is truncated: it has {size} bytes, its index expects {end}")
 
     def announce(self, keys: Iterable[ShardKey]) -> None:
         """Ask the system to prefetch the shards of these chunks in the background."""

@@ -239,7 +239,7 @@ def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None
     try:
         shards = array.shards
     except NotImplementedError:
-        raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular ones are taken") from None
+        raise UnsupportedError(f"{location(array)} has chunks of unequal length; regular chunks are required") from None
     array, chain = _with_pipeline(array)
     if shards is not None and not written and chain.shard is not None:
         stored = _read_by_chunks(array, chain)
@@ -338,11 +338,11 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
         with np.errstate(over="ignore"):  # for the fill value, which is checked below
             array = zarr.create_array({}, **settings)
     except WRECKED as error:
-        raise UnsupportedError(f"Zarr does not take these settings for the target: {said(error)}") from error
+        raise UnsupportedError(f"Zarr does not accept these settings for the target: {said(error)}") from error
     chain = chain_of(array)
     check_codecs(array)
     fill = settings.get("fill_value")
     if fill is not None and lost_value(np.asarray(fill), array.dtype) is not None:  # Zarr would write 1.5 as 1
-        raise UnsupportedError(f"fill_value={fill!r} is no value that an array of {array.dtype} can have")
+        raise UnsupportedError(f"fill_value={fill!r} is not a value of dtype {array.dtype}")
     check_filters(settings, array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)

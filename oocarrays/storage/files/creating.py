@@ -80,12 +80,12 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         raise TargetError(f"the target {store} is the source itself")
     mine, theirs = parts_of(source.store_path.store, source.store_path.path), parts_of(store)
     if here and there and any(lie_together(a, b) for a in mine for b in theirs):
-        raise TargetError(f"the target {there} and the source {here} lie one inside the other")
+        raise TargetError(f"the target {there} and the source {here} are one inside the other")
 
 
 def check_target_place(store: Any) -> None:
     if not isinstance(store, Place):
-        raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
+        raise TargetError(f"the target is of type {type(store).__name__}: pass a path, a URL or a Zarr store")
 
 
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
@@ -106,7 +106,7 @@ def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], boo
         raise already_exists(store)
     check_replaces(store)
     if not is_kind(store) and not is_leftover(store):
-        raise TargetError(f"the target {store} exists and is {other}; it is not overwritten")
+        raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
     check_only_ours(store)
 
 
@@ -117,7 +117,7 @@ def is_free(store: StoreLike) -> bool:
     inner = innermost(store.store if isinstance(store, StorePath) else store)
     parent = os.path.dirname(str(inner.path) if isinstance(inner, ZipStore) else local_folder(store) or "/")
     if not os.path.isdir(parent):
-        raise TargetError(f"the target {store} cannot be made: there is no folder {parent}; make it first")
+        raise TargetError(f"the target {store} cannot be created: folder {parent} does not exist; create it first")
     return True
 
 
@@ -156,7 +156,7 @@ def create_target(
                 zarr.create_array(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
             return describe(open_array(store, mode="r+", unfinished=True), written=True)
     except NotFoundError as error:
-        raise RunError(f"the target {store} was taken away while it was made") from error
+        raise RunError(f"the target {store} was removed while it was being created") from error
     except (ContainsArrayError, ContainsGroupError):
         raise already_exists(store) from None
 

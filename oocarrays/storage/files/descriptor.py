@@ -113,18 +113,18 @@ def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None
         return _read(attributes[KEY])
     except (LayoutError, KeyError, TypeError, ValueError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise DescriptorError(f"the descriptor of {name} cannot be: {told}") from None
+        raise DescriptorError(f"the descriptor of {name} is invalid: {told}") from None
 
 
 def _read(said: Any) -> Descriptor:
     if not isinstance(said, Mapping):
-        raise ValueError(f"{said!r} is no mapping")
+        raise ValueError(f"{said!r} is not a mapping")
     if said["version"] != VERSION:
-        raise ValueError(f"version {said['version']!r} is not known; this version reads {VERSION}")
+        raise ValueError(f"version {said['version']!r} is not supported; this version reads {VERSION}")
     rows = {"shape", "rank", "local_shape", "ranks", "orientation", "distribution", "block", "depth"}
     unknown = sorted(set(said) - rows - {"version", "placement", "folders", "workers"})
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no part of it")
+        raise ValueError(f"{unknown[0]!r} is not a part of it")
     placement, shape = said["placement"], _whole(said, "shape")
     if placement not in ("global", "local"):
         raise ValueError(f"placement {placement!r} is not 'global' or 'local'")
@@ -150,14 +150,14 @@ def _read(said: Any) -> Descriptor:
 def _whole(said: Mapping[str, Any], name: str) -> tuple[int, ...]:
     numbers = said[name]
     if not isinstance(numbers, Sequence) or not all(type(n) is int and n >= 0 for n in numbers):
-        raise ValueError(f"{name} {numbers!r} is not whole numbers, at least 0")
+        raise ValueError(f"{name} {numbers!r} must be whole numbers of at least 0")
     return tuple(numbers)
 
 
 def _layout(said: Mapping[str, Any], shape: tuple[int, ...]) -> Layout:
     words = said["distribution"]
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"distribution {words!r} is not one word an axis")
+        raise ValueError(f"distribution {words!r} must be one word per axis")
     dealt = tuple(each for word in words for each in parse_distributions(word))
     layout = Layout.of(shape, dealt, grid=_whole(said, "ranks"))
     _same(said, "ranks", list(layout.grid))
@@ -170,7 +170,7 @@ def _rank(said: Mapping[str, Any], layout: Layout | None) -> int | None:
     if rank is None:
         return None
     if layout is None or type(rank) is not int:
-        raise ValueError(f"rank {rank!r} of no layout")
+        raise ValueError(f"rank {rank!r} without a layout")
     _same(said, "local_shape", list(layout.local_shape(rank)))
     return rank
 
@@ -178,7 +178,7 @@ def _rank(said: Mapping[str, Any], layout: Layout | None) -> int | None:
 def _folders(said: Mapping[str, Any]) -> str | None:
     folders = said.get("folders")
     if folders is not None and "{rank}" not in folders:
-        raise ValueError(f"folders {folders!r} has no {{rank}} in it")
+        raise ValueError(f"folders {folders!r} does not contain {{rank}}")
     return folders
 
 
@@ -190,7 +190,7 @@ def _check_workers(said: Descriptor) -> None:
 
 def _same(said: Mapping[str, Any], name: str, due: list[Any]) -> None:
     if said[name] != due:
-        raise ValueError(f"{name} {said[name]!r} does not fit the rest, which makes it {due}")
+        raise ValueError(f"{name} {said[name]!r} contradicts the rest, which requires {due}")
 
 
 # ---------------------------------------------------------------------- comparing with stored arrays
@@ -199,15 +199,15 @@ def _same(said: Mapping[str, Any], name: str, due: list[Any]) -> None:
 def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
     """Raise if a descriptor does not match its Zarr array."""
     if said.placement == "local" and said.rank is None:
-        raise DescriptorError(f"the descriptor of {name} is that of a group of local array files, not of an array")
+        raise DescriptorError(f"the descriptor of {name} belongs to a group of local array files, not to an array")
     due = said.shape if said.rank is None else said.part(said.rank).shape
     if tuple(array.shape) != due:
         halo = f" with its halo of depth {said.depth}" if any(said.depth) and said.rank is not None else ""
-        raise DescriptorError(f"the descriptor of {name} says shape {due}{halo}; the array has {tuple(array.shape)}")
+        raise DescriptorError(f"the descriptor of {name} has shape {due}{halo}; the array has {tuple(array.shape)}")
     if said.orientation is not None and not runs_along(said.orientation, due, array.chunks):
         raise DescriptorError(
             f"the descriptor of {name} says orientation {said.orientation}; "
-            f"chunks {tuple(array.chunks)} of shape {due} do not run so"
+            f"chunks {tuple(array.chunks)} of shape {due} are not oriented that way"
         )
 
 
@@ -215,7 +215,7 @@ def check_same(said: Descriptor, of_rank: Descriptor | None, rank: int, name: st
     """Raise if the descriptor of a rank's file differs from its group's."""
     due = said.of_rank(rank)
     if of_rank is None:
-        raise DescriptorError(f"{name} has no descriptor: it is not the file of rank {rank}")
+        raise DescriptorError(f"{name} has no descriptor, so it is not the file of rank {rank}")
     different: Callable[[str], bool] = lambda field: getattr(of_rank, field) != getattr(due, field)  # noqa: E731
     wrong = next(filter(different, ("placement", "rank", "shape", "layout", "orientation", "depth")), None)
     if wrong:

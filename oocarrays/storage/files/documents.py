@@ -64,7 +64,7 @@ def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedErro
     """Return the error for an open array or group that carries the mark."""
     return UnfinishedError(
         f"{location(node)} is unfinished: run {node.attrs[MARK]} did not write all of it; "
-        f"resume that run, or write the {kind} again with overwrite"
+        f"resume that run, or write the {kind} again with overwrite=True (--overwrite)"
     )
 
 

@@ -126,9 +126,9 @@ def check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_f
     if shards is None:
         return
     if zarr_format == 2:
-        raise UnsupportedError(f"shards={shards}: Zarr format 2 has none")
+        raise UnsupportedError(f"shards={shards}: Zarr format 2 has no shards")
     if len(shards) != len(chunks) or any(s % c for s, c in zip(shards, chunks, strict=True)):
-        raise ChunksError(f"shards={shards} are not whole chunks of {chunks}: in each axis a multiple is needed")
+        raise ChunksError(f"shards={shards} must be multiples of the chunks {chunks} along each axis")
 
 
 def _format_2(
@@ -159,7 +159,7 @@ def _format_3(
     names, fixed = dimension_names(source), has_fixed_size(source.dtype)
     if shards is not None and (source.dtype.names or not source.ndim):
         raise UnsupportedError(
-            f"shards={shards}: zarr-python reads no elements with fields, or without axes, from shards"
+            f"shards={shards}: zarr-python cannot read structured elements, or arrays without axes, from shards"
         )
     if not same:
         attributes.pop(DIMENSIONS, None)
@@ -255,7 +255,9 @@ def with_axes(made: Settings, axes: Sequence[int | None]) -> Settings:
 
 def _check_order_2(order: tuple[int, ...] | None, rows: tuple[int, ...]) -> None:
     if order not in (None, rows, rows[::-1]):
-        raise UnsupportedError(f"axes stored in order {order}: Zarr format 2 has the first or the last axis fastest")
+        raise UnsupportedError(
+            f"axes stored in order {order}: Zarr format 2 stores the first or the last axis fastest only"
+        )
 
 
 def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
@@ -265,7 +267,7 @@ def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
         kept = [f for f in kept if getattr(f, "codec_id", None) not in ("vlen-utf8", "vlen-bytes")]  # repeat the type
     if kept and source.metadata.zarr_format != zarr_format:
         names = ", ".join(map(str, kept))
-        raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: give filters=()")
+        raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: pass filters=()")
     return kept
 
 
@@ -294,7 +296,7 @@ def _named_codec(given: Any) -> tuple[Any, ...]:
     if not isinstance(given, str):
         return (given,)
     if given not in NAMED_CODECS:
-        raise UnsupportedError(f"compressors={given!r} is not a codec, nor one of {', '.join(NAMED_CODECS)}, auto")
+        raise UnsupportedError(f"compressors={given!r} is not a codec or one of {', '.join(NAMED_CODECS)}, auto")
     return NAMED_CODECS[given]
 
 
@@ -323,7 +325,7 @@ def _compressor_3(codec: Any, itemsize: int) -> Any:
 
 
 def _unknown(codec: Any, zarr_format: int) -> UnsupportedError:
-    return UnsupportedError(f"codec {codec} has no counterpart in Zarr format {zarr_format}: give compressors=")
+    return UnsupportedError(f"codec {codec} has no counterpart in Zarr format {zarr_format}: pass compressors=")
 
 
 # ---------------------------------------------------------------------- computed elements

@@ -146,7 +146,9 @@ def describe_group(group: zarr.Group) -> GroupFile:
     except OocError:
         raise
     except WRECKED as error:
-        raise NotFoundError(f"{location(group)} holds what is no Zarr array or group: {said(error)}") from error
+        raise NotFoundError(
+            f"{location(group)} contains something other than Zarr arrays and groups: {said(error)}"
+        ) from error
 
 
 def skipped_in(group: zarr.Group) -> dict[str, str]:
@@ -168,7 +170,7 @@ def _described(group: zarr.Group) -> GroupFile:
     groups = {name: node for name, node in found if isinstance(node, zarr.Group)}
     for name, array in arrays.items():
         if MARK in array.attrs:
-            raise UnfinishedError(f"{name} in {location(group)} is unfinished: resume its run, or remove it")
+            raise UnfinishedError(f"{name} in {location(group)} is unfinished: resume its run, or delete it")
     keeping = [name for name, node in {"": group, **groups}.items() if is_consolidated(node)]
     return GroupFile(
         zarr=group,
@@ -205,7 +207,7 @@ def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, ove
     if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
     if here is not None and there is not None and lie_together(here, there):
-        raise TargetError(f"the target {store} and the source {location(source)} lie one inside the other")
+        raise TargetError(f"the target {store} and the source {location(source)} are one inside the other")
     check_group_place(store, overwrite=overwrite)
 
 
@@ -248,7 +250,7 @@ def make_group(
     except (ContainsArrayError, ContainsGroupError):
         raise already_exists(store) from None
     except ValueError as error:
-        raise TargetError(f"no group can be made at {store}: {error}") from error
+        raise TargetError(f"cannot create a group at {store}: {error}") from error
 
 
 def finish_group(

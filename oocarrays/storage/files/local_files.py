@@ -84,7 +84,7 @@ class LocalFiles:
         except NotFoundError as error:
             own = f", on worker {self.descriptor.workers[rank]}'s own disk" if self.descriptor.folders else ""
             raise DescriptorError(
-                f"the descriptor of {self.name} has {self.ranks} ranks; the file of rank {rank} is not there{own}: "
+                f"the descriptor of {self.name} has {self.ranks} ranks; the file of rank {rank} is missing{own}: "
                 f"{error}"
             ) from None
         name = location(array)
@@ -116,7 +116,7 @@ def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False)
     if said is None:
         return None
     if said.placement != "local" or said.rank is not None:
-        raise DescriptorError(f"the descriptor of {name} is that of one array; a group there holds none")
+        raise DescriptorError(f"the descriptor of {name} belongs to one array, not to a group")
     return LocalFiles(store=_place(store), descriptor=said, name=name)
 
 

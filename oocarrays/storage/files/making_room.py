@@ -67,7 +67,7 @@ def without_mark(node: zarr.Array | zarr.Group, more: Mapping[str, Any] = Mappin
 
 def already_exists(store: object) -> TargetError:
     """Return the error for a target that exists and may be replaced only on request."""
-    return TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    return TargetError(f"the target {store} exists; pass overwrite=True (--overwrite) to replace it")
 
 
 def put_target(
@@ -109,7 +109,7 @@ def check_only_ours(store: StoreLike) -> None:
     other = next((key for key in _keys(store) if not _is_part(key)), None)
     if other is not None:
         raise TargetError(
-            f"the target {store} holds {other!r}, which does not belong to a Zarr array or group; nothing is "
+            f"the target {store} holds {other!r}, which is not part of a Zarr array or group; nothing is "
             "overwritten: move it, or choose another target"
         )
 

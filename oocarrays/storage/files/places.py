@@ -116,7 +116,7 @@ def check_is_place(given: Any) -> None:
         }
         otherwise = "pass a path, a URL, a Zarr store or array, or a NumPy array"
         known = advice.get(kind.__name__ if library == "oocarrays" else library, otherwise)
-        raise InputError(f"{kind.__name__} is no place where an array is stored: {known}")
+        raise InputError(f"{kind.__name__} cannot hold an array: {known}")
 
 
 def free_bytes(folder: str) -> int:

@@ -75,7 +75,7 @@ class Presence:
         """Raise unless the array still exists, unchanged, and has a chunk if it had one; reads one small document."""
         self._check_document()
         if self.had_chunks and not holds_chunks(self.place):
-            raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
+            raise RunError(f"{self.name} is empty: it had chunks when it was opened, and none are found now")
 
     def check_planned(self) -> None:
         """Raise if fewer chunks are stored than at planning time, if they were counted then."""
@@ -92,7 +92,7 @@ class Presence:
             if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
                 sync(self.place.store.is_empty(self.place.path))  # raises if there is no bucket; a get does not
             raise RunError(
-                f"{self.name} is gone, or this process does not see it: there is no {array_document(self.format)}"
+                f"{self.name} is missing, or not visible to this process: there is no {array_document(self.format)}"
             )
         self._check_same(_identity_in(document, self.format))
 
@@ -100,7 +100,7 @@ class Presence:
         """Raise if the array is neither the opened one nor that one grown."""
         if now is None or not self.identity.holds_for(now):
             raise RunError(
-                f"{self.name} is another array than when it was opened: its shape, chunks, type, codecs "
+                f"{self.name} is not the array that was opened: its shape, chunks, dtype, codecs "
                 "or fill value have changed"
             )
 

@@ -228,7 +228,7 @@ def uneven_target(
     name = name_of(target)
     check_known(name)
     if settings.get("shards") is not None or settings["zarr_format"] == 2:
-        raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
+        raise UnsupportedError("chunks of unequal length need format 3 and no shards")
     made = {key: value for key, value in settings.items() if key != "shards"} | {"chunks": list(map(list, lengths))}
     path, folder = store_path(target), local_folder(target)
     place = RemoteStore(path.store, name, Patience(), f"{path.path}/" if path.path else "")

@@ -268,7 +268,7 @@ class RangeBlobs(LocalBlobs):
         try:
             blob = LocalBlob(path, read_ahead=False)
         except MissingBlob:
-            raise StoreFailure(f"cannot open {path}: it has gone") from None
+            raise StoreFailure(f"cannot open {path}: it was removed") from None
         try:
             self.check_file(key, blob.number)
             if read_ahead:

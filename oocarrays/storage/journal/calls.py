@@ -53,7 +53,7 @@ def call_content(
 def _plain(given: Any) -> Any:
     if isinstance(given, np.generic | np.ndarray):
         return given.tolist()
-    raise TypeError(f"{given!r} is no plain value")
+    raise TypeError(f"{given!r} is not a plain value")
 
 
 def named(store: StoreLike) -> str | None:
@@ -103,7 +103,7 @@ def imported(name: Any) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError, TypeError):
         found = None
     if not callable(found):
-        raise InputError(f"kernel={name!r} is neither a function nor the name of one, such as 'filters:smooth'")
+        raise InputError(f"kernel={name!r} must be a function or the name of one, such as 'filters:smooth'")
     return found
 
 
@@ -136,7 +136,7 @@ def _check_function(
     if function is None:
         last = name.rpartition(":")[2].rpartition(".")[2]
         raise JournalError(
-            f"{target} was being written by {by} with {name}, which no journal keeps: give it again, as "
+            f"{target} was being written by {by} with {name}, which is not kept: pass it again as "
             f"resume(target, kernel={last}), or --kernel {name}"
         )
     if as_is:

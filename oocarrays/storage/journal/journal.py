@@ -92,7 +92,7 @@ class Journal:
                 self._entries.make_folder(DONE)
                 self._digest, self._folder, self._done = plan.digest, DONE, set()
                 return
-        raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
+        raise TargetError(f"{self.store} already has a journal: resume its run, or pass overwrite=True (--overwrite)")
 
     def read(self) -> tuple[str, Document]:
         with reading(self.store):
@@ -268,7 +268,7 @@ class Journal:
         return self._hold is not None and self._hold.is_held
 
     def claim(self, wait: float = 0.0) -> bool:
-        """Claim the lock: raise if another run is at work on this target, and exclude others while this process lives.
+        """Claim the lock: raise if another run is writing to this target, and exclude others while this process lives.
 
         Create the journal's folder if it does not exist. Only local folders have locks: for other stores, and file
         systems without locks, do nothing.
@@ -315,4 +315,4 @@ class Journal:
         try:
             yield
         except Busy:
-            raise TargetError(f"another run is at work on {self.store}") from None
+            raise TargetError(f"another run is writing to {self.store}") from None

@@ -76,7 +76,7 @@ def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteSt
     if not os.path.lexists(folder):
         return otherwise
     if not is_scratch_folder(folder):
-        raise JournalError(f"the journal names {folder} as scratch, which holds what no run has put there")
+        raise JournalError(f"the journal names {folder} as scratch, which holds files that no run has created")
     return named
 
 
@@ -85,7 +85,7 @@ def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> Non
     there = scratch.name if isinstance(scratch, RemoteStore) else os.path.realpath(scratch)
     for what, array in arrays.items():
         if array and f"{there}/".startswith(f"{array.rstrip('/')}/"):
-            raise InputError(f"scratch={there} lies in the {what} {array}: name a folder outside of it")
+            raise InputError(f"scratch={there} is inside the {what} {array}: choose a folder outside of it")
 
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]
@@ -115,12 +115,12 @@ class Leftover:
     def remove(self) -> None:
         """Remove it from the disk with its contents; do nothing if it no longer exists."""
         if self.alive:
-            raise TargetError(f"{self.path} is not removed: a run is at work on it")
+            raise TargetError(f"{self.path} is not removed: a run is using it")
         try:
             with translated("remove", self.path):
                 remove_file(self.path) if self.kind in ("partial", "note") else self._remove_folder()
         except Busy:
-            raise TargetError(f"{self.path} is not removed: a run is at work on it") from None
+            raise TargetError(f"{self.path} is not removed: a run is using it") from None
 
     def _remove_folder(self) -> None:
         """Lock the folder, check that it is unchanged, and remove it."""
@@ -140,7 +140,7 @@ class Leftover:
         changed = self.kind in ("journal", "unfinished") and (unfinished_run(array) is not None) != marked
         changed |= self.kind == "scratch" and not is_scratch_folder(self.path)
         if os.path.lexists(self.path) and (changed or os.path.islink(self.path)):
-            raise TargetError(f"{self.path} is not removed: it has changed since it was found")
+            raise TargetError(f"{self.path} is not removed: it has changed since it was listed")
 
 
 def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:

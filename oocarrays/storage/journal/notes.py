@@ -42,7 +42,7 @@ def sections_again(kept: Any, shape: Sequence[int]) -> Any:
             return Layout.of(tuple(shape), list(kept["distribution"]), grid=kept["ranks"])
         return [tuple(map(_again, each)) for each in kept]
     except (OocError, KeyError, TypeError, ValueError):
-        raise JournalError(f"the journal keeps sections {kept!r}, which are none of an array of {shape}") from None
+        raise JournalError(f"the journal keeps sections {kept!r}, which are outside an array of {shape}") from None
 
 
 def _again(entry: Any) -> Any:

@@ -94,7 +94,7 @@ def _sums(given: Mapping[str, Any]) -> list[np.ndarray]:
     except (KeyError, TypeError, ValueError):
         sums = []
     if len(sums) != KINDS:
-        raise JournalError("the fingerprint of a source in a journal is cut short, or none")
+        raise JournalError("the fingerprint of a source in a journal is truncated or invalid")
     return sums
 
 
@@ -228,7 +228,7 @@ class Source:
     def changed(self, now: Source) -> np.ndarray:
         """Return an array of booleans, True for chunks that changed or contain elements beyond the old shape."""
         if self.kind != now.kind or len(self.grid.shape) != len(now.grid.shape):
-            raise JournalError("its type of elements, fill value, codecs or chunks are others now")
+            raise JournalError("its dtype, fill value, codecs or chunks have changed")
         pairs = list(zip(self.grid.shape, now.grid.shape, self.grid.chunks, strict=True))
         if any(new < old for old, new, _ in pairs):
             raise JournalError(f"its shape was {self.grid.shape} and is {now.grid.shape}")
@@ -300,7 +300,7 @@ def kept_source(store: StoreLike) -> Source | None:
             return Source(place=head["place"], kind=head["kind"], grid=grid, words=words)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error):
         pass
-    raise JournalError(f"{SOURCE} in {store} is cut short, or has been changed")
+    raise JournalError(f"{SOURCE} in {store} is truncated or has been modified")
 
 
 def drop_source(store: StoreLike) -> None:

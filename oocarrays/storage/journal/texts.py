@@ -69,9 +69,9 @@ def plan_in(text: bytes, store: StoreLike, name: str = PLAN) -> PlanText:
         run, content, digest = data["run"], data["content"], data["digest"]
         folder = _folder_of(digest, bool(data.get("replaced")))
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise JournalError(f"{name} in the journal of {store} is cut short, or no journal's") from None
+        raise JournalError(f"{name} in the journal of {store} is truncated, or not part of a journal") from None
     if not (isinstance(run, str) and isinstance(content, dict) and digest == digest_of(run, content)):
-        raise JournalError(f"{name} in the journal of {store} has been changed: its digest does not fit")
+        raise JournalError(f"{name} in the journal of {store} has been modified: its digest is wrong")
     return PlanText(run, content, digest, folder)
 
 
@@ -93,7 +93,7 @@ def entry_text(digest: str, receipts: Kept | None) -> bytes:
 def check_entry(entry: bytes, digest: str, name: str, store: StoreLike) -> None:
     """Raise if an entry was written for another plan."""
     if entry.partition(b"\n")[0] != digest.encode():
-        raise JournalError(f"{name} in the journal of {store} was finished by a run of another plan")
+        raise JournalError(f"{name} in the journal of {store} was finished by a run with another plan")
 
 
 def receipts_in(entry: bytes, name: str, store: StoreLike) -> dict[str, dict[str, Receipt]] | None:
@@ -107,7 +107,7 @@ def receipts_in(entry: bytes, name: str, store: StoreLike) -> dict[str, dict[str
             return found
     except (ValueError, AttributeError, RecursionError):
         pass
-    raise JournalError(f"{name} in the journal of {store} is cut short, or no journal's")
+    raise JournalError(f"{name} in the journal of {store} is truncated, or not part of a journal")
 
 
 def _is_below(key: str) -> bool:

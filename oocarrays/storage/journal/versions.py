@@ -49,7 +49,7 @@ class Versions:
         keys = None if request is None else keys_of(file, [request])
         now = _seen(file, keys)
         if now is None:
-            raise StoreFailure(f"{self.name} cannot be listed again, to see whether it has changed")
+            raise StoreFailure(f"{self.name} cannot be listed again to check whether it has changed")
         every = np.union1d(self.keys, now.keys) if keys is None else _words(map(word_of, keys))
         unlike = int(np.count_nonzero(self._at(every) != now._at(every)))
         if unlike:

@@ -96,8 +96,8 @@ class LocalBlob:
             raise failure("read", self.path, error) from error
         if lacks:
             raise CorruptChunkError(
-                f"{self.path} is cut short: it has {self.size} bytes, "
-                f"and {lacks} more were expected at {offset + len(out) - lacks}"
+                f"{self.path} is truncated: it has {self.size} bytes, "
+                f"{lacks} fewer than expected at {offset + len(out) - lacks}"
             )
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:

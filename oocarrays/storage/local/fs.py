@@ -34,7 +34,7 @@ MOST_BYTES = 2**30
 def failure(doing: str, where: object, error: OSError, *, full: bool = False) -> DiskFullError | StoreFailure:
     """Return the error of this package for an error of the system, with its full text, or its reason alone."""
     if error.errno in FULL and doing == "write":
-        return DiskFullError(f"no room left on the device for {where}: {error.strerror}")
+        return DiskFullError(f"no space left on the device for {where}: {error.strerror}")
     return StoreFailure(f"cannot {doing} {where}: {error if full else error.strerror or error}")
 
 

@@ -64,7 +64,7 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
     _check(held, transfer.source, source)
     _check(local, transfer.target, target, written=True)
     if held.dtype != local.dtype:
-        raise LayoutError(f"elements of {held.dtype} cannot be put in an array of {local.dtype}")
+        raise LayoutError(f"elements of {held.dtype} cannot be stored in an array of {local.dtype}")
     held = np.asarray(held, order="C")
     runs = transfer.runs(source, target)
     given = _combinations([_strips(each, "source") for each in runs], held.strides)
@@ -239,7 +239,7 @@ def _cuts(strip: _Strip, times: int, bounds: list[int]) -> list[Cut]:
 
 def _check(local: np.ndarray, layout: Layout, rank: int, *, written: bool = False) -> None:
     if local.dtype.hasobject or not local.itemsize:
-        raise UnsupportedError(f"elements of {local.dtype} cannot be copied as bytes: give a type of a fixed size")
+        raise UnsupportedError(f"elements of {local.dtype} cannot be copied as bytes: use a dtype of fixed size")
     if local.shape != layout.local_shape(rank):
         raise LayoutError(f"rank {rank} of {layout} holds shape {layout.local_shape(rank)}, not {local.shape}")
     if written and not (local.flags.c_contiguous and local.flags.writeable):
@@ -249,4 +249,4 @@ def _check(local: np.ndarray, layout: Layout, rank: int, *, written: bool = Fals
 def _check_message(message: np.ndarray, size: int, dtype: np.dtype) -> None:
     if message.dtype != dtype or message.size != size:
         was, due = f"{message.size} elements of {message.dtype}", f"{size} of {dtype}"
-        raise LayoutError(f"a message of {was} was given where {due} must be")
+        raise LayoutError(f"a message of {was} was passed; expected {due}")

@@ -199,7 +199,7 @@ def _room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:  # numpy raises ValueError beyond the address space
         nbytes = math.prod(shape) * dtype.itemsize
-        raise InputError(f"a section of shape {shape} takes {nbytes} bytes of memory: read it in parts") from error
+        raise InputError(f"a section of shape {shape} needs {nbytes} bytes of memory: read it in parts") from error
 
 
 def read_chunks(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

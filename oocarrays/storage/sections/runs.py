@@ -114,7 +114,7 @@ class RunReader:
             if nbytes != self._due:
                 raise odd_size(f"{key} of {file.name}", nbytes, self._due)
             if read_into(chunk, offset + start, into):
-                raise CorruptChunkError(f"a chunk of {file.name} is cut short while it is read")
+                raise CorruptChunkError(f"a chunk of {file.name} was truncated while it was read")
         except OSError as error:
             raise failure("read", file.name, error) from error
         finally:

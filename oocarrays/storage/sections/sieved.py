@@ -198,7 +198,7 @@ class SectionReader:
         if hard:
             raise StoreFailure(f"cannot read {self.file.name}: {os.strerror(-hard[0])}")
         if not got.all():
-            raise CorruptChunkError(f"a chunk of {self.file.name} is cut short while it is read")
+            raise CorruptChunkError(f"a chunk of {self.file.name} was truncated while it was read")
         return _rest([each[part] for each in ranges], np.maximum(got, 0))
 
     # ------------------------------------------------------------------------------------------------ stores
@@ -242,7 +242,7 @@ class SectionReader:
                 continue
             for each, place, n in zip(data, places, nbytes, strict=True):
                 if each is None or len(each) != n:
-                    raise CorruptChunkError(f"chunk {index} of {self.file.name} is cut short")
+                    raise CorruptChunkError(f"chunk {index} of {self.file.name} is truncated")
                 into[place : place + n] = each
             self.meter.add(read_requests=len(nbytes), read_bytes=sum(nbytes))
         return missing

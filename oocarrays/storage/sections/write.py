@@ -76,7 +76,7 @@ def write_section(
     check_writable(file)
     order = file.stored.order
     if values.shape != lengths(axes):
-        raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
+        raise SelectionError(f"values of shape {values.shape} do not fit the section's shape, {lengths(axes)}")
     file, axes, values = replacing(file).lying, turned(axes, order), values.transpose(order or range(values.ndim))
     plan = plan_section_write(file.stored, axes, **how)
     units = (each for each in _units(file, plan, axes, values) if not receipts.stays(file.chunk_key(each.index)))
@@ -87,7 +87,7 @@ def write_section(
 def check_writable(file: ArrayFile) -> None:
     """Raise if an array was opened for reading."""
     if file.zarr.read_only:
-        raise InputError(f"{file.name} is open for reading: open it with mode='r+' to write to it")
+        raise InputError(f"{file.name} is open for reading only: open it with mode='r+' to write to it")
 
 
 def replacing(file: ArrayFile) -> ArrayFile:

@@ -67,7 +67,7 @@ class SessionStore(AsideStore[Store]):
     def __reduce__(self) -> Any:
         if self._shared is None:
             raise TargetError(
-                f"{self} is a session of icechunk, which travels to workers while job.run() lasts: call that, or ask "
+                f"{self} is an icechunk session, which workers can use only during job.run(): call that, or ask "
                 "for scheduler='threads'"
             )
         return _arrived, (self._shared,)
@@ -105,13 +105,15 @@ class SessionStore(AsideStore[Store]):
         """Create the arrays in a fork of the session for several processes to write."""
         session = self._session()
         if session.has_uncommitted_changes:
-            raise TargetError(f"{self} has changes that are not committed, and cannot be forked for workers: commit it")
+            raise TargetError(f"{self} has uncommitted changes, so it cannot be forked for workers: commit them")
         try:
             fork = session.fork()
             for path, settings in arrays.items():
                 zarr.create_array(fork.store, name=path or None, **settings)
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError):
-            raise TargetError(f"{path or 'it'} exists in {self}, of which forks replace nothing: use threads") from None
+            raise TargetError(
+                f"{path or 'it'} exists in {self}, and forks cannot replace it: pass scheduler='threads'"
+            ) from None
         except Exception as error:  # icechunk's own exceptions
             why = str(error).strip().splitlines()[0].strip(" x")
             raise TargetError(f"{self} cannot be forked for workers, as one in memory cannot: {why}") from error
@@ -124,7 +126,7 @@ class SessionStore(AsideStore[Store]):
         lost = set(os.listdir(os.path.join(self._shared.folder, FORKS))) - forks.keys()
         if lost:
             raise RunError(
-                f"{len(lost)} of {len(lost) + len(forks)} workers are gone, and what they wrote to forks of {self}: "
+                f"{len(lost)} of {len(lost) + len(forks)} workers were lost, with their writes to forks of {self}: "
                 "nothing of the run is in the session, run it again"
             )
         opened = {sign: pickle.loads(data) for sign, data in forks.items()}
@@ -143,7 +145,7 @@ class SessionStore(AsideStore[Store]):
         except Exception:  # noqa: BLE001  icechunk's own exceptions
             found = None
         if found is None:
-            raise RunError(f"what workers wrote to forks of {self} cannot be read: is the repository in memory?")
+            raise RunError(f"the workers' writes to forks of {self} cannot be read: the repository may be in memory")
 
     def end_sharing(self) -> None:
         """Return to writing to the session itself."""
@@ -160,7 +162,7 @@ def _leave_sign(shared: SharedSession, key: str) -> None:
     try:
         Path(shared.folder, FORKS, sign).write_text(key)
     except OSError as error:
-        raise RunError(f"{shared.folder} is not seen here: give scratch=, a folder that all workers see") from error
+        raise RunError(f"{shared.folder} is not visible here: pass scratch=, a folder that all workers see") from error
     _SIGNS[shared.id] = sign
 
 

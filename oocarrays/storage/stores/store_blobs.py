@@ -47,7 +47,7 @@ class StoreBlob:
 
     def _fill(self, out: memoryview, data: np.ndarray) -> None:
         if len(data) != len(out):
-            raise CorruptChunkError(f"{self.key} of {self.store} is cut short: {len(data)} bytes, not {len(out)}")
+            raise CorruptChunkError(f"{self.key} of {self.store} is truncated: {len(data)} bytes, not {len(out)}")
         out[:] = data.data
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:

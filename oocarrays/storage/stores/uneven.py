@@ -103,7 +103,7 @@ async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
         with _allowed():
             return zarr.Array(await asynchronous.create_array(place, **settings))
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+        raise UnsupportedError(f"Zarr does not accept these settings for the target: {error}") from error
 
 
 async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
@@ -171,7 +171,7 @@ class UnevenStore(Joined):
             return
         index = chunk_index(key, self.grid.counts)
         if index is None:
-            raise TargetError(f"{key} is no chunk of {self}")
+            raise TargetError(f"{key} is not a chunk of {self}")
         await self._put(index, np.frombuffer(value.to_bytes(), self._dtype))
 
     async def delete(self, key: str) -> None:

@@ -143,7 +143,7 @@ def opened(store: Any) -> Any:
             raise NotFoundError(f"no such store: {store}") from None
         except (BadZipFile, ValueError) as error:
             raise NotFoundError(
-                f"{store} cannot be opened as a zip file: {error}; what a run that was killed leaves of one is none"
+                f"{store} cannot be opened as a zip file: {error}; a killed run does not leave a readable zip file"
             ) from None
         except OSError as error:
             raise failure("open", store, error) from error
@@ -173,11 +173,11 @@ def check_path(path: Any, name: str = "the path") -> None:
     try:
         text = os.fsdecode(path)
     except TypeError:
-        raise InputError(f"{name} is of type {type(path).__name__}: it takes a path, or a URL") from None
+        raise InputError(f"{name} is of type {type(path).__name__}: pass a path or a URL") from None
     if not text or "\0" in text:
-        raise InputError(f"{name} {text!r} is {'no path: it has a zero byte' if text else 'empty'}")
+        raise InputError(f"{name} {text!r} is {'not a path: it contains a zero byte' if text else 'empty'}")
     if "::" in text and "://" not in text:
-        raise InputError(f"{name} {text!r} has '::', by which URLs are chained and which no folder may have here")
+        raise InputError(f"{name} {text!r} contains '::', which chains URLs and is not allowed in folder names here")
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
@@ -216,7 +216,7 @@ def check_options(options: Mapping[str, Any] | None, places: Iterable[Any]) -> N
     if options and known and all(map(_is_local, known)):
         names = ", ".join(sorted(named(options, "storage_options")))
         raise InputError(
-            f"storage_options= has {names}: options are for URLs such as s3://bucket/a.zarr, and this is a local path: "
+            f"storage_options= has {names}: options are for URLs such as s3://bucket/a.zarr, but this is a local path: "
             f"{', '.join(map(str, known))}"
         )
 
@@ -250,13 +250,13 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
     chosen = ways.library == "obstore"
     if not find_spec("obstore"):
         if chosen:
-            raise UnsupportedError(f"{shown(url)} is to be opened by obstore: pip install 'oocarrays[obstore]'")
+            raise UnsupportedError(f"{shown(url)} needs obstore: pip install 'oocarrays[obstore]'")
         return None
     if not chosen and (config is None or _has_profile(scheme, options)) and _knows(scheme):
         return None
     if config is None:
         strange = _names(options)
-        raise InputError(f"storage_options= has {strange}, which obstore does not know: pip install 'oocarrays[s3]'")
+        raise InputError(f"storage_options= has {strange}, which obstore does not support: pip install 'oocarrays[s3]'")
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -326,7 +326,7 @@ def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
         raise UnsupportedError(_missing(url, scheme)) from None
     except ValueError:
         raise UnsupportedError(
-            f"{shown(url)}: no store is known by {scheme}://; there are s3, gs, az, http(s), memory, file"
+            f"{shown(url)}: unknown scheme {scheme}://; supported are s3, gs, az, http(s), memory, file"
         ) from None
     try:
         return FsspecStore.from_url(url, storage_options=_fsspec_options(scheme, options, ways))

@@ -126,13 +126,13 @@ class ZipTarget(AsideStore[ZipStore]):
         if is_draft(key):
             await self._publish()
         if not self._is_aside(key) and await self._store.exists(key):
-            raise TargetError(f"{key} in {self} cannot be removed: nothing can from a zip file")
+            raise TargetError(f"{key} in {self} cannot be removed: a zip file does not support it")
 
     async def delete_dir(self, prefix: str) -> None:
         """Delete all keys below a prefix; raise if one is in the file."""
         await self._aside.delete_dir(prefix)
         if not await self.is_empty(prefix):
-            raise TargetError(f"{prefix or 'what is'} in {self} cannot be removed: nothing can from a zip file")
+            raise TargetError(f"{prefix or 'what is'} in {self} cannot be removed: a zip file does not support it")
 
 
 def _reopened(path: Path) -> ZipStore:

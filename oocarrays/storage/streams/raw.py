@@ -109,7 +109,7 @@ class RawChunks:
         finally:
             blob.close()
         if len(pages) < self.nbytes:
-            raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is cut short")
+            raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is truncated")
         self._meter.add(read_requests=1, read_bytes=self.nbytes)
         return pages
 

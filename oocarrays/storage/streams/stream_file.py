@@ -269,7 +269,9 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
     file = StreamFile(store, meta, durable=durable)
     if not is_free(store):
         if not overwrite:
-            raise TargetError(f"{file.name} exists; ask for overwrite to replace it, or for mode 'a' to append")
+            raise TargetError(
+                f"{file.name} exists; pass overwrite=True (--overwrite) to replace it, or mode 'a' to append"
+            )
         if stream_attribute(store) is None:
             raise TargetError(f"{file.name} exists and holds no streams; it is not overwritten")
         file.hold()
