@@ -6,7 +6,7 @@ The fields of a frozen dataclass define its JSON, so that a plan may gain some:
 
 Field metadata may mark a field as gained (optional in older journals), rename it in JSON, or map older values to
 current ones. Otherwise reading is strict: a missing or unknown field, or a value of the wrong type, is an error with
-its location. JSON has no infinities; they are written as text.
+its location. JSON has no infinities; they are written as text. A class with `to_number` and `from_number` is a number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from oocarrays.errors import InputError, JournalError
 from oocarrays.mapping.given import from_home
-from oocarrays.plan.memory import Memory
 
 Document = dict[str, Any]
 """Content of a JSON file: a journal's plan, a descriptor, a record, or Zarr metadata."""
@@ -57,8 +56,8 @@ LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
 
 def written(value: Any) -> Any:
     """Return a value, or any frozen dataclass, as dicts, lists and plain values, which `read_as` accepts."""
-    if isinstance(value, Memory):
-        return value.nbytes
+    if hasattr(value, "to_number"):
+        return value.to_number()
     if is_dataclass(value):
         return {key: written(getattr(value, field.name)) for key, field in _stored(value)}
     if isinstance(value, tuple):
@@ -73,8 +72,8 @@ def written(value: Any) -> Any:
 def read_as(hint: Any, data: Any, where: str) -> Any:
     """Return the value of type ``hint`` that ``data`` represents; ``where`` is its location in errors."""
     origin = get_origin(hint)
-    if hint is Memory:
-        return Memory.of(in_all=read_as(int, data, where))
+    if hasattr(hint, "from_number"):
+        return hint.from_number(read_as(int, data, where))
     if is_dataclass(hint):
         return _read_fields(hint, data, where)
     if origin is tuple:

@@ -73,6 +73,15 @@ class Memory:
     def of(cls, **terms: int) -> Self:
         return cls(tuple(terms.items()))
 
+    @classmethod
+    def from_number(cls, nbytes: int) -> Self:
+        """Return the memory that `to_number` wrote: its terms are not kept."""
+        return cls.of(in_all=nbytes)
+
+    def to_number(self) -> int:
+        """Return the number of bytes, as plans keep it."""
+        return self.nbytes
+
     @property
     def nbytes(self) -> int:
         return sum(map(_BYTES, self.terms))
