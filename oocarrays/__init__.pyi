@@ -3,15 +3,15 @@
 from oocarrays import errors as errors
 from oocarrays import kernels as kernels
 from oocarrays import testing as testing
-from oocarrays.advice.advising import Advice as Advice
+from oocarrays.advice import Advice as Advice
 from oocarrays.arrays.array import OutOfCoreArray as OutOfCoreArray
 from oocarrays.arrays.creating import create_array as create_array
 from oocarrays.arrays.creating import open_array as open_array
 from oocarrays.arrays.groups import OutOfCoreGroup as OutOfCoreGroup
 from oocarrays.arrays.groups import open_group as open_group
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
-from oocarrays.comparing.comparing import Comparison as Comparison
-from oocarrays.comparing.comparing import compare as compare
+from oocarrays.comparing import Comparison as Comparison
+from oocarrays.comparing import compare as compare
 from oocarrays.distributed.collective import SectionArrays as SectionArrays
 from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
@@ -77,8 +77,8 @@ from oocarrays.streaming.opening import open_streams as open_streams
 from oocarrays.streaming.opening import streams_from_ragged as streams_from_ragged
 from oocarrays.streaming.ragged import Ragged as Ragged
 from oocarrays.streaming.streams import Streams as Streams
-from oocarrays.tracing.tracing import trace as trace
-from oocarrays.tracing.tracing import traced as traced
+from oocarrays.tracing import trace as trace
+from oocarrays.tracing import traced as traced
 
 __version__: str
 __all__: list[str]

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from oocarrays.advice.advising import Advice
+from oocarrays.advice import Advice
 from oocarrays.cli.options import shared_options
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.documents import Document

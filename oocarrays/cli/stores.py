@@ -18,11 +18,11 @@ from dask.utils import format_bytes
 
 from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import shared_options, sources_of
-from oocarrays.comparing.comparing import compare
+from oocarrays.comparing import compare
 from oocarrays.graphs.run.remains import way_out
 from oocarrays.jobs.rechunking import clean
 from oocarrays.leftovers.resume import standing
-from oocarrays.requests.request import is_at_work, journaled
+from oocarrays.requests import is_at_work, journaled
 from oocarrays.show.contents import ArrayFacts, GroupFacts, as_json, chunks_text, contents
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened, table
 from oocarrays.storage.files.places import local_folder

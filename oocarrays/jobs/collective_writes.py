@@ -31,7 +31,7 @@ from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
-from oocarrays.requests.request import noted_parts
+from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named

@@ -29,7 +29,7 @@ from oocarrays.options.chunks import ChunksLike, cuts, regular_shards
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.memory import Resources
-from oocarrays.requests.request import checked, requested, unnamed
+from oocarrays.requests import checked, requested, unnamed
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
 from oocarrays.storage.files.creating import check_apart, check_place

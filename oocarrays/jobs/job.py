@@ -17,7 +17,7 @@ from oocarrays.graphs.run.job import GraphJob, Run
 from oocarrays.graphs.run.looking import trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document
-from oocarrays.requests.request import check_continues, made_before
+from oocarrays.requests import check_continues, made_before
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.progress import ProgressBar

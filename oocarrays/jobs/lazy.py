@@ -28,7 +28,7 @@ from oocarrays.options.chunks import ChunksLike, block_lengths, cuts, regular_ch
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.memory import Resources
-from oocarrays.requests.request import checked, requested
+from oocarrays.requests import checked, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.storage.files import array_file

@@ -35,7 +35,7 @@ from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.plan.machine import within_budget
-from oocarrays.requests.request import checked, form, requested
+from oocarrays.requests import checked, form, requested
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings

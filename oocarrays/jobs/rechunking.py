@@ -25,7 +25,7 @@ from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
 from oocarrays.options.rechunks import Planner
-from oocarrays.requests.request import is_resumable, unnamed
+from oocarrays.requests import is_resumable, unnamed
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run

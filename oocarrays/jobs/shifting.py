@@ -31,7 +31,7 @@ from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
 from oocarrays.plan.search import first_fitting
 from oocarrays.plan.slabs.options import DepthLike
-from oocarrays.requests.request import noted_parts
+from oocarrays.requests import noted_parts
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.journal.calls import call_content, named

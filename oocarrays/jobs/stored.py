@@ -35,7 +35,7 @@ from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.requests.request import checked, form, requested
+from oocarrays.requests import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.pictures import load_picture

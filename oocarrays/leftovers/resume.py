@@ -32,7 +32,7 @@ from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
 from oocarrays.reductions.reducing import ReduceJob
-from oocarrays.requests.request import chunks_done, chunks_text
+from oocarrays.requests import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group

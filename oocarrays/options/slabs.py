@@ -40,7 +40,7 @@ from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.requests.request import LAST, checked, left_content, requested
+from oocarrays.requests import LAST, checked, left_content, requested
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target

@@ -30,7 +30,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
-from oocarrays.requests.request import checked, is_resumable, journaled, requested, unnamed
+from oocarrays.requests import checked, is_resumable, journaled, requested, unnamed
 from oocarrays.show.report import COUNTED
 from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.files import array_file

@@ -1,1 +1,0 @@
-"""Advice on the chunks of stored arrays."""

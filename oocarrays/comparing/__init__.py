@@ -1,1 +1,0 @@
-"""Comparison of two stored arrays, or of two groups."""

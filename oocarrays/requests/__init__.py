@@ -1,1 +1,0 @@
-"""Requests: the arguments of a call, and how an identical second call continues the first."""

@@ -1,1 +1,0 @@
-"""Traces of a program's reads and writes of stored arrays."""
