@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import oocarrays as ooc
-from oocarrays.graphs import settings
+from oocarrays.graphs import defaults
 
 HERE = Path(__file__).parent
 SETTING = re.compile(r'^    "([\w-]+)": (.+?),\s+# (.+)$', re.MULTILINE)
@@ -69,7 +69,7 @@ def _is_value(member: object) -> bool:
 
 def page_of_settings() -> str:
     """Return the page of settings: names, defaults, and what they mean."""
-    text = inspect.getsource(settings)
+    text = inspect.getsource(defaults)
     table = SETTING.findall(text[text.index("DEFAULTS") : text.index("dask.config.update_defaults")])
     lines = [
         "# Settings",
@@ -77,7 +77,7 @@ def page_of_settings() -> str:
         "They live in Dask's configuration under `oocarrays.*`:",
         '`dask.config.set({"oocarrays.memory": "1GiB"})`, a YAML file in `~/.config/dask`, or the environment',
         "(`DASK_OOCARRAYS__MEMORY=1GiB`). What a call says goes before a setting. Written by `generate.py` from",
-        "`graphs/settings.py`.",
+        "`graphs/defaults.py`.",
         "",
         "| setting | default | means |",
         "|---|---|---|",

@@ -28,11 +28,11 @@ from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Disks, Worker, idle_workers
 from oocarrays.graphs.cluster.workers import check_forked, check_forks, forked
 from oocarrays.graphs.dashboard.page import Told
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import Counting, Move, listen, warn_of_missing
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.work import Work
-from oocarrays.graphs.settings import setting
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.machine import check_count
 from oocarrays.storage.files.documents import remove_partials

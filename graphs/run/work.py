@@ -34,9 +34,9 @@ from oocarrays.errors import (
     UnsupportedError,
 )
 from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
-from oocarrays.graphs.settings import setting
 from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of, local_folder, name_of
 from oocarrays.storage.files.presence import Presence

@@ -17,9 +17,9 @@ from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionErro
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.read import collective_read
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
 from oocarrays.graphs.run.builder import RankTasks
-from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock

@@ -18,10 +18,10 @@ from oocarrays.errors import InputError, JournalError, SelectionError, Unsupport
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed
 from oocarrays.mapping.layouts.local import spread

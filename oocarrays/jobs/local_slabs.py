@@ -15,9 +15,9 @@ from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.graphs.settings import setting
 from oocarrays.graphs.slabs.local import LocalSlabRun
 from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along

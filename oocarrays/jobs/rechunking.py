@@ -13,7 +13,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import ChunksError, InputError
 from oocarrays.graphs import settings
-from oocarrays.graphs.settings import setting
+from oocarrays.graphs.defaults import setting
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job, rechunked
 from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job

@@ -17,6 +17,7 @@ from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
@@ -25,7 +26,6 @@ from oocarrays.graphs.rechunk.run import Destination, journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of

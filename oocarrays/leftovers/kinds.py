@@ -14,10 +14,10 @@ from typing import Any
 from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.update import FilesLeft
 from oocarrays.graphs.rechunk.resume import GoingOn, resumed
 from oocarrays.graphs.run.looking import Trust
-from oocarrays.graphs.settings import setting
 from oocarrays.jobs.collective_writes import resume_sections
 from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.iterating import iterate

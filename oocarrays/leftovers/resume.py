@@ -15,9 +15,9 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, PlacementError
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.run.remains import journal_of
-from oocarrays.graphs.settings import setting
 from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.iterating import IterateJob

@@ -19,9 +19,9 @@ import zarr
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import trust_of
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.settings import setting
 from oocarrays.graphs.slabs.course import Course
 from oocarrays.graphs.slabs.gathering import Residual, change
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, kernel_name, left_by, slab_content

@@ -1,6 +1,6 @@
 """Functions of the layers above by which plans are drawn and traces advised: plans themselves contain no such code.
 
-floor 5   show.pictures, show.notebook, advice.advising …  ◄──┐   imported when they are first called
+floor 5   show.pictures, show.notebook, advice …           ◄──┐   imported when they are first called
 floor 2   plan.draw() ── above("show.pictures:load_picture") ─┘
 """
 

@@ -165,11 +165,11 @@ def test_threads_take_turns_at_the_position(disks: list[str]) -> None:
 def test_at_most_so_many_requests_of_a_disk_are_under_way(
     disks: list[str], buffers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocarrays.testing import slow
+    from oocarrays import testing
 
     now = dict.fromkeys(disks, 0)
     most, lock = dict.fromkeys(disks, 0), threading.Lock()
-    read = slow.SlowPart.read
+    read = testing.SlowPart.read
 
     def counted(self: Any, *args: Any) -> int:
         label = self._disk.label
@@ -182,7 +182,7 @@ def test_at_most_so_many_requests_of_a_disk_are_under_way(
             with lock:
                 now[label] -= 1
 
-    monkeypatch.setattr(slow.SlowPart, "read", counted)
+    monkeypatch.setattr(testing.SlowPart, "read", counted)
     slow_disks = [SlowDisk(disk, seconds=0.01) for disk in disks]
     with ooc.open_striped("x", "w+", disks=slow_disks, block=10, buffers=buffers) as file:
         file.write(bytes(10 * 3 * 12))

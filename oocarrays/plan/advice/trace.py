@@ -203,7 +203,7 @@ class Trace:
                 return _same(named, told) and named if told else named
             if told:
                 return told
-        found: Dataset = above("tracing.tracing:dataset_at")(array)
+        found: Dataset = above("tracing:dataset_at")(array)
         return next((each for each in self.datasets if each.name == found.name), found)
 
     def advise(self, **how: Any) -> Any:
@@ -240,7 +240,7 @@ class Trace:
         BudgetError
             If an array exceeds the budget in all chunk shapes; the error states the minimum.
         """
-        return above("advice.advising:advise")(self, **how)
+        return above("advice:advise")(self, **how)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as JSON, for `load` and ``oocarrays advise``.
@@ -303,10 +303,10 @@ class Trace:
 
     def draw(self) -> Any:
         """Return a Matplotlib figure of the blocks, the arrays, and the reads and writes between them."""
-        return above("tracing.tracing:draw")(self)
+        return above("tracing:draw")(self)
 
     def _repr_html_(self) -> str:
-        html: str = above("tracing.tracing:trace_html")(self)
+        html: str = above("tracing:trace_html")(self)
         return html
 
     def __str__(self) -> str:
