@@ -17,7 +17,9 @@ import zarr
 
 from oocarrays.cli.sections import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers as known_workers
+from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.looking import metadata_digest
+from oocarrays.graphs.run.run import Run, create
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
 from oocarrays.mapping.grid import Stored as Stored
@@ -128,7 +130,7 @@ def read_plan(array: Any, key: Any, **how: Any) -> Any:
 
 def begin(job: Any) -> None:
     """Make the target of a job and its journal, as a run has that stopped before its first chunk."""
-    job._run._create()
+    recording.begin(job._run.live) if isinstance(job._run, Run) else job._run._create()
 
 
 def disk_of(key: str, disks: int) -> int:
@@ -232,7 +234,7 @@ STEPS = {
     "replace journal": "oocarrays.storage.journal.journal:Journal.replace",
     "record part": "oocarrays.storage.journal.journal:Journal.prepare",
     "publish entry": "oocarrays.storage.journal.journal:Journal._publish",
-    "begin run": "oocarrays.graphs.run.journaled:KeptRun._begin",
+    "begin run": "oocarrays.graphs.run.journaled:begin_journal",
     "remove mark": "oocarrays.storage.files.creating:take_mark_away",
     "copy object": "oocarrays.storage.chunks.copies:_copy_file",
     "remove group mark": "oocarrays.storage.files.group_file:_take_mark_away",
@@ -301,7 +303,12 @@ TASKS = {
 
 
 def task_of(job: Any, name: str) -> tuple[str, str]:
-    """Return a task of a job's run as ``"module:class"`` and the method's name, for a worker to replace."""
+    """Return a task of a run for a worker to replace: a module and a function, or ``"module:class"`` and a method."""
+    if isinstance(job._run, Run):
+        function = TASKS[name].removeprefix("_")
+        module = create.__module__ if function == create.__name__ else type(job._run.program).__module__
+        assert hasattr(importlib.import_module(module), function)
+        return module, function
     kind = type(job._run)
     assert hasattr(kind, TASKS[name])
     return f"{kind.__module__}:{kind.__qualname__}", TASKS[name]

@@ -124,7 +124,7 @@ def test_sections_are_written_again_of_parts_that_are_given_again(half: Path, ki
     with pytest.raises(JournalError, match="not by shift"):
         ooc.resume(half, kind="shift")
     job = ooc.resume(half, kind="write_sections", parts=parts_of(kind))
-    assert job._run.note[JOURNAL_CALL]["options"]["deal"] == "cyclic"
+    assert job._run.program.note[JOURNAL_CALL]["options"]["deal"] == "cyclic"
     check(job.run(), kind, half)
 
 

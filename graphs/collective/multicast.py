@@ -22,8 +22,10 @@ from dask.highlevelgraph import HighLevelGraph
 
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.run.tasks import Tasks
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.layouts.halos import lent
@@ -35,9 +37,9 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
 
-@dataclass(eq=False, kw_only=True)
-class Casting(Tasks):
-    """Tasks of a multicast."""
+@dataclass(frozen=True, kw_only=True)
+class Multicast(Program):
+    """Multicast of a section to every rank."""
 
     plan: MulticastPlan
     """Pieces, their holders, and the tree of senders."""
@@ -49,67 +51,70 @@ class Casting(Tasks):
     """Number of workers; 0 for threads, which send no messages."""
 
     @property
-    def on_workers(self) -> bool:
-        """Return whether ranks are on workers, which report to a scheduler."""
-        return bool(self.workers)
+    def processes(self) -> int | None:
+        return self.workers or None
 
-    def _give(self, rank: int, part: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(lent(part, self.plan.piece(rank)[1]))
-
-    def _look(self, rank: int) -> Versions | None:
-        """Record the versions of the wanted chunks of a rank's file, before any is read."""
-        return Versions.of(self._file(rank), [self._there(rank)])
-
-    def _read(self, rank: int, versions: Versions | None) -> np.ndarray:
-        file = self._file(rank)
-        with versions.reading(file) if versions else nullcontext():
-            return read_section(file, self._there(rank), meter=self.meter, threads=1)
-
-    def _unchanged(self, rank: int, piece: np.ndarray, versions: Versions | None) -> np.ndarray:
-        """Return a rank's piece after checking, once all ranks have read, that its file has not changed."""
-        if versions:
-            versions.check(self._file(rank), self._there(rank))
-        return piece
-
-    def _file(self, rank: int) -> ArrayFile:
+    def file(self, rank: int) -> ArrayFile:
         assert self.files is not None, "ranks without parts have files"
         return self.files.file(rank)
 
-    def _there(self, rank: int) -> Axes:
+    def axes(self, rank: int) -> Axes:
         """Return the axes of a rank's piece in its file."""
         assert self.files is not None, "ranks without parts have files"
         return tuple(map(moved, self.plan.piece(rank)[1], self.files.descriptor.depth))
 
-    def _gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
-        """Join the pieces of the section, read-only: other ranks share the array."""
-        made = np.empty(lengths(self.plan.selection.axes), self.dtype)
-        for holder, piece in zip(self.plan.holders, pieces, strict=True):
-            made[index_of(self.plan.piece(holder)[0])] = piece
-            self._came(piece, holder, rank)
-        whole = np.asarray(self.plan.selection.arranged(made), order="C")  # a single element keeps zero axes
-        whole.flags.writeable = False
-        return whole
 
-    def _pass_on(self, rank: int, whole: np.ndarray) -> np.ndarray:
-        self._came(whole, None, rank)
-        return whole
-
-    def _came(self, data: np.ndarray, source: int | None, rank: int) -> None:
-        if self.on_workers and source != rank:
-            self.meter.add(messages=1, sent_bytes=data.nbytes)
+def give(live: Live[Multicast], rank: int, part: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(lent(part, live.program.plan.piece(rank)[1]))
 
 
-def _given(builder: Builder, parts: Sequence[Key], plan: MulticastPlan) -> list[Key]:
-    return [builder.add("give", rank, buffers=(parts[rank],)) for rank in plan.holders]
+def look(live: Live[Multicast], rank: int) -> Versions | None:
+    """Record the versions of the wanted chunks of a rank's file, before any is read."""
+    return Versions.of(live.program.file(rank), [live.program.axes(rank)])
+
+
+def read(live: Live[Multicast], rank: int, versions: Versions | None) -> np.ndarray:
+    file = live.program.file(rank)
+    with versions.reading(file) if versions else nullcontext():
+        return read_section(file, live.program.axes(rank), meter=live.meter, threads=1)
+
+
+def unchanged(live: Live[Multicast], rank: int, piece: np.ndarray, versions: Versions | None) -> np.ndarray:
+    """Return a rank's piece after checking, once all ranks have read, that its file has not changed."""
+    if versions:
+        versions.check(live.program.file(rank), live.program.axes(rank))
+    return piece
+
+
+def gather(live: Live[Multicast], rank: int, *pieces: np.ndarray) -> np.ndarray:
+    """Join the pieces of the section, read-only: other ranks share the array."""
+    plan = live.program.plan
+    made = np.empty(lengths(plan.selection.axes), live.program.dtype)
+    for holder, piece in zip(plan.holders, pieces, strict=True):
+        made[index_of(plan.piece(holder)[0])] = piece
+        _count(live, piece, holder, rank)
+    whole = np.asarray(plan.selection.arranged(made), order="C")  # a single element keeps zero axes
+    whole.flags.writeable = False
+    return whole
+
+
+def pass_on(live: Live[Multicast], rank: int, whole: np.ndarray) -> np.ndarray:
+    _count(live, whole, None, rank)
+    return whole
+
+
+def _count(live: Live[Multicast], data: np.ndarray, source: int | None, rank: int) -> None:
+    if live.on_workers and source != rank:
+        live.meter.add(messages=1, sent_bytes=data.nbytes)
 
 
 def _read_alike(builder: Builder, plan: MulticastPlan) -> list[Key]:
     """Add the tasks that read pieces between two checks of all files, each rank checking its own."""
-    looked = {rank: builder.add("look", rank) for rank in plan.holders}
-    begun = builder.add("begun", plan.root, after=looked.values())
-    read = {rank: builder.add("read", rank, buffers=(looked[rank],), after=[begun]) for rank in plan.holders}
-    ended = builder.add("ended", plan.root, after=read.values())
-    return [builder.add("unchanged", rank, buffers=(read[rank], looked[rank]), after=[ended]) for rank in plan.holders]
+    looked = {rank: builder.add(look, rank) for rank in plan.holders}
+    begun = builder.add(barrier, plan.root, name="begun", after=looked.values())
+    done = {rank: builder.add(read, rank, buffers=(looked[rank],), after=[begun]) for rank in plan.holders}
+    ended = builder.add(barrier, plan.root, name="ended", after=done.values())
+    return [builder.add(unchanged, rank, buffers=(done[rank], looked[rank]), after=[ended]) for rank in plan.holders]
 
 
 def cast(
@@ -122,18 +127,22 @@ def cast(
     meter: Meter | None = None,
 ) -> RankParts:
     """Return the section at every rank, as tasks."""
-    casting = Casting(plan=plan, dtype=dtype, files=files, workers=len(workers))
-    casting.meter = meter or casting.meter
-    builder, suffix = Builder(casting.id, Casting.task, casting), casting.id
+    run = Run(Multicast(plan=plan, dtype=dtype, files=files, workers=len(workers)))
+    run.meter = meter or run.meter
+    builder, suffix = Builder(run.id, call, run), run.id
     if workers:
         builder.share("multicast")
-    given = _given(builder, parts.keys, plan) if parts else _read_alike(builder, plan)
-    keys: dict[int, Key] = {plan.root: builder.add("gather", plan.root, buffers=tuple(given))}
+    given = (
+        [builder.add(give, rank, buffers=(parts.keys[rank],)) for rank in plan.holders]
+        if parts
+        else _read_alike(builder, plan)
+    )
+    keys: dict[int, Key] = {plan.root: builder.add(gather, plan.root, buffers=tuple(given))}
     for rank in ((plan.root + place) % plan.ranks for place in range(1, plan.ranks)):
         parent, before = plan.parent(rank), plan.before(rank)
         assert parent is not None, "only the root has none"
         after = [] if before is None else [keys[before]]
-        keys[rank] = builder.add("pass_on", rank, buffers=(keys[parent],), after=after)
+        keys[rank] = builder.add(pass_on, rank, buffers=(keys[parent],), after=after)
     name = f"multicast-{suffix}"
     base = (parts.graph, parts.name) if parts else (HighLevelGraph({}, {}),)
     homes = {**(parts.homes if parts else {}), suffix: spread(plan.ranks, workers)} if workers else {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,11 +25,15 @@ import numpy as np
 from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
-from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.exchange.messages import Came, Exchange, Round, available, steps_of
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.recording import begin_note, end_note
+from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
-from oocarrays.graphs.run.tasks import Sealed
-from oocarrays.graphs.run.work import SUFFIX, NotedRun, Work
+from oocarrays.graphs.run.work import SUFFIX, InPlace
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section
@@ -52,181 +56,180 @@ def _last(worker: Worker) -> Key:
     return (f"done-{suffix[1]}", 0)
 
 
-class WritingRun(Messages, NotedRun):
-    """One run of a collective write, shared by its tasks."""
+def pack(live: Live[Writing], round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
+    """Pack the elements of a rank for an aggregator, box by box; a view if a single contiguous piece."""
+    plan = live.program.plan
+    if final == rank or final >= plan.ranks:
+        return None
+    found = [
+        np.ascontiguousarray(values, live.program.file.dtype)
+        for box in plan.rounds[round[0]][final]
+        for _, values in _pieces(plan, box, {rank: held})
+    ]
+    return live.rooms.joined(found) if found else None
 
-    unsent: ClassVar[tuple[str, ...]] = ("destination",)
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(Program):
+    """Collective write to an existing array."""
+
     threads_stay: ClassVar[bool] = True
+    exchange: ClassVar[Exchange] = Exchange(pack=pack)
     plan: CollectiveWritePlan
-
-    def __init__(
-        self,
-        plan: CollectiveWritePlan,
-        file: ArrayFile,
-        selections: Sequence[Selection] = (),
-        note: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        self.plan = plan
-        self.selections = tuple(selections)
-        self._file = Sealed(file)
-        super().__init__(file.folder or file.zarr.store_path, plan.processes, dict(note))
+    file: ArrayFile
+    """Array to write."""
+    selections: tuple[Selection, ...] = ()
+    """Arrangement of each rank's part, if it differs from the order of writing."""
 
     @property
-    def file(self) -> ArrayFile:
-        """Array to write."""
-        return self._file.value
-
-    def begin_anew(self) -> None:
-        """Discard the counts and errors of an earlier run in this process."""
-        self._here()
+    def destination(self) -> InPlace:
+        return InPlace(self.file.folder or self.file.zarr.store_path)
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Target store."""
         return {"target": self.file.zarr.store_path.store}
 
     @property
     def leaves(self) -> str:
-        """Return a description of the state after an interrupted run."""
         return f"{self.file.name} may hold a part of what was to be written: run it again, or resume it"
 
-    # ------------------------------------------------------------------ parts
 
-    def _own(self, rank: int, part: Any) -> np.ndarray:
-        """Return a rank's part in the order of writing, checked; a view if it is indexed by slices only."""
-        made, wanted = on_host(part), lengths(self.plan.requests[rank])
-        shape = self.selections[rank].shape if self.selections else wanted
-        if made.shape != shape:
-            raise RunError(f"the part of rank {rank} has shape {made.shape}; its section has {shape}")
-        own = self.selections[rank].spread(made) if self.selections else made
-        self._check_same(rank, own)
-        return own
+# ---------------------------------------------------------------------- parts
 
-    def _there(self, rank: int, own: np.ndarray) -> int | None:
-        """Raise if a part does not fit the dtype; return its checksum for the note, if the run has one."""
-        unfit = misfit(own, self.file.dtype)
-        if unfit is not None:
-            raise RunError(f"the part of rank {rank} has {unfit}; the array has dtype {self.file.dtype}: use astype")
-        return contents(own) if self.note else None
 
-    def _begin(self, rank: int, *parts: int | None) -> None:
-        """Record that all parts exist: reads of the target by their computation are complete."""
-        self._say_begun(*parts)
-        if worker := this_worker():
-            write_down(_last(worker), BEGUN, True)
+def own(live: Live[Writing], rank: int, part: Any) -> np.ndarray:
+    """Return a rank's part in the order of writing, checked; a view if it is indexed by slices only."""
+    selections, made = live.program.selections, on_host(part)
+    shape = selections[rank].shape if selections else lengths(live.program.plan.requests[rank])
+    if made.shape != shape:
+        raise RunError(f"the part of rank {rank} has shape {made.shape}; its section has {shape}")
+    ordered = selections[rank].spread(made) if selections else made
+    _check_same(live, rank, ordered)
+    return ordered
 
-    def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
-        return own
 
-    def _check_same(self, rank: int, own: np.ndarray) -> None:
-        """Record the checksum of a part until writing begins; afterwards raise if a recomputed part differs.
+def there(live: Live[Writing], rank: int, part: np.ndarray) -> int | None:
+    """Raise if a part does not fit the dtype; return its checksum for the note, if the run has one."""
+    dtype = live.program.file.dtype
+    unfit = misfit(part, dtype)
+    if unfit is not None:
+        raise RunError(f"the part of rank {rank} has {unfit}; the array has dtype {dtype}: use astype")
+    return contents(part) if live.program.note else None
 
-        A part computed from the target itself differs: it was lost with its worker, and some of the array is new.
-        """
-        if (worker := this_worker()) is None:
-            return
-        last, name, found = _last(worker), f"part {rank}", contents(own)
-        if not noted(last, BEGUN):
-            write_down(last, name, found)
-        elif not is_as_noted(last, name, found):
-            raise RunError(
-                f"{self.file.name} holds old and new elements: the part of rank {rank} was lost with its worker while "
-                "parts were being written, and its recomputed values differ"
-            )
 
-    # ------------------------------------------------------------------ between workers
+def begin(live: Live[Writing], rank: int, *parts: int | None) -> None:
+    """Record that all parts exist: reads of the target by their computation are complete."""
+    live.state.begun = True
+    begin_note(live, *parts)
+    if worker := this_worker():
+        write_down(_last(worker), BEGUN, True)
 
-    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """Pack the elements of a rank for an aggregator, box by box; a view if a single contiguous piece."""
-        if final == rank or final >= self.plan.ranks:
-            return None
-        found = [
-            np.ascontiguousarray(values, self.file.dtype)
-            for box in self.plan.rounds[round[0]][final]
-            for _, values in self._pieces(box, {rank: held})
-        ]
-        return self.rooms.joined(found) if found else None
 
-    def _room(self, number: int, rank: int) -> Came:
-        """Allocate the receive buffer of a round, once an earlier round has been written."""
-        return Came({})
+def given(live: Live[Writing], rank: int, part: np.ndarray) -> np.ndarray:
+    return part
 
-    # ------------------------------------------------------------------ writing
 
-    def _pieces(
-        self, box: Section, held: Mapping[int, np.ndarray], messages: dict[int, np.ndarray] | None = None
-    ) -> Iterator[Piece]:
-        """Yield the elements of a box that remain visible, lowest rank first, from parts and messages."""
-        for rank, axes in self.plan.standing(box):
-            if rank in held:
-                there, _ = places(self.plan.requests[rank], box, axes)
-                yield axes, selected(held[rank], there)
-            elif messages is not None:
-                shape = lengths(axes)
-                here, messages[rank] = np.split(messages[rank], [math.prod(shape)])
-                yield axes, here.reshape(shape)
+def _check_same(live: Live[Writing], rank: int, part: np.ndarray) -> None:
+    """Record the checksum of a part until writing begins; afterwards raise if a recomputed part differs.
 
-    def _write(self, number: int, rank: int, *inputs: Any) -> None:
-        """Write an aggregator's share of a round, from parts in place and from messages."""
-        held, came = self.available(rank, inputs)
-        self.meter.add(messages=len(held.keys() - {rank}))
-        messages = {source: part.view(self.file.dtype) for source, part in came.items()}
-        for box in self.plan.rounds[number][rank]:
-            pieces, plan = [*self._pieces(box, held, messages)], self.plan
-            write_pieces(self.file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=self.meter)
+    A part computed from the target itself differs: it was lost with its worker, and some of the array is new.
+    """
+    if (worker := this_worker()) is None:
+        return
+    last, name, found = _last(worker), f"part {rank}", contents(part)
+    if not noted(last, BEGUN):
+        write_down(last, name, found)
+    elif not is_as_noted(last, name, found):
+        raise RunError(
+            f"{live.program.file.name} holds old and new elements: the part of rank {rank} was lost with its worker "
+            "while parts were being written, and its recomputed values differ"
+        )
 
-    def _done(self, rank: int) -> str:
-        """Mark the write as complete, after checking that the array exists."""
-        self.file.presence.check()
-        self._say_done()
-        self.journal.release()
-        return self.file.name
+
+# ---------------------------------------------------------------------- writing
+
+
+def room(live: Live[Writing], number: int, rank: int) -> Came:
+    """Allocate the receive buffer of a round, once an earlier round has been written."""
+    return Came({})
+
+
+def write(live: Live[Writing], number: int, rank: int, *inputs: Any) -> None:
+    """Write an aggregator's share of a round, from parts in place and from messages."""
+    plan, file = live.program.plan, live.program.file
+    held, came = available(live, rank, inputs)
+    live.meter.add(messages=len(held.keys() - {rank}))
+    messages = {source: part.view(file.dtype) for source, part in came.items()}
+    for box in plan.rounds[number][rank]:
+        pieces = [*_pieces(plan, box, held, messages)]
+        write_pieces(file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=live.meter)
+
+
+def _pieces(
+    plan: CollectiveWritePlan,
+    box: Section,
+    held: Mapping[int, np.ndarray],
+    messages: dict[int, np.ndarray] | None = None,
+) -> Iterator[Piece]:
+    """Yield the elements of a box that remain visible, lowest rank first, from parts and messages."""
+    for rank, axes in plan.standing(box):
+        if rank in held:
+            where, _ = places(plan.requests[rank], box, axes)
+            yield axes, selected(held[rank], where)
+        elif messages is not None:
+            shape = lengths(axes)
+            here, messages[rank] = np.split(messages[rank], [math.prod(shape)])
+            yield axes, here.reshape(shape)
+
+
+def done(live: Live[Writing], rank: int) -> str:
+    """Mark the write as complete, after checking that the array exists."""
+    live.program.file.presence.check()
+    end_note(live)
+    live.journal.release()
+    return live.program.file.name
 
 
 # ---------------------------------------------------------------------- the graph
 
 
-class WritingBuilder(Builder):
-    """Builder of the graph of one run."""
+def build_graph(run: Run[Writing], parts: Sequence[Key]) -> Graph:
+    """Return the graph of a write of ``parts``, and the key of its last task."""
+    builder = Builder(new_suffix(), call, run)
+    if run.on_workers:
+        builder.share("writing")
+    owns = [builder.add(own, rank, buffers=(part,)) for rank, part in enumerate(parts)]
+    fit = [builder.add(there, rank, buffers=(part,)) for rank, part in enumerate(owns)]
+    begun = builder.add(begin, 0, buffers=tuple(fit))
+    held = [builder.add(given, rank, buffers=(part,), after=[begun]) for rank, part in enumerate(owns)]
+    written = _rounds(builder, run.program.plan, held, workers=run.on_workers)
+    return builder.graph, builder.add(done, 0, after=[begun, *written])
 
-    def __init__(self, run: WritingRun, parts: Sequence[Key]) -> None:
-        super().__init__(new_suffix(), Work.task, run)
-        self.run, self.plan, self.parts = run, run.plan, parts
-        if run.processes is not None:
-            self.share("writing")
 
-    def build(self) -> Key:
-        """Add every task; return the key of the last one."""
-        owns = [self.add("own", rank, buffers=(part,)) for rank, part in enumerate(self.parts)]
-        there = [self.add("there", rank, buffers=(own,)) for rank, own in enumerate(owns)]
-        begin = self.add("begin", 0, buffers=tuple(there))
-        given = [self.add("given", rank, buffers=(own,), after=[begin]) for rank, own in enumerate(owns)]
-        return self.add("done", 0, after=[begin, *self._rounds(given)])
+def _rounds(builder: Builder, plan: CollectiveWritePlan, held: Sequence[Key], *, workers: bool) -> Iterator[Key]:
+    """Yield the write tasks: threads need not wait for each other's, workers have one exchange per round."""
+    exchange = Taking() if plan.schedule is None else ExchangeTasks(plan.schedule, steps_of(builder))
+    written = [RoundsAhead[list[Key]](AHEAD, []) for _ in held]
+    for number, each in enumerate(plan.rounds):
+        sizes = plan.all_sizes[number]
+        inputs = exchange.inputs(
+            number,
+            held=held,
+            wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
+            regions=_rooms(builder, number, sizes, written) if workers else (),
+        )
+        for rank in (rank for rank, boxes in enumerate(each) if boxes):
+            key = builder.add(write, number, rank, buffers=inputs[rank], after=written[rank].last)
+            if workers:
+                written[rank].add([key])
+            yield key
 
-    def _rounds(self, given: Sequence[Key]) -> Iterator[Key]:
-        """Yield the write tasks: threads need not wait for each other's, workers have one exchange per round."""
-        plan, workers = self.plan, self.run.processes is not None
-        exchange = Taking() if plan.schedule is None else ExchangeTasks(plan.schedule, self.add)
-        written = [RoundsAhead[list[Key]](AHEAD, []) for _ in given]
-        for number, each in enumerate(plan.rounds):
-            sizes = plan.all_sizes[number]
-            inputs = exchange.inputs(
-                number,
-                held=given,
-                wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
-                regions=self._rooms(number, written) if workers else (),
-            )
-            for rank in (rank for rank, boxes in enumerate(each) if boxes):
-                key = self.add("write", number, rank, buffers=inputs[rank], after=written[rank].last)
-                if workers:
-                    written[rank].add([key])
-                yield key
 
-    def _rooms(self, number: int, written: Sequence[RoundsAhead[list[Key]]]) -> list[Key | None]:
-        """Add the receive buffers of a round for ranks that receive, once an earlier round has been written."""
-        sizes = self.plan.all_sizes[number]
-        comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
-        return [
-            self.add("room", number, rank, after=written[rank].before) if some else None
-            for rank, some in enumerate(comes)
-        ]
+def _rooms(
+    builder: Builder, number: int, sizes: np.ndarray, written: Sequence[RoundsAhead[list[Key]]]
+) -> list[Key | None]:
+    """Add the receive buffers of a round for ranks that receive, once an earlier round has been written."""
+    comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
+    return [
+        builder.add(room, number, rank, after=written[rank].before) if some else None for rank, some in enumerate(comes)
+    ]

@@ -16,14 +16,19 @@ request ─► no answer yet ─► scheduler: worker is present ─► waits on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from distributed import Worker
 
-from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
+from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.run.steps import VERBS, Add, Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import Tasks
 from oocarrays.plan.exchange.schedule import Schedule
 
@@ -81,8 +86,6 @@ class Peers:
 
 Round = tuple[int, ...]
 """Name of one of a graph's exchanges: its plain arguments, empty for a single exchange."""
-VERBS = ("send", "carry", "receive", "taken", "exchange")
-"""Tasks of ranks in an exchange; their last arguments are the stage, from 1, and the rank."""
 
 
 def held_key(suffix: str, rank: int) -> tuple[str, int]:
@@ -98,36 +101,166 @@ class Came:
     """Bytes by the rank that packed them."""
 
 
-class Messages(Tasks):
-    """Tasks of exchanges; those between threads send no messages."""
+# ---------------------------------------------------------------------- exchanges, as data of a program
 
-    phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
-    """Phase of a plan to which the seconds of each verb count."""
+
+def plan_order(live: Live[Any], round: Round) -> Schedule:
+    """Return the schedule of the plan, for every round."""
+    schedule: Schedule = live.program.plan.schedule
+    return schedule
+
+
+def packed_before(live: Live[Any], round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
+    """Return a message that was packed when the data was read."""
+    message: np.ndarray | None = held.messages[final]
+    return message
+
+
+def kept(live: Live[Any], round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Came:
+    """Keep received parts until all have arrived; copy a part that shared its message with others."""
+    if exchange_of(live).order(live, round).forwards:
+        came = {origin: part.copy() for origin, part in came.items()}
+    return Came((there.messages if there else {}) | came)
+
+
+def arriving_from(live: Live[Any], round: Round, stage: int, rank: int) -> Sequence[int]:
+    """Return the ranks that packed the parts received in a stage; in stage 0 only the rank itself."""
+    return arriving(exchange_of(live).order(live, round), stage, rank) if stage else (rank,)
+
+
+def nothing_to_copy(live: Live[Any], round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
+    """Raise: the ranks of this exchange are on workers, or read other ranks' buffers in the task that uses them."""
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Functions by which the ranks of a program exchange data; a program has it as ``exchange``."""
+
+    pack: Callable[[Live[Any], Round, int, Any, int], np.ndarray | None] = packed_before
+    """Return the contiguous part of a rank's held data for a final rank, or None if empty, when the message is sent."""
+    place: Callable[[Live[Any], Round, int, int, Any, dict[int, np.ndarray]], Any] = kept
+    """Place parts received in a stage, given by origin, in what the rank has received before; return both."""
+    copy: Callable[[Live[Any], Round, int, int, Any, Mapping[int, Any]], Any] = nothing_to_copy
+    """Copy a rank's elements straight from other ranks' buffers, between threads."""
+    order: Callable[[Live[Any], Round], Schedule] = plan_order
+    """Return the schedule of a round."""
+    sources: Callable[[Live[Any], Round, int, int], Sequence[int]] = arriving_from
+    """Return the ranks from which one copies in a stage, between threads."""
+
+
+def exchange_of(live: Live[Any]) -> Exchange:
+    exchange: Exchange = live.program.exchange
+    return exchange
+
+
+def bytes_for(live: Live[Any], round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
+    """Return the part of one rank for another, as bytes."""
+    data = None if held is None else exchange_of(live).pack(live, round, rank, held, final)
+    return None if data is None else data.reshape(-1).view(np.uint8)
+
+
+def send(live: Live[Any], round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
+    """Return the message of a step, packed when it is sent."""
+    own = partial(bytes_for, live, round, rank, held)
+    message = sent_parts(exchange_of(live).order(live, round), stage, rank, own, carried)
+    if message is not None:
+        live.meter.add(messages=1, sent_bytes=message.nbytes)
+    return message
+
+
+def carry(
+    live: Live[Any], round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
+) -> Carried:
+    """Return the parts that this rank carries for others after a step."""
+    return carried_parts(exchange_of(live).order(live, round), stage, rank, carried, messages, live.rooms)
+
+
+def receive(live: Live[Any], round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
+    """Place or keep the parts received for this rank."""
+    return exchange_of(live).place(live, round, stage, rank, there, arrived_parts(rank, messages))
+
+
+def taken(live: Live[Any], round: Round, stage: int, rank: int) -> None:
+    """Mark the messages to a rank in a step as received."""
+
+
+def exchange(live: Live[Any], round: Round, stage: int, rank: int, there: Any, *held: Any) -> Any:
+    """Copy a rank's share from other ranks' buffers in place; each other rank counts as a message."""
+    found = dict(zip(exchange_of(live).sources(live, round, stage, rank), held, strict=True))
+    live.meter.add(messages=len(found.keys() - {rank}))
+    return exchange_of(live).copy(live, round, stage, rank, there, found)
+
+
+STEPS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (send, carry, receive, taken, exchange)}
+"""Functions of ranks in an exchange."""
+
+
+def step(run: Run[Any], function: Callable[..., Any], args: tuple[int, ...], count: int, *inputs: Any) -> Any:
+    """Run a task of an exchange: its plain arguments are those of the round, the stage and the rank."""
+    *round, stage, rank = args
+    return run.call(function, args, (tuple(round), stage, rank, *inputs[:count]))
+
+
+def steps_of(builder: Builder) -> Add:
+    """Return the function by which `ExchangeTasks` adds the tasks of a program's exchange."""
+    return lambda verb, *args, **how: builder.add(STEPS[verb], *args, do=step, **how)
+
+
+def available(live: Live[Any], rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
+    """Split a task's inputs into buffers to read in place and received parts, both by rank."""
+    if not live.on_workers:
+        return {origin: held for origin, held in enumerate(inputs) if held is not None}, {}
+    own, came = inputs
+    return {} if own is None else {rank: own}, dict(came.messages) if came else {}
+
+
+def parts_for(live: Live[Any], round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
+    """Return all parts packed for a rank, by origin, from a task's inputs."""
+    held, came = available(live, rank, inputs)
+    packed = {origin: exchange_of(live).pack(live, round, origin, each, rank) for origin, each in held.items()}
+    return {origin: part for origin, part in packed.items() if part is not None} | came
+
+
+# ---------------------------------------------------------------------- exchanges of the old ladder
+
+
+class Messages(Tasks):
+    """Tasks of exchanges as methods; those between threads send no messages. Its live state is the run itself."""
+
+    phases: ClassVar[Mapping[str, str]] = Program.phases
+    exchange: ClassVar[Exchange] = Exchange(
+        pack=lambda live, *given: live.packed(*given),  # type: ignore[attr-defined]
+        place=lambda live, *given: live.placed(*given),  # type: ignore[attr-defined]
+        copy=lambda live, *given: live.copied(*given),  # type: ignore[attr-defined]
+        order=lambda live, round: live.order(round),  # type: ignore[attr-defined]
+        sources=lambda live, *given: live.sources(*given),  # type: ignore[attr-defined]
+    )
+
+    @property
+    def program(self) -> Any:
+        return self
 
     # ------------------------------------------------------------------ methods of each kind of exchange
 
     def order(self, round: Round) -> Schedule:
         """Return the schedule of a round; by default the plan's."""
-        schedule: Schedule = self.plan.schedule  # type: ignore[attr-defined]
-        return schedule
+        return plan_order(self, round)  # type: ignore[arg-type]
 
     def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
         """Return the contiguous part of ``rank`` for ``final``, or None if empty; called when the message is sent.
 
         By default the part has been packed before.
         """
-        message: np.ndarray | None = held.messages[final]
-        return message
+        return packed_before(self, round, rank, held, final)  # type: ignore[arg-type]
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
         """Place received parts, given by origin; by default keep them until all have arrived."""
-        if self.order(round).forwards:
-            came = {origin: part.copy() for origin, part in came.items()}
-        return Came((there.messages if there else {}) | came)
+        return kept(self, round, stage, rank, there, came)  # type: ignore[arg-type]
 
     def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
         """Return the ranks from which one copies in a stage, between threads; in stage 0 only itself."""
-        return arriving(self.order(round), stage, rank) if stage else (rank,)
+        return arriving_from(self, round, stage, rank)  # type: ignore[arg-type]
 
     def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
         """Copy a rank's elements straight from other ranks' buffers, between threads."""
@@ -164,8 +297,7 @@ class Messages(Tasks):
 
     def bytes_for(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
         """Return the part of one rank for another, as bytes."""
-        data = None if held is None else self.packed(round, rank, held, final)
-        return None if data is None else data.reshape(-1).view(np.uint8)
+        return bytes_for(self, round, rank, held, final)  # type: ignore[arg-type]
 
     def message_for(self, round: Round, rank: int, held: Any, final: int) -> Message | None:
         """Return a message with the part of one rank for another; None if empty."""
@@ -180,48 +312,18 @@ class Messages(Tasks):
         if verb not in VERBS:
             return super()._do(verb, args, inputs)
         *round, stage, rank = args
-        return getattr(self, f"_{verb}")(tuple(round), stage, rank, *inputs)
+        return self._step(verb, tuple(round), stage, rank, *inputs)
 
-    def _send(self, round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
-        """Return the message of a step, packed when it is sent."""
-
-        message = sent_parts(
-            self.order(round), stage, rank, lambda final: self.bytes_for(round, rank, held, final), carried
-        )
-        if message is not None:
-            self.meter.add(messages=1, sent_bytes=message.nbytes)
-        return message
-
-    def _carry(
-        self, round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
-    ) -> Carried:
-        """Return the parts that this rank carries for others after a step."""
-        return carried_parts(self.order(round), stage, rank, carried, messages, self.rooms)
-
-    def _receive(self, round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
-        """Place or keep the parts received for this rank."""
-        return self.placed(round, stage, rank, there, arrived_parts(rank, messages))
-
-    def _taken(self, round: Round, stage: int, rank: int) -> None:
-        """Mark the messages to a rank in a step as received."""
-
-    def _exchange(self, round: Round, stage: int, rank: int, there: Any, *held: Any) -> Any:
-        """Copy a rank's share from other ranks' buffers in place; each other rank counts as a message."""
-        taken = dict(zip(self.sources(round, stage, rank), held, strict=True))
-        self.meter.add(messages=len(taken.keys() - {rank}))
-        return self.copied(round, stage, rank, there, taken)
+    def _step(self, verb: str, round: Round, stage: int, rank: int, *inputs: Any) -> Any:
+        """Run a task of an exchange."""
+        return STEPS[verb](self, round, stage, rank, *inputs)
 
     # ------------------------------------------------------------------ received parts, in the task that uses them
 
     def available(self, rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
         """Split a task's inputs into buffers to read in place and received parts, both by rank."""
-        if not self.on_workers:
-            return {origin: held for origin, held in enumerate(inputs) if held is not None}, {}
-        own, came = inputs
-        return {} if own is None else {rank: own}, dict(came.messages) if came else {}
+        return available(self, rank, inputs)  # type: ignore[arg-type]
 
     def parts_for(self, round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
         """Return all parts packed for a rank, by origin, from a task's inputs."""
-        held, came = self.available(rank, inputs)
-        packed = {origin: self.packed(round, origin, each, rank) for origin, each in held.items()}
-        return {origin: part for origin, part in packed.items() if part is not None} | came
+        return parts_for(self, round, rank, inputs)  # type: ignore[arg-type]

@@ -10,141 +10,159 @@ Only halos are written: an interrupted run leaves some halos old, and can be run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, RunError
-from oocarrays.graphs.exchange.messages import Messages
-from oocarrays.graphs.run.builder import Builder, Outbox, new_suffix
+from oocarrays.graphs.exchange.messages import Exchange, parts_for, steps_of
+from oocarrays.graphs.run import recording
+from oocarrays.graphs.run.builder import Builder, Outbox
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Part, Program
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
-from oocarrays.graphs.run.work import NotedRun, Work
+from oocarrays.graphs.run.work import InPlace
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import lengths
 from oocarrays.plan.files.shift import ShiftPlan
-from oocarrays.plan.layouts.halos import Loan, Place
+from oocarrays.plan.layouts.halos import Halos, Loan, Place
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.local_files import LocalFiles
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.overlay import write_pieces
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
 
-class ShiftRun(Messages, NotedRun):
-    """One shift, shared by its tasks."""
+@dataclass(frozen=True, kw_only=True)
+class Shift(Program):
+    """Shift of local array files."""
 
+    exchange: ClassVar[Exchange] = Exchange()
     plan: ShiftPlan
+    files: LocalFiles
+    """Files whose halos are written."""
 
-    def __init__(self, plan: ShiftPlan, files: LocalFiles, note: Mapping[str, Any]) -> None:
-        self.plan = plan
-        self.files = files
-        super().__init__(files.store, plan.processes, note)
+    @property
+    def destination(self) -> InPlace:
+        return InPlace(self.files.store)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        return {"target": self.files.store}
 
     @property
     def leaves(self) -> str:
         return f"some halos of {self.files.name} may be old: run it again, or resume it"
 
-    def _check_visible(self) -> None:
+    def check_visible(self) -> None:
+        """Raise if this worker does not see the files, unless only its worker can open a rank's file."""
         if self.files.descriptor.folders:
-            return  # only its worker can open a rank's file
+            return
         try:
             self.files.open(0)
         except DescriptorError as error:
             raise RunError(f"{error} on this worker: the files must be shared") from error
 
-    def _create(self, *probes: tuple[int, str, str]) -> ShiftRun:
-        """Start the run; a shift makes no targets."""
-        self.check_placement(probes)
-        if self.processes is None:
-            with self._idle:
-                self.failure, self.meter = None, Meter()
-        self._say_begun()
-        return self
+    def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
+        plan, ranks = self.plan, range(self.plan.ranks)
+        created = builder.create(addresses)
+        filled = [builder.add(read, rank, after=[created]) for rank in ranks]
+        exchange = ExchangeTasks(plan.schedule, steps_of(builder)) if plan.processes else Taking()
+        inputs = exchange.inputs(0, held=filled, wants=lambda a, b: b in plan.takers[a])
+        written = [builder.add(write, rank, buffers=inputs[rank], after=[filled[rank]]) for rank in ranks]
+        return builder.add(finish, after=written, rank=0)
 
-    def _finish(self) -> str:
-        self._say_done()
-        return self.files.name
 
-    # ------------------------------------------------------------------ reading
+def finish(live: Live[Shift]) -> str:
+    recording.end(live)
+    return live.program.files.name
 
-    def _read(self, rank: int) -> Outbox:
-        """Read a rank's borders, each once, and pack them for every rank that sees them."""
-        dtype = self.files.open(rank).dtype
-        packed: list[tuple[Loan, np.ndarray]] = []
-        messages: list[np.ndarray | None] = [None] * self.plan.ranks
-        for taker in self.plan.takers[rank]:
-            message = self.rooms.take(self.plan.message_size(rank, taker) * dtype.itemsize).view(dtype)
-            packed += _views(self.plan.halos.loans(rank, taker), message)
-            messages[taker] = message.view(np.uint8)
-        for box, data in self._borders(rank):
-            own = box.relative_to(self.plan.halos.depth)
-            for loan, view in packed:
-                places = places_in(loan.taken, own)
-                if places:
-                    view[places[0]] = data[places[1]]
-        return Outbox(messages, None)
 
-    def _borders(self, rank: int) -> Iterator[tuple[Section, Any]]:
-        """Yield boxes that cover a rank's borders, with their data; for coded files, each box is a chunk."""
-        file, boxes = self.files.file(rank), self.plan.borders(rank)
-        if not file.stored.coded:
-            for box in boxes:
-                yield box, read_section(
-                    file, box.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS, threads=1,
-                    costs=self.plan.costs,
-                )  # fmt: skip
-            return
-        grid = file.stored.grid
-        indices = list(self.plan.chunks(rank))
-        for index, chunk in ChunkReader(file, self.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
-            section = grid.section(index)
-            yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
+# ---------------------------------------------------------------------- reading
 
-    # ------------------------------------------------------------------ writing
 
-    def _write(self, rank: int, *inputs: Any) -> None:
-        """Write a rank's halo from the messages of all ranks."""
-        boxes = self.plan.halo(rank)
-        if not boxes:
-            return
-        file = self.files.file(rank, written=True)
-        came = {source: data.view(file.dtype) for source, data in self.parts_for((), rank, inputs).items()}
-        stands = [*self._standing(rank, came)]
-        pieces = [(there.axes, self._filled(rank, box, stands, file.dtype)) for box, there in boxes]
-        if self.plan.way(rank) == "direct":
-            for axes, values in pieces:
-                write_section(file, axes, values, meter=self.meter, method="direct")
-        else:
-            write_pieces(file, pieces, self.plan.coverage(rank), self.plan.inner(rank), meter=self.meter)
+def read(live: Live[Shift], rank: int) -> Outbox:
+    """Read a rank's borders, each once, and pack them for every rank that sees them."""
+    plan, dtype = live.program.plan, live.program.files.open(rank).dtype
+    packed: list[tuple[Loan, np.ndarray]] = []
+    messages: list[np.ndarray | None] = [None] * plan.ranks
+    for taker in plan.takers[rank]:
+        message = live.rooms.take(plan.message_size(rank, taker) * dtype.itemsize).view(dtype)
+        packed += _views(plan.halos.loans(rank, taker), message)
+        messages[taker] = message.view(np.uint8)
+    for box, data in _borders(live, rank):
+        own = box.relative_to(plan.halos.depth)
+        for loan, view in packed:
+            places = places_in(loan.taken, own)
+            if places:
+                view[places[0]] = data[places[1]]
+    return Outbox(messages, None)
 
-    def _standing(self, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
-        """Yield the sections of a rank's window, with the data that other ranks sent for them."""
-        for source, message in messages.items():
-            for loan, view in _views(self.plan.halos.loans(source, rank), message):
-                for there, among in loan.strips:
-                    place = _section(there, self.plan.halos.shape(rank))
-                    yield place, np.broadcast_to(view[among], place.shape)
 
-    def _filled(
-        self, rank: int, box: Section, stands: Sequence[tuple[Section, np.ndarray]], dtype: np.dtype
-    ) -> np.ndarray:
-        values = np.empty(box.shape, dtype)
-        for there, constant in self.plan.halos.filled(rank):
-            common = _section(there, self.plan.halos.shape(rank)).intersection(box)
-            if common is not None:
-                values[common.relative_to(box.lower).slices] = constant
-        for place, data in stands:
-            common = place.intersection(box)
-            if common is not None:
-                values[common.relative_to(box.lower).slices] = data[common.relative_to(place.lower).slices]
-        return values
+def _borders(live: Live[Shift], rank: int) -> Iterator[tuple[Section, Any]]:
+    """Yield boxes that cover a rank's borders, with their data; for coded files, each box is a chunk."""
+    file, plan = live.program.files.file(rank), live.program.plan
+    if not file.stored.coded:
+        for box in plan.borders(rank):
+            yield box, read_section(
+                file, box.axes, meter=live.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS, threads=1,
+                costs=plan.costs,
+            )  # fmt: skip
+        return
+    grid = file.stored.grid
+    indices = list(plan.chunks(rank))
+    for index, chunk in ChunkReader(file, live.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
+        section = grid.section(index)
+        yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def write(live: Live[Shift], rank: int, *inputs: Any) -> None:
+    """Write a rank's halo from the messages of all ranks."""
+    plan = live.program.plan
+    if not (boxes := plan.halo(rank)):
+        return
+    file = live.program.files.file(rank, written=True)
+    came = {source: data.view(file.dtype) for source, data in parts_for(live, (), rank, inputs).items()}
+    stands = [*_standing(plan.halos, rank, came)]
+    pieces = [(there.axes, _filled(plan.halos, rank, box, stands, file.dtype)) for box, there in boxes]
+    if plan.way(rank) == "direct":
+        for axes, values in pieces:
+            write_section(file, axes, values, meter=live.meter, method="direct")
+    else:
+        write_pieces(file, pieces, plan.coverage(rank), plan.inner(rank), meter=live.meter)
+
+
+def _standing(halos: Halos, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
+    """Yield the sections of a rank's window, with the data that other ranks sent for them."""
+    for source, message in messages.items():
+        for loan, view in _views(halos.loans(source, rank), message):
+            for there, among in loan.strips:
+                place = _section(there, halos.shape(rank))
+                yield place, np.broadcast_to(view[among], place.shape)
+
+
+def _filled(
+    halos: Halos, rank: int, box: Section, stands: Sequence[tuple[Section, np.ndarray]], dtype: np.dtype
+) -> np.ndarray:
+    values = np.empty(box.shape, dtype)
+    for there, constant in halos.filled(rank):
+        common = _section(there, halos.shape(rank)).intersection(box)
+        if common is not None:
+            values[common.relative_to(box.lower).slices] = constant
+    for place, data in stands:
+        common = place.intersection(box)
+        if common is not None:
+            values[common.relative_to(box.lower).slices] = data[common.relative_to(place.lower).slices]
+    return values
 
 
 def _views(loans: Sequence[Loan], message: np.ndarray) -> Iterator[tuple[Loan, np.ndarray]]:
@@ -160,14 +178,3 @@ def _section(there: Place, shape: tuple[int, ...]) -> Section:
     parts = (*there[:-1], *[slice(None)] * (len(shape) - len(there) + 1))
     along = [part.indices(n) for part, n in zip(parts, shape, strict=True)]
     return Section(tuple(start for start, _, _ in along), tuple(stop for _, stop, _ in along))
-
-
-def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """Return the graph of a shift, and the key of its last task; its result is the name of the files."""
-    builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
-    created = builder.create(addresses)
-    read = [builder.add("read", rank, after=[created]) for rank in ranks]
-    exchange = ExchangeTasks(plan.schedule, builder.add) if plan.processes else Taking()
-    inputs = exchange.inputs(0, held=read, wants=lambda a, b: b in plan.takers[a])
-    written = [builder.add("write", rank, buffers=inputs[rank], after=[read[rank]]) for rank in ranks]
-    return builder.graph, builder.add("finish", after=written, rank=0)

@@ -15,25 +15,26 @@ resume    journal ─► the same rounds, without the parts that ranks have writ
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
-from dask.task_spec import Task
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from oocarrays.errors import JournalError, RunError
 from oocarrays.graphs.files.scatter import FilesRun, place_names
-from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.journaled import OneTarget
+from oocarrays.graphs.run import recording
+from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.journaled import keep_source_of
+from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.looking import Part, Trust, check_sources
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
+from oocarrays.graphs.run.program import Program, Remaining
+from oocarrays.graphs.run.remains import Left, journal_of
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.run.tasks import Sealed
-from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan
@@ -159,117 +160,97 @@ class Growing(TargetSpec):
     after: tuple[int, ...] = field(default=())
     """Shape of the source."""
 
+    def check(self, source: Any) -> None:
+        """Raise if the target has changed since the update was planned."""
+        if self.open().stored.grid.shape not in (self.before, self.after):
+            raise RunError(f"{self.store} has changed since the update was planned: plan the update again")
 
-class UpdateRun(OneTarget):
-    """One update, shared by its tasks."""
+    def create(self, run: str, *, durable: bool) -> None:
+        """Mark the target and resize it: at every moment it is the old array, or a marked one."""
+        array = zarr.open_array(document_store(self.store, durable=durable), mode="r+")  # type: ignore[arg-type]
+        array.attrs.put({**array.attrs.asdict(), MARK: run})
+        if tuple(array.shape) != self.after:
+            array.resize(self.after)
 
-    phases: ClassVar[Any] = {"part": "write", "read": "read", "write": "write"}
+    def resume(self, run: str, *, durable: bool) -> None:
+        """Resize the target again: the source may have grown since."""
+        super(Growing, self).resume(run, durable=durable)  # a class with slots is made twice
+        self.create(run, durable=durable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Program):
+    """Update of an array to match its source; a recorded part is ``(number,)``."""
+
+    phases: ClassVar[Mapping[str, str]] = {"part": "write", "read": "read", "write": "write"}
     threads_stay: ClassVar[bool] = True
+    discards: ClassVar[bool] = False
     plan: UpdatePlan
-    destination: Growing
-
-    def __init__(
-        self,
-        plan: UpdatePlan,
-        source: ArrayFile,
-        destination: Growing,
-        content: Document,
-        *,
-        remains: Remains = NOTHING_LEFT,
-    ) -> None:
-        self.plan = plan
-        self._source = Sealed(source)
-        self.destination = destination
-        self.content = content
-        self.remains = remains
-        super().__init__(destination.store, plan.processes, remains.id)
+    source: ArrayFile
+    """Source of the array."""
+    target: Growing
+    """Array to change."""
 
     @property
-    def left(self) -> float:
-        """Share of the parts that remains to be done."""
+    def sources(self) -> Sequence[ArrayFile]:
+        return (self.source,)
+
+    @property
+    def targets(self) -> Sequence[TargetSpec]:
+        return (self.target,)
+
+    def remaining(self, done: Collection[Part]) -> Remaining:
         parts = len(list(self.plan.parts()))
-        return 1 - len(self.done) / parts if parts else 0.0
+        return Remaining.of(1 - len(done) / parts if parts else 0.0, self.plan.traffic)
 
-    # ------------------------------------------------------------------ beginning and end
-
-    def _check_target(self) -> None:
-        """Raise if the target has changed since the update was planned."""
-        if self.destination.open().stored.grid.shape not in (self.destination.before, self.destination.after):
-            raise RunError(f"{self.destination.store} has changed since the update was planned: plan the update again")
-
-    def _make_targets(self) -> None:
-        """Mark the target and resize it: at every moment it is the old array, or a marked one."""
-        store = document_store(self.destination.store, durable=self.durable)
-        array = zarr.open_array(store, mode="r+")  # type: ignore[arg-type]
-        array.attrs.put({**array.attrs.asdict(), MARK: self.id})
-        if tuple(array.shape) != self.destination.after:
-            array.resize(self.destination.after)
-
-    def _go_on(self) -> None:
-        super()._go_on()
-        if self.resumes:  # the source may have grown since
-            self._make_targets()
-            self._target = None
-
-    def _nothing(self) -> str:
-        """Return the name of the target, which is up to date; remove its mark if it has one."""
-        file: ArrayFile = self.destination.open()
-        if MARK in file.zarr.attrs:
-            finish_target(file, durable=self.durable)
-        return file.name
-
-    def _finish(self) -> str:
-        name: str = self._end(self.target.name)
-        return name
-
-    def _finishing(self) -> Callable[[], None]:
-        publish = super()._finishing()
-
-        def finish() -> None:
-            """Record the source last: if the record is lost, changed elements are written once more."""
-            publish()
-            self._keep_source(durable=self.durable)
-
-        return finish
-
-    # ------------------------------------------------------------------ parts
-
-    def _part(self, number: int, rank: int, former: None = None) -> None:
-        """Read changed elements, and replace the chunks that contain them."""
-        if self.is_done((number,)):
-            return
-        self.journal.join()
-        pieces = self.plan.pieces(number)
-        with self.meter.phase("read"):
-            data = [(piece.axes, self._read(piece)) for piece in pieces]
-        with self.meter.phase("write"):
-            write_pieces(
-                self.target, data, self.plan.units(number), self.plan.inner(number), at_once=self.plan.at_once,
-                meter=self.meter,
-            )  # fmt: skip
-        keys = [self.target.chunk_key(index) for index in self.plan.units(number)]
-        self.record((number,), {"": Store(self.destination.store).receipts(keys)})
-
-    def _read(self, piece: Section) -> np.ndarray:
-        if self.failure:
-            raise self.failure
-        return read_section(
-            self.source, piece.axes, meter=self.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
-            threads=self.plan.threads, costs=self.plan.costs,
-        )  # fmt: skip
+    def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
+        if not self.plan.changed:
+            return builder.add(nothing, rank=0)
+        created = builder.create(addresses)
+        ends: list[Key] = []
+        for rank in range(self.plan.ranks):
+            last: Key | None = None
+            for number in self.plan.mine(rank):
+                if (number,) not in done:
+                    last = builder.add(part, number, rank, buffers=(last,), after=[created] if last is None else [])
+            ends += [] if last is None else [last]
+        return builder.add(finish, after=ends or [created], rank=0)
 
 
-def build_graph(run: UpdateRun, addresses: tuple[str, ...] = ()) -> tuple[dict[Key, Task], Key]:
-    """Return the graph of an update, and the key of its last task; its result is the name of the target."""
-    builder, plan = Builder(new_suffix(), Work.task, run), run.plan
-    if not plan.changed:
-        return builder.graph, builder.add("nothing", rank=0)
-    created = builder.create(addresses)
-    ends = []
-    for rank in range(plan.ranks):
-        last = None
-        for number in plan.mine(rank):
-            if (number,) not in run.done:
-                last = builder.add("part", number, rank, buffers=(last,), after=[created] if last is None else [])
-        ends += [] if last is None else [last]
-    return builder.graph, builder.add("finish", after=ends or [created], rank=0)
+def nothing(live: Live[Update]) -> str:
+    """Return the name of the target, which is up to date; remove its mark if it has one."""
+    file: ArrayFile = live.program.target.open()
+    if MARK in file.zarr.attrs:
+        finish_target(file, durable=live.state.durable)
+    return file.name
+
+
+def part(live: Live[Update], number: int, rank: int, former: None = None) -> None:
+    """Read changed elements, and replace the chunks that contain them."""
+    if live.is_done((number,)):
+        return
+    live.journal.join()
+    plan, target = live.program.plan, live.target()
+    with live.meter.phase("read"):
+        data = [(piece.axes, _read(live, piece)) for piece in plan.pieces(number)]
+    with live.meter.phase("write"):
+        write_pieces(target, data, plan.units(number), plan.inner(number), at_once=plan.at_once, meter=live.meter)
+    keys = [target.chunk_key(index) for index in plan.units(number)]
+    live.record((number,), {"": Store(live.store).receipts(keys)})
+
+
+def _read(live: Live[Update], piece: Section) -> np.ndarray:
+    if live.failure:
+        raise live.failure
+    plan = live.program.plan
+    return read_section(
+        live.program.source, piece.axes, meter=live.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
+        threads=plan.threads, costs=plan.costs,
+    )  # fmt: skip
+
+
+def finish(live: Live[Update]) -> str:
+    """End the run; record the source last: if the record is lost, changed elements are written once more."""
+    keep = partial(keep_source_of, live.journal, live.read_from, durable=live.state.durable)
+    name: str = recording.end(live, live.target().name, then=keep)
+    return name

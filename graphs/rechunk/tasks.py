@@ -167,11 +167,12 @@ class RechunkRun(Messages, RechunkState):
         """Place received parts in a rank's region."""
         return exchange.unpack(self, round, rank, there, came, blank=False)
 
-    def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
-        """Place received parts in a rank's region; in stage 0, the part that it packed for itself."""
-        if stage:
-            return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
-        return self.begun(round, rank, messages[0])
+    def _step(self, verb: str, round: Round, stage: int, rank: int, *inputs: Any) -> Any:
+        """Run a task of an exchange; in stage 0, a rank receives the part that it packed for itself."""
+        if stage or verb != "receive":
+            return super()._step(verb, round, stage, rank, *inputs)
+        _, outbox = inputs
+        return self.begun(round, rank, outbox)
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
         """Return a rank, its planned and its actual worker; set up that worker's exchanges if a pass needs them."""

@@ -92,6 +92,8 @@ class RankTasks:
 
 
 T = TypeVar("T")
+Verb = str | Callable[..., Any]
+"""Work of a task: a function of `Run`'s live state, or the name of a method of the old ladder's run."""
 
 
 def itself(given: T) -> T:
@@ -130,11 +132,14 @@ class RoundsAhead(Generic[T]):
 class Builder:
     """Builder of the tasks of one graph."""
 
-    def __init__(self, suffix: str, do: Callable[..., Any], shared: Any) -> None:
+    def __init__(
+        self, suffix: str, do: Callable[..., Any], shared: Any, begins: tuple[Verb, Verb] = ("create", "probe")
+    ) -> None:
         self.suffix = suffix
         self.graph: dict[Key, Task] = {}
         self._do = do
         self._shared = shared
+        self._begins = begins
 
     def share(self, name: str) -> None:
         """Add a task that holds the shared argument, so that it travels once to each worker."""
@@ -144,27 +149,30 @@ class Builder:
 
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
         """Add the tasks that begin a run; on workers, later tasks receive the run from the create task."""
+        create, probe = self._begins
         if not addresses:
-            return self.add("create", after=after, rank=0)
+            return self.add(create, after=after, rank=0)
         self.share("run")
-        probes = [self.add("probe", at, rank, name="probe worker", after=after) for rank, at in enumerate(addresses)]
-        created = self.add("create", buffers=tuple(probes), rank=0)
+        probes = [self.add(probe, at, rank, name="probe worker", after=after) for rank, at in enumerate(addresses)]
+        created = self.add(create, buffers=tuple(probes), rank=0)
         self._shared = TaskRef(created)
         return created
 
     def add(
         self,
-        verb: str,
+        verb: Verb,
         *args: Any,
         name: str = "",
         buffers: tuple[Key | None, ...] = (),
         after: Iterable[Key] = (),
         rank: int | None = None,
+        do: Callable[..., Any] | None = None,
     ) -> Key:
         """Add a task with its arguments, inputs and dependencies; return its key, which ends with its rank."""
-        key = (f"{name or verb}-{self._suffix_of(verb)}", *args, *([] if rank is None else [rank]))
+        called = verb if isinstance(verb, str) else verb.__name__
+        key = (f"{name or called}-{self._suffix_of(called)}", *args, *([] if rank is None else [rank]))
         taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.graph[key] = Task(key, self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
+        self.graph[key] = Task(key, do or self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
         return key
 
     def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -30,6 +29,7 @@ from oocarrays.graphs.cluster.workers import check_forked, check_forks, forked
 from oocarrays.graphs.dashboard.page import Told
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import Counting, Move, listen, warn_of_missing
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.work import Work
@@ -46,7 +46,7 @@ from oocarrays.graphs.cluster.workers import Cluster, check_reach
 
 Graph = tuple[dict[Any, Any], Key]
 """Tasks by key, and the key of the last task."""
-Run = TypeVar("Run", bound=Work)
+AnyRun = TypeVar("AnyRun", bound=Work | Run[Any])
 LOOK_SECONDS = 5
 """Seconds between two checks of a run's workers."""
 
@@ -72,12 +72,12 @@ class Threads(ThreadPoolExecutor):
 LOG = logging.getLogger("oocarrays")
 
 
-class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
+class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
     """Run as a Dask collection of one value.
 
     Parameters
     ----------
-    run : Work or GroupRun
+    run : Run or Work
         Run that the tasks carry out.
     result : callable
         Function that turns the value of the last task into the user's result.
@@ -91,9 +91,9 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
     """Lock held while a graph is built, so that all users of a job get the same graph."""
 
     def __init__(
-        self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None, disks: Disks | None = None
+        self, run: AnyRun, result: Callable[[str], Any], cluster: Cluster | None = None, disks: Disks | None = None
     ) -> None:
-        self._run: Run = run
+        self._run: AnyRun = run
         self._result = result
         self._cluster, self._disks = cluster, disks or Disks()
         if cluster:
@@ -106,9 +106,10 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         self.moves: list[Move] = []
         """Ranks that moved to another worker because their worker was lost: one entry per lost worker."""
 
-    @abstractmethod
     def _build(self) -> Graph:
         """Return the graph and the key of its last task."""
+        assert isinstance(self._run, Run), "jobs of other runs build their own graph"
+        return self._run.graph(tuple(self._addresses))
 
     def _tasks(self) -> int:
         """Return the number of tasks, known before the graph is built."""
@@ -311,7 +312,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
 
-    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> GraphJob[Run]:
+    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> GraphJob[AnyRun]:
         """Return the same job with its last task done."""
         job = object.__new__(type(self))
         job.__dict__.update(self.__dict__)
@@ -331,7 +332,7 @@ class RunEvents(Counting):
     """Listener of a run on a cluster: it counts, records moves, warns of missing chunks, and acknowledges the end."""
 
     def __init__(
-        self, run: Work, moves: list[Move], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str
+        self, run: Work | Run[Any], moves: list[Move], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str
     ) -> None:
         there = weakref.ref(run)
         super().__init__(lambda: None if (run := there()) is None else run.meter)
@@ -360,7 +361,7 @@ def resumable(error: BaseException) -> bool:
     return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 
 
-def _explained(error: BaseException, client: Client, run: Work, *, taken_away: bool = False) -> BaseException:
+def _explained(error: BaseException, client: Client, run: Any, *, taken_away: bool = False) -> BaseException:
     """Return an error that explains a failure of the cluster; return an error of the work unchanged."""
     from distributed import KilledWorker
 

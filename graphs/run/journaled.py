@@ -41,6 +41,7 @@ from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, keep_source
 from oocarrays.storage.journal.texts import BEGINNING, REQUEST
 from oocarrays.storage.journal.versions import Versions
+from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, is_remote, tells_versions
 from oocarrays.storage.stores.responses import ResponseCheck
@@ -78,13 +79,8 @@ class KeptRun(EndingRun):
 
     def _list_sources(self) -> None:
         """List the chunks read from object stores, to compare later responses with that list."""
-        seen: list[tuple[ArrayFile, Versions]] = []
-        for array in () if self.remains.trust.as_is else self.read_from:
-            with suppress(UnsupportedError):  # arrays of elements without a fixed size are compared at the end
-                file = array_file.describe(array)
-                versions = Versions.of(file) if tells_versions(array.store_path.store) else None
-                seen += [] if versions is None else [(file, versions)]
-        self.versions, self._responses = seen, []
+        self.versions = [] if self.remains.trust.as_is else listed_versions(self.read_from)
+        self._responses = []
 
     @property
     def resumes(self) -> bool:
@@ -117,22 +113,11 @@ class KeptRun(EndingRun):
 
     def _begin(self, make: Callable[[], None], *, instead: bool = False) -> None:
         """Begin the journal, ``instead`` of an existing one, then make the targets; on failure leave neither."""
-        instead |= self.journal.is_locked or bool(getattr(self.destination, "overwrite", False))
-        try:
-            self.journal.begin(self.id, self._content_now(), instead=instead)
-            make()
-        except BaseException:
-            with suppress(OocError):
-                if unfinished_run(self.destination.store) is None:
-                    self.journal.withdraw(self.id)
-            raise
+        instead |= bool(getattr(self.destination, "overwrite", False))
+        begin_journal(self.journal, self.id, self._content_now(), make, instead=instead)
 
     def _is_another_plan(self) -> bool:
-        """Return whether the journal must be rewritten: the user has started over, or planned the rest differently."""
-        now = self.journal.read()[1].get(BEGINNING, "")
-        if now not in (self.remains.beginning, self.remains.found):
-            raise RunError(f"{self.destination.store} has changed since run {self.id} stopped: resume it again")
-        return bool(now != self.remains.beginning)
+        return is_another_plan(self.journal, self.id, self.remains)
 
     def _restart(self) -> None:
         """Rewrite the journal with kept chunks only; others are written again, or removed if now the fill value."""
@@ -165,23 +150,7 @@ class KeptRun(EndingRun):
 
     def _check_written(self) -> None:
         """Compare receipts with a listing of each target in a store."""
-        if not is_remote(self.destination.store):
-            return
-        wanted: dict[str, tuple[StoreLike, dict[str, list[Receipt]]]] = {}
-        unsaid = [prepare.args for prepare in self.syncer.unsaid() if isinstance(prepare, partial)]
-        for part, stored in (*unsaid, *self.journal.stored().items()):
-            for name, receipts in (stored or {}).items():
-                place = self._place_of(part, name)
-                if place is None:
-                    continue
-                for key, receipt in receipts.items():
-                    wanted.setdefault(name, (place, {}))[1].setdefault(key, []).append(receipt)
-        for place, receipts in wanted.values():
-            if odd := Store(place).unlike(receipts, verify=False):
-                raise RunError(
-                    f"{name_of(place)} acknowledged {len(odd)} chunk{'s' * (len(odd) > 1)} that it does not have now, "
-                    f"{odd[0]} among them: resume it, and they are written again"
-                )
+        check_written(self.journal, self.syncer, self._place_of)
 
     def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
         """Return the target that holds a part's receipts under a name; None for other locations."""
@@ -197,11 +166,7 @@ class KeptRun(EndingRun):
         return self._changed(self.read_from, content)
 
     def _changed(self, arrays: Sequence[zarr.Array], content: Mapping[str, Any]) -> JournalError | None:
-        try:
-            check_sources(arrays, content, self.destination.store, Trust(moved=self.remains.trust.moved))
-        except JournalError as error:
-            return error
-        return None
+        return changed_since(arrays, content, self.destination.store, self.remains.trust)
 
     def _is_seen(self, content: Mapping[str, Any]) -> bool:
         """Return whether fingerprints exist for all sources, so that a change would be detected."""
@@ -215,35 +180,15 @@ class KeptRun(EndingRun):
 
     def _keep_request(self) -> None:
         """Keep the request beside the target; delete an earlier one if this run has no request of its own."""
-        if (place := self.made_place) is None or not can_keep(place) or not self.journal.is_there():
-            return
-        content = self.journal.read()[1]
-        if REQUEST in content:
-            Notes(place).keep_made(self.id, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
-        else:
-            Notes(place).drop_made()
+        if (place := self.made_place) is not None:
+            keep_request(place, self.journal, self.id)
 
     def _keep_source(self, *, durable: bool = False) -> None:
-        """Keep the fingerprint of the source beside the target, unless the source has changed during the run.
-
-        If it has changed, the earlier fingerprint stays: the target holds data of that state and of a newer one.
-        """
-        store = self.destination.store
-        if not can_keep(store) or not self.journal.is_there():  # the target was finished before, and is being checked
-            return
-        if not setting("fingerprints"):
-            drop_source(store)
-            return
-        begun = (self.journal.read()[1].get(CHUNKS_READ) or [None])[0]
-        seen = Source.seen(self.read_from[0]) if begun and self.read_from else None
-        if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
-            keep_source(store, seen[0], durable=durable)
+        keep_source_of(self.journal, self.read_from, durable=durable)
 
     def is_done(self, part: tuple[int, ...]) -> bool:
         """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
-        if part in self.done or self.processes is None:
-            return part in self.done
-        return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
+        return part in self.done or (self.processes is not None and is_recorded(self.journal, part))
 
 
 class JournaledRun(KeptRun):
@@ -314,11 +259,7 @@ class JournaledRun(KeptRun):
 
     def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
         """Remove chunks that are not as they were stored."""
-        odd = self.remains.odd.get(str(place), ())
-        if odd:
-            blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
-            for key in odd:
-                blobs.remove(key)
+        remove_chunks(place, self.remains.odd.get(str(place), ()))
 
     def _remove_partials(self) -> None:
         remove_partials(self.destination.store)
@@ -335,11 +276,8 @@ class JournaledRun(KeptRun):
     def _remove_begun(self, places: Sequence[StoreLike], writes: Callable[[tuple[int, ...]], bool]) -> None:
         """Remove this run's targets, the first one last, unless a recorded part has written to them."""
         with suppress(OocError):
-            if any(map(writes, self.journal.parts())):
-                return
-            for place in reversed(places):
-                if unfinished_run(place) == self.id:
-                    remove_unfinished(place)
+            if not any(map(writes, self.journal.parts())):
+                remove_targets(places, self.id)
 
     @abstractmethod
     def _make_targets(self) -> None:
@@ -393,6 +331,124 @@ class OneTarget(JournaledRun):
 
     def _finishing(self) -> Callable[[], None]:
         return self.destination.finishing(self.target, durable=self.durable)
+
+
+# ---------------------------------------------------------------------- steps, for this ladder and for `Run`
+
+
+def listed_versions(arrays: Iterable[zarr.Array]) -> list[tuple[ArrayFile, Versions]]:
+    """Return the arrays in stores whose responses carry versions, with the versions of their chunks."""
+    seen: list[tuple[ArrayFile, Versions]] = []
+    for array in arrays:
+        with suppress(UnsupportedError):  # arrays of elements without a fixed size are compared at the end
+            file = array_file.describe(array)
+            versions = Versions.of(file) if tells_versions(array.store_path.store) else None
+            seen += [] if versions is None else [(file, versions)]
+    return seen
+
+
+def begin_journal(
+    journal: Journal, run: str, content: Document, make: Callable[[], None], *, instead: bool = False
+) -> None:
+    """Begin a journal, ``instead`` of an existing one, then make the targets; on failure leave neither."""
+    try:
+        journal.begin(run, content, instead=instead or journal.is_locked)
+        make()
+    except BaseException:
+        with suppress(OocError):
+            if unfinished_run(journal.store) is None:
+                journal.withdraw(run)
+        raise
+
+
+def is_another_plan(journal: Journal, run: str, remains: Remains) -> bool:
+    """Return whether a journal must be rewritten: the user has started over, or planned the rest differently."""
+    now = journal.read()[1].get(BEGINNING, "")
+    if now not in (remains.beginning, remains.found):
+        raise RunError(f"{journal.store} has changed since run {run} stopped: resume it again")
+    return bool(now != remains.beginning)
+
+
+def is_recorded(journal: Journal, part: tuple[int, ...]) -> bool:
+    """Return whether a part of a run on workers is done; after the run's end, all are."""
+    return journal.has(part) if journal.is_there() else is_finished(journal.store)
+
+
+def changed_since(
+    arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
+) -> JournalError | None:
+    """Return the error that forbids reading sources that have changed since a run began; None if they have not."""
+    try:
+        check_sources(arrays, content, target, Trust(moved=trust.moved))
+    except JournalError as error:
+        return error
+    return None
+
+
+def check_written(
+    journal: Journal, syncer: Syncer, place_of: Callable[[tuple[int, ...], str], StoreLike | None]
+) -> None:
+    """Compare receipts with a listing of each target in a store."""
+    if not is_remote(journal.store):
+        return
+    wanted: dict[str, tuple[StoreLike, dict[str, list[Receipt]]]] = {}
+    unsaid = [prepare.args for prepare in syncer.unsaid() if isinstance(prepare, partial)]
+    for part, stored in (*unsaid, *journal.stored().items()):
+        for name, receipts in (stored or {}).items():
+            place = place_of(part, name)
+            if place is None:
+                continue
+            for key, receipt in receipts.items():
+                wanted.setdefault(name, (place, {}))[1].setdefault(key, []).append(receipt)
+    for place, receipts in wanted.values():
+        if odd := Store(place).unlike(receipts, verify=False):
+            raise RunError(
+                f"{name_of(place)} acknowledged {len(odd)} chunk{'s' * (len(odd) > 1)} that it does not have now, "
+                f"{odd[0]} among them: resume it, and they are written again"
+            )
+
+
+def keep_request(place: StoreLike, journal: Journal, run: str) -> None:
+    """Keep a run's request beside its target; delete an earlier one if the run has none."""
+    if not can_keep(place) or not journal.is_there():
+        return
+    content = journal.read()[1]
+    if REQUEST in content:
+        Notes(place).keep_made(run, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
+    else:
+        Notes(place).drop_made()
+
+
+def keep_source_of(journal: Journal, arrays: Sequence[zarr.Array], *, durable: bool = False) -> None:
+    """Keep the fingerprint of the source beside the target, unless the source has changed during the run.
+
+    If it has changed, the earlier fingerprint stays: the target holds data of that state and of a newer one.
+    """
+    store = journal.store
+    if not can_keep(store) or not journal.is_there():  # the target was finished before, and is being checked
+        return
+    if not setting("fingerprints"):
+        drop_source(store)
+        return
+    begun = (journal.read()[1].get(CHUNKS_READ) or [None])[0]
+    seen = Source.seen(arrays[0]) if begun and arrays else None
+    if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
+        keep_source(store, seen[0], durable=durable)
+
+
+def remove_chunks(place: StoreLike | RemoteStore, keys: Sequence[str]) -> None:
+    """Remove chunks of an unfinished array."""
+    if keys:
+        blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
+        for key in keys:
+            blobs.remove(key)
+
+
+def remove_targets(places: Sequence[StoreLike], run: str) -> None:
+    """Remove the unfinished targets of a run, the first one last."""
+    for place in reversed(places):
+        if unfinished_run(place) == run:
+            remove_unfinished(place)
 
 
 def check_folder(store: StoreLike) -> None:

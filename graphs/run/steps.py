@@ -33,6 +33,8 @@ Pair = tuple[int, int]
 """Origin and final rank of a part."""
 
 
+VERBS = ("send", "carry", "receive", "taken", "exchange")
+"""Tasks of ranks in an exchange; their last arguments are the stage, from 1, and the rank."""
 Add = Callable[..., Key]
 """Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""
 

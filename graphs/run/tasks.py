@@ -26,8 +26,8 @@ from oocarrays.storage.meter import Meter
 
 SETTLE_SECONDS = 60
 """Seconds that a failed run waits for its running tasks."""
-LIVE: weakref.WeakValueDictionary[str, Tasks] = weakref.WeakValueDictionary()
-"""Task states in this process, by id."""
+LIVE: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+"""Runs in this process, by id: `Tasks` of the old ladder, and `oocarrays.graphs.run.run.Run`."""
 BARRIERS = ("took", "gone", "freed", "begun", "ended", "ready", "written", "alone")
 """Verbs of tasks that only wait for others."""
 GIVEN_UP: set[str] = set()

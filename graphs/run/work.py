@@ -1,14 +1,6 @@
 """State common to the tasks of one run: they are counted and reported, and the first failure stops them all.
 
 A run is one object for all its tasks. Threads share it; on a cluster it travels once to each worker.
-
-A run that creates no target writes to an existing array, or to existing local array files:
-
-    begin     a note beside the data: the request, and a checksum of each part to be written   ─► journal
-    write     other processes may read meanwhile, so nothing is marked, and no part is recorded
-    done      the note is removed; a killed run leaves it, and the same request can be repeated
-
-A repeated run writes the same data again in full, because another process may have written since.
 """
 
 from __future__ import annotations
@@ -16,7 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +17,6 @@ from typing import Any, ClassVar
 from oocarrays.errors import (
     DescriptorError,
     DiskFullError,
-    JournalError,
     KernelError,
     NotFoundError,
     PlacementError,
@@ -37,17 +28,19 @@ from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
-from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
-from oocarrays.storage.files.places import StoreLike, folders_of, local_folder, name_of
+from oocarrays.storage.files.documents import is_finished, unfinished_run
+from oocarrays.storage.files.places import StoreLike, folders_of, name_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.texts import FOLDER, PARTS
+from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """Suffix in every key of a graph; Dask may append to it."""
+Probed = tuple[int, str, str]
+"""Rank, its planned worker and its actual worker."""
 
 
 class Work(Tasks):
@@ -161,7 +154,7 @@ class Work(Tasks):
             if verb == "create":
                 self.look_for_lost()
             measures_itself = verb in ("copy", "assemble", "name", "round")
-            with nullcontext() if measures_itself else self.meter.phase(verb, args), _found(verb):
+            with nullcontext() if measures_itself else self.meter.phase(verb, args), found(begins=verb == "create"):
                 yield
         except BaseException as error:  # noqa: BLE001  the first failure is passed on, of any type
             if verb == "create":
@@ -182,23 +175,16 @@ class Work(Tasks):
         """Return the sources that this run reads and does not make."""
         return ()
 
-    def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
+    def _probe(self, address: str, rank: int) -> Probed:
         """Return a rank, its planned worker and its actual worker; raise if that worker does not see the data."""
         self._check_visible()
-        worker = this_worker()
-        return rank, address, worker.address if worker else address
+        return probed(address, rank)
 
     def _check_visible(self) -> None:
         """Raise if this worker does not see the sources or the target."""
 
     def check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
-        """Raise if ranks ran on other workers than planned, unless the planned workers are gone."""
-        astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
-        if astray and any(put in live_workers() for _, put, _ in astray):
-            rank, put, ran = astray[0]
-            raise PlacementError(
-                f"rank {rank} was pinned to worker {put} and ran on {ran}: this cluster moves pinned tasks"
-            )
+        check_placement(probes)
 
     def take_back(self) -> None:
         """Remove the targets of a failed kernel in which nothing has been written; by default none."""
@@ -246,9 +232,7 @@ class EndingRun(Work):
 
     def has_ended(self) -> bool:
         """Return whether this run has already finished its target, and its last task is being repeated."""
-        if self.processes is None or not is_finished(self.destination.store):
-            return False
-        return self.journal.notes.ended(self.id) is not None or was_ended()
+        return self.processes is not None and has_ended(self.journal, self.id)
 
     def _end(self, gives: Any) -> Any:
         """End the run once and return ``gives``: remove the mark, then the journal except for the end-of-run marker."""
@@ -266,17 +250,8 @@ class EndingRun(Work):
                 self.journal.notes.say_ended(self.id, gives)
             finish_targets()
         self.syncer.drop()
-        self._remove_journal()
-        self.journal.release()
+        remove_journal(self.journal, self.id if self.ends else None)
         return gives
-
-    def _remove_journal(self) -> None:
-        """Remove the journal except for the end-of-run marker; a failure only warns, because the target is complete."""
-        try:
-            self.journal.remove(ended=self.id if self.ends else None)
-        except (DiskFullError, StoreFailure) as error:
-            left = f"{name_of(self.destination.store)} is finished, and {FOLDER} in it is left: {error}"
-            warn_person(f"{left}; resuming removes it", RuntimeWarning)
 
     def _check_read(self) -> None:
         """Raise if a source has changed during the run."""
@@ -297,19 +272,50 @@ class EndingRun(Work):
 
 
 @contextmanager
-def _found(verb: str) -> Iterator[None]:
-    """Raise RunError if, after the run has begun, it does not find data that existed when it was planned."""
+def found(*, begins: bool) -> Iterator[None]:
+    """Raise RunError if data that existed at planning time is not found, by a task after the one that ``begins``."""
     try:
         yield
     except (NotFoundError, DescriptorError) as error:
-        if verb == "create":
+        if begins:
             raise
         raise RunError(f"{error}; it was there when the run was planned") from error
+
+
+def check_placement(probes: Sequence[Probed]) -> None:
+    """Raise if ranks ran on other workers than planned, unless the planned workers are gone."""
+    astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
+    if astray and any(put in live_workers() for _, put, _ in astray):
+        rank, put, ran = astray[0]
+        raise PlacementError(
+            f"rank {rank} was pinned to worker {put} and ran on {ran}: this cluster moves pinned tasks"
+        )
+
+
+def probed(address: str, rank: int) -> Probed:
+    """Return a rank, its planned worker and the worker that runs this task."""
+    worker = this_worker()
+    return rank, address, worker.address if worker else address
 
 
 def local_folders(places: Iterable[StoreLike]) -> list[str]:
     """Return the local folders among the locations that a run writes to."""
     return [folder for place in places for folder in folders_of(place)]
+
+
+def has_ended(journal: Journal, run: str) -> bool:
+    """Return whether a run on workers has already finished its target, and its last task is being repeated."""
+    return is_finished(journal.store) and (journal.notes.ended(run) is not None or was_ended())
+
+
+def remove_journal(journal: Journal, ended: str | None) -> None:
+    """Remove the journal of a finished target, except for the end-of-run marker, and release it; failures only warn."""
+    try:
+        journal.remove(ended=ended)
+    except (DiskFullError, StoreFailure) as error:
+        left = f"{name_of(journal.store)} is finished, and {FOLDER} in it is left: {error}"
+        warn_person(f"{left}; resuming removes it", RuntimeWarning)
+    journal.release()
 
 
 def was_ended() -> bool:
@@ -338,32 +344,3 @@ class InPlace:
 
     store: StoreLike
     """Folder, or store and path, of the array or of the group of files."""
-
-
-class NotedRun(Work):
-    """Run that writes in place and keeps a note while it writes."""
-
-    note: Mapping[str, Any]
-
-    def __init__(self, store: StoreLike, processes: int | None, note: Mapping[str, Any]) -> None:
-        self.destination = InPlace(store)
-        self.note = note
-        super().__init__(store, processes, None)
-
-    def _say_begun(self, *parts: int | None) -> None:
-        """Write the note; raise if the parts differ from those that a killed run began with."""
-        before = self.note.get(PARTS) or parts
-        other = next((rank for rank, (was, now) in enumerate(zip(before, parts, strict=True)) if was != now), None)
-        if other is not None:
-            raise JournalError(
-                f"the part of rank {other} differs from what the run in {self.journal.store} began with; where it is "
-                "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
-            )
-        if self.note:
-            if local_folder(self.journal.store) and self.journal.notes.is_noted():
-                remove_abandoned(self.journal.store)
-            self.journal.notes.note(self.id, {**self.note, PARTS: parts})
-
-    def _say_done(self) -> None:
-        if self.note:
-            self.journal.notes.take(self.id)

@@ -17,11 +17,12 @@ from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
+from oocarrays.graphs.collective.write import Writing, build_graph
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed
 from oocarrays.mapping.layouts.local import spread
@@ -50,13 +51,13 @@ METADATA = "target_metadata"
 """Key of the note for the metadata that identify the array."""
 
 
-class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
+class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
     """Planned write of sections of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = (*READ_AND_WRITTEN, "messages")
 
     def __init__(
-        self, a: OutOfCoreArray, run: WritingRun, held: RankTasks, cluster: Cluster | None, workers: Sequence[str]
+        self, a: OutOfCoreArray, run: Run[Writing], held: RankTasks, cluster: Cluster | None, workers: Sequence[str]
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
@@ -65,20 +66,20 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     @property
     def plan(self) -> CollectiveWritePlan:
         """Frozen plan: domains, chunks read before writing, messages between ranks, and memory."""
-        return self._run.plan
+        return self._run.program.plan
 
     def going_on_with(self, parts: Sequence[int | None]) -> CollectiveWriteJob:
         """Return the job with a check that the parts equal those of the interrupted run, by their checksums."""
-        self._run.note = {**self._run.note, PARTS: list(parts)}
+        program = self._run.program
+        self._run = Run(replace(program, note={**program.note, PARTS: list(parts)}))
         return self
 
     def _begin(self) -> None:
-        self._run.begin_anew()
+        self._run.live.begin_anew()
 
     def _build(self) -> Graph:
-        builder = WritingBuilder(self._run, self._held.keys)
-        last = builder.build()
-        return {**self._held.tasks, **builder.graph}, last
+        graph, last = build_graph(self._run, self._held.keys)
+        return {**self._held.tasks, **graph}, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return {**self._held.homes, **super()._homes()}
@@ -188,7 +189,7 @@ def write_sections(
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": schedule}
     note = _note(file, wanted, resources, **how)
-    run = WritingRun(plan, file, wanted.selections, note)
+    run = Run(Writing(plan=plan, file=file, selections=tuple(wanted.selections), note=note))
     parts_before = noted_parts(run.destination.store, note, resume)
     job = CollectiveWriteJob(a, run, held, cluster, there)
     return job.going_on_with(parts_before) if parts_before else job

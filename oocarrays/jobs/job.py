@@ -13,7 +13,7 @@ from dask.task_spec import Task
 from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.graphs.events import LISTENERS, Events, heard
 from oocarrays.graphs.run.builder import itself, new_suffix
-from oocarrays.graphs.run.job import GraphJob, Run
+from oocarrays.graphs.run.job import AnyRun, GraphJob
 from oocarrays.graphs.run.looking import trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document
@@ -65,7 +65,7 @@ class RunLog(Events):
         )  # fmt: skip
 
 
-class Job(GraphJob[Run], Generic[Run, Result]):
+class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
     """Planned run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted: Sequence[str] = tuple(COUNTED)

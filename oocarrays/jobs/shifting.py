@@ -13,9 +13,9 @@ from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.multicast import cast
-from oocarrays.graphs.files.shift import ShiftRun, build_graph
+from oocarrays.graphs.files.shift import Shift
 from oocarrays.graphs.layouts.redistribution import windows
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import Stored
@@ -43,20 +43,17 @@ if TYPE_CHECKING:
 NO_FILES = "goes with local array files; a distributed array is where its ranks are"
 
 
-class ShiftJob(Job[ShiftRun, LocalArrays]):
+class ShiftJob(Job[Run[Shift], LocalArrays]):
     """Planned halo refresh of local array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
-    def __init__(self, run: ShiftRun, a: LocalArrays, cluster: Cluster | None) -> None:
+    def __init__(self, run: Run[Shift], a: LocalArrays, cluster: Cluster | None) -> None:
         self._array = a
         super().__init__(run, lambda name: a, cluster, a.disks)
 
     @property
     def plan(self) -> ShiftPlan:
         """Frozen plan: the borders that each rank reads, sends and writes."""
-        return self._run.plan
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, self._addresses)
+        return self._run.program.plan
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
@@ -208,7 +205,7 @@ def _shift_files(
     )
     noted_parts(a.files.store, note, resume)
     first_fitting([plan], resources.budget, "this shift")
-    return ShiftJob(ShiftRun(plan, a.before_changes(), note), a, cluster)
+    return ShiftJob(Run(Shift(plan=plan, files=a.before_changes(), note=note)), a, cluster)
 
 
 def _written(files: LocalFiles, rank: int) -> Stored:

@@ -10,10 +10,10 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.update import Growing, UpdateRun, build_graph
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.files.update import Growing, Update
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, trust_of
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, can_update, journal_of
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
@@ -45,7 +45,7 @@ CHANGED, LENGTHS = "changed", "lengths"
 """Journal keys for the changed boxes, and for their cut into parts."""
 
 
-class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
+class UpdateJob(Job[Run[Update], OutOfCoreArray]):
     """Planned update of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
@@ -53,10 +53,7 @@ class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
     @property
     def plan(self) -> UpdatePlan:
         """Frozen plan: changed chunks of the source, the data to read, and target chunks to replace."""
-        return self._run.plan
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, tuple(self._addresses))
+        return self._run.program.plan
 
     def _tasks(self) -> int:
         return self.plan.traffic.tasks
@@ -65,12 +62,12 @@ class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
         return max(self.plan.ranks, 1)
 
     def _beside(self) -> Mapping[str, str]:
-        spec = self._run.destination
+        spec = self._run.program.target
         grown = spec.before != spec.after and f", which grows: {shape_text(spec.before)} → {shape_text(spec.after)}"
         return {"replaced": grown or ""}
 
     def _title(self) -> str:
-        return f"oocarrays.UpdateJob {self._run.source.name} → {self._run.destination.store}"
+        return f"oocarrays.UpdateJob {self._run.program.source.name} → {self._run.destination.store}"
 
 
 def update(
@@ -222,7 +219,8 @@ class _Now:
     ) -> UpdateJob:
         shape = self.written.stored.grid.shape
         spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape)
-        run = UpdateRun(plan, self.file, spec, content or self.content(plan, resources), remains=remains)
+        program = Update(plan=plan, source=self.file, target=spec)
+        run = Run(program, content or self.content(plan, resources), remains)
         return UpdateJob(run, opener(open_array, self.target), cluster)
 
 

@@ -18,11 +18,11 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import warn_of_missing
-from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, build_graph, reduced_here
+from oocarrays.graphs.reductions.program import Reduction, reduced_here
 from oocarrays.graphs.run.builder import itself
-from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.packing import warn_of_packed
@@ -49,7 +49,7 @@ CUT, BOX_BYTES = "cut", "box_bytes"
 """Journal keys of the cut of the array, and of the size of its boxes, from which the cut follows."""
 
 
-class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
+class ReduceJob(Job[Run[Reduction], OutOfCoreArray]):
     """Planned reduction: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = tuple(COUNTED)
@@ -57,10 +57,7 @@ class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
     @property
     def plan(self) -> ReducePlan:
         """Frozen plan: boxes, partial results, their ranks, and memory."""
-        return self._run.plan
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, tuple(self._addresses))
+        return self._run.program.plan
 
     def _threads(self) -> int:
         return self.plan.ranks
@@ -210,7 +207,8 @@ def reduced(
         file.presence.check()
         warn_of_missing(run.meter, file.presence.name)
     else:
-        made = ReduceJob(GivenReduction(plan, want.reducer, dtype), itself, cluster).run()  # type: ignore[assignment]
+        program = Reduction(plan=plan, reducer=want.reducer, dtype=dtype)
+        made = ReduceJob(Run(program), itself, cluster).run()  # type: ignore[assignment]
     return np.asarray(made)[()]  # type: ignore[no-any-return]
 
 
@@ -218,9 +216,11 @@ def _job(
     want: CheckedReduction, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
     remains: Remains = NOTHING_LEFT,
 ) -> ReduceJob:  # fmt: skip
-    keeps = want.name != "functions"
-    run = WrittenReduction(plan, want.reducer, spec, content, keeps=keeps, remains=remains)
-    return ReduceJob(run, opener(open_array, spec.store), cluster)
+    program = Reduction(
+        plan=plan, reducer=want.reducer, dtype=np.dtype(spec.settings["dtype"]), target=spec,
+        keeps=want.name != "functions",
+    )  # fmt: skip
+    return ReduceJob(Run(program, content, remains), opener(open_array, spec.store), cluster)
 
 
 def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:

@@ -94,14 +94,14 @@ def test_parts_stay_with_their_ranks(spare: Client, tmp_path: Path) -> None:
     np.testing.assert_array_equal(within(ooc.write_sections(z, x.layout, x).run), DATA)
 
 
-RUN = "oocarrays.graphs.collective.write:WritingRun"
+WRITE, MESSAGES = "oocarrays.graphs.collective.write", "oocarrays.graphs.exchange.messages"
 KILLED = [
-    (RUN, "_own", 1, "after", 1),
-    (RUN, "_send", 2, "after", 0),
-    (RUN, "_receive", 2, "before", 2),
-    (RUN, "_write", 2, "before", 1),
+    (WRITE, "own", 1, "after", 1),
+    (MESSAGES, "send", 2, "after", 0),
+    (MESSAGES, "receive", 2, "before", 2),
+    (WRITE, "write", 2, "before", 1),
     ("oocarrays.storage.local.blobs:LocalBlobs", "_write", 2, "after", 2),
-    (RUN, "_done", 1, "before", 0),
+    (WRITE, "done", 1, "before", 0),
 ]
 
 

@@ -48,6 +48,7 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
     """Have a worker kill itself before or after its nth call of something: a verb of the graph, or a function."""
 
     def prepare() -> None:
+        import functools
         import importlib
         import os
         import signal
@@ -67,7 +68,7 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return result
 
-            return call
+            return functools.wraps(plain)(call)  # a task may name it: it is pickled by its own name
 
         setattr(there, name, deadly(getattr(there, name)))
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.graphs.reductions.run import GivenReduction, build_graph
+from oocarrays.graphs.reductions.program import Reduction
+from oocarrays.graphs.run.run import Run
 from oocarrays.plan.memory import Resources
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
@@ -44,8 +45,8 @@ def test_the_same_bits_whatever_the_ranks(case: tuple[zarr.Array, dict[str, Any]
     with small(box_bytes=box):
         want = wanted(array_file.describe_source(array, "fill"), Asked(**asked))
         plan = want.plan(Resources(budget=2**30, workers=ranks), None)
-        run = GivenReduction(plan, want.reducer, want.result)
-        found = dask.threaded.get(*build_graph(run, ["x"] * ranks))
+        run = Run(Reduction(plan=plan, reducer=want.reducer, dtype=want.result))
+        found = dask.threaded.get(*run.graph(["x"] * ranks))
         assert found.tobytes() == np.asarray(ooc.reduce(array, **asked, **HERE)).tobytes()
     assert run.meter.messages == plan.traffic.messages
     assert run.meter.read_requests == plan.traffic.read_requests == array.nchunks

@@ -29,7 +29,7 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target, create_target, finishing
-from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.documents import remove_partials, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.names import METADATA, OURS, draft_key
@@ -142,6 +142,10 @@ class TargetSpec:
     def create(self, run: str, *, durable: bool) -> Any:
         """Create the array, marked unfinished, as `creating.create_target` does."""
         return create_target(self.store, self.settings, run, overwrite=self.overwrite, durable=durable)
+
+    def resume(self, run: str, *, durable: bool) -> None:
+        """Prepare the target that a run has made for the rest of the run: remove partial files."""
+        remove_partials(self.store)
 
     def open(self) -> Any:
         """Open the unfinished array for writing."""

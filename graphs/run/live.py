@@ -1,0 +1,175 @@
+"""Live state of a run in one process: its journal, syncer, buffers and open files; never pickled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, Generic, TypeVar, final
+
+import zarr
+
+from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.run.journaled import is_recorded
+from oocarrays.graphs.run.program import Part, Program
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.work import local_folders
+from oocarrays.plan.documents import Document
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.versions import Versions
+from oocarrays.storage.local import syncing
+from oocarrays.storage.local.syncing import Syncer
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.responses import ResponseCheck
+
+P = TypeVar("P", bound=Program)
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """State of a run that travels to every process; the task that begins the run completes it."""
+
+    id: str
+    """Id: in the marks of targets, in the journal, and in the name of the topic."""
+    processes: int | None
+    """Number of worker processes; None for threads of one process."""
+    durable: bool
+    """Whether data is synced to its device before it is recorded as written."""
+    content: Document = field(default_factory=dict)
+    """Content of the journal."""
+    remains: Remains = NOTHING_LEFT
+    """State recovered from an earlier attempt at this run."""
+    versions: Sequence[tuple[ArrayFile, Versions]] = ()
+    """Files whose chunks are compared during the run, with their versions when the run began."""
+    begun: bool = False
+    """Whether a task has begun the run, so that its first failure stops all other tasks."""
+    made: bool = False
+    """Whether this graph made the targets, so that no chunk in them comes from an earlier attempt."""
+
+
+@final
+class Live(Generic[P]):
+    """State of a run in one process."""
+
+    def __init__(self, program: P, state: RunState) -> None:
+        self.program, self.state = program, state
+        self.rooms = Rooms()
+        self._opening = threading.RLock()
+        self._opened: dict[Any, Any] = {}
+        self.syncer = Syncer(
+            lambda: local_folders(target.store for target in program.targets),
+            active=state.durable and bool(program.targets),
+            patience=0.0 if self.on_workers else syncing.GROUP_SECONDS,
+        )
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Discard counts, errors and open files of an earlier attempt in this process."""
+        self.state.begun = False
+        self.failure: BaseException | None = None
+        self.meter = Meter()
+        self.journal = Journal(self.store, durable=self.state.durable)
+        self.syncer.begin_anew()
+        self.responses: list[ResponseCheck | None] = []
+        self._opened.clear()
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are workers, which send messages and report to the cluster."""
+        return self.state.processes is not None
+
+    @property
+    def store(self) -> StoreLike:
+        """Location of the journal."""
+        store: StoreLike = self.program.destination.store
+        return store
+
+    # ------------------------------------------------------------------ files
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return the object of this key, made at the first call."""
+        with self._opening:
+            if key not in self._opened:
+                self._opened[key] = make()
+            made: T = self._opened[key]
+            return made
+
+    def target(self, number: int = 0) -> Any:
+        """Return a target opened for writing."""
+        return self.once(("target", number), partial(self._open, number))
+
+    def _open(self, number: int) -> Any:
+        self.journal.join()
+        return self.program.targets[number].open()
+
+    def make_targets(self) -> None:
+        """Make the targets, marked unfinished, the first one last: its mark shows that all exist."""
+        for number in reversed(range(len(self.program.targets))):
+            made = self.program.targets[number].create(self.state.id, durable=self.state.durable)
+            if made is not None:
+                self.once(("target", number), lambda made=made: made)  # type: ignore[misc]
+
+    # ------------------------------------------------------------------ sources
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """Arrays that must not change during the run."""
+        return [source.zarr for source in self.program.sources]
+
+    def reads(self) -> Iterable[Presence]:
+        """Return the sources that the run reads and does not make."""
+        return chain.from_iterable(source.presences for source in self.program.sources)
+
+    def look(self) -> None:
+        """Check the sources, as far as they are visible here."""
+        for presence in self.reads():
+            presence.check()
+
+    @contextmanager
+    def compared(self) -> Iterator[None]:
+        """Compare responses of stores with the versions of chunks that a run with targets has listed."""
+        listed = self.state.versions if self.program.targets else ()
+        if listed and not self.responses:
+            self.responses = [versions.responses(file) for file, versions in listed]
+        yield
+        then = "run the job again, or start over (again=True, --again)"
+        for (file, versions), responses in zip(listed, self.responses, strict=False):
+            versions.check_responses(file, responses, then=then)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Compare reads inside the context with the versions of chunks that a run without targets has listed."""
+        with ExitStack() as stack:
+            for file, versions in () if self.program.targets else self.state.versions:
+                stack.enter_context(versions.reading(file))
+            yield
+
+    # ------------------------------------------------------------------ parts
+
+    def is_done(self, part: Part) -> bool:
+        """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
+        recorded = self.on_workers and bool(self.program.targets)
+        return part in self.state.remains.done or (recorded and is_recorded(self.journal, part))
+
+    def record(self, part: Part, stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
+        """Record that a part is done, once it is on its device.
+
+        Threads do not wait for that: they end together, and their records are written in groups. A worker's task
+        waits: if the worker dies, Dask does not repeat a finished task to make up for a missing record.
+        """
+        self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.program.plan.ranks)
+        if self.on_workers:
+            self.syncer.wait()
+
+    def release(self) -> None:
+        """Publish the records so far, and release the journal to other runs."""
+        self.syncer.stop()
+        self.journal.release()

@@ -1,0 +1,104 @@
+"""Programs: the frozen data of a run. Its tasks are plain functions of a module, ``f(live, *args, *inputs)``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from zarr.storage import MemoryStore
+
+from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.journaled import check_folder
+from oocarrays.graphs.run.steps import VERBS, Key
+from oocarrays.graphs.run.work import InPlace
+from oocarrays.plan.cost import Traffic
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.target import TargetSpec
+
+Part = tuple[int, ...]
+NOWHERE = InPlace(MemoryStore())
+"""Destination of a program without targets, whose result is returned in memory."""
+
+
+class Remaining(NamedTuple):
+    """Work that is not done yet."""
+
+    share: float
+    """Share of the work, from 0 to 1."""
+    reads: float
+    """Number of read requests."""
+    writes: float
+    """Number of chunk writes."""
+
+    @classmethod
+    def of(cls, share: float, traffic: Traffic) -> Remaining:
+        """Return a share of all requests of a plan."""
+        return cls(share, share * traffic.read_requests, share * traffic.write_requests)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """Work of a run: each kind adds its data."""
+
+    plan: Any
+    """Plan of the run."""
+    note: Mapping[str, Any] = field(default_factory=dict)
+    """Request kept beside existing data while a run writes in place; empty for other runs."""
+    phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+    """Phase of a plan to which the seconds of each function count; others count as beginning and end."""
+    merges: ClassVar[bool] = False
+    """Whether workers may write to copies of its target arrays, to be merged at the end."""
+    threads_stay: ClassVar[bool] = False
+    """Whether a run planned for threads cannot leave its process."""
+    discards: ClassVar[bool] = True
+    """Whether a changed plan removes chunks that are not as they were stored: not in arrays that were there before."""
+
+    @property
+    def processes(self) -> int | None:
+        """Number of worker processes; None for threads of one process."""
+        processes: int | None = self.plan.processes
+        return processes
+
+    @property
+    def sources(self) -> Sequence[ArrayFile]:
+        """Files that the run reads and does not make."""
+        return ()
+
+    @property
+    def targets(self) -> Sequence[TargetSpec]:
+        """Targets of the run, the first one with its journal; empty if it keeps none."""
+        return ()
+
+    @property
+    def destination(self) -> TargetSpec | InPlace:
+        """Location of the journal and the mark."""
+        return self.targets[0] if self.targets else NOWHERE
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Stores that all workers must reach, by their names in messages."""
+        places: dict[str, list[Any]] = {
+            "source": [source.zarr.store_path.store for source in self.sources],
+            "target": [target.store for target in self.targets],
+        }
+        each = ((name, number, store) for name, stores in places.items() for number, store in enumerate(stores))
+        return {f"{name} {number}" if len(places[name]) > 1 else name: store for name, number, store in each}
+
+    @property
+    def leaves(self) -> str:
+        """Description of the state that an interrupted run without targets leaves."""
+        return "nothing is left of it"
+
+    def check_visible(self) -> None:
+        """Raise if this worker does not see the folders of the targets."""
+        for target in self.targets:
+            check_folder(target.store)
+
+    def remaining(self, done: Collection[Part]) -> Remaining:
+        """Return the work that remains after these parts."""
+        return Remaining.of(1.0, self.plan.traffic)
+
+    def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
+        """Add the tasks of a run on the workers with these addresses, less parts that are done; return the last key."""
+        raise NotImplementedError

@@ -1,0 +1,204 @@
+"""Beginning and end of a run, with its journal if the program has targets.
+
+    begin     the journal, then the drafts of the targets, which carry the run's mark; or both exist, made by this run,
+              and the run continues with the parts that are not recorded as done
+    end       the end of the run is recorded, the targets get their documents, and the journal is removed
+
+A worker may die after its last task, before the client has the result. Then all tasks are run again, and find that the
+run has ended. The client deletes the end-of-run marker.
+
+A program with a note and no targets writes to an existing array, or to existing local array files:
+
+    begin     a note beside the data: the request, and a checksum of each part to be written   ─► journal
+    write     other processes may read meanwhile, so nothing is marked, and no part is recorded
+    end       the note is removed; a killed run leaves it, and the same request can be repeated
+
+A repeated run writes the same data again in full, because another process may have written since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from oocarrays.errors import JournalError, OocError, RunError
+from oocarrays.graphs.run import journaled
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
+from oocarrays.graphs.run.work import Probed, check_placement, has_ended, remove_journal
+from oocarrays.plan.documents import Document
+from oocarrays.storage.files.documents import remove_abandoned, unfinished_run
+from oocarrays.storage.files.places import local_folder
+from oocarrays.storage.journal.leftovers import remove_dead_scratch
+from oocarrays.storage.journal.texts import BEGINNING, PARTS
+from oocarrays.storage.journal.versions import Versions
+
+
+def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
+    """Begin the journal and make the targets, marked unfinished; or continue with those that this run has made."""
+    live.look()
+    for presence in live.reads():
+        presence.check_planned()
+    check_placement(probes)
+    program, state = live.program, live.state
+    mark = unfinished_run(live.store) if program.targets else None
+    mine = mark == state.id
+    if not (live.on_workers and mine):
+        live.begin_anew()
+    state.begun = True
+    if not program.targets:
+        seen = ((file, Versions.of(file)) for file in program.sources)
+        state.versions = [(file, versions) for file, versions in seen if versions is not None]
+        begin_note(live)
+        return
+    state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(live.read_from)
+    live.responses, state.made = [], False
+    if mine:
+        _continue(live)
+    elif not _has_ended(live):
+        _make(live, instead=mark is not None)
+
+
+def begin_note(live: Live[Any], *parts: int | None) -> None:
+    """Write the note of a run in place; raise if the parts differ from those that a killed run began with."""
+    note, journal = live.program.note, live.journal
+    before = note.get(PARTS) or parts
+    other = next((rank for rank, (was, now) in enumerate(zip(before, parts, strict=True)) if was != now), None)
+    if other is not None:
+        raise JournalError(
+            f"the part of rank {other} differs from what the run in {journal.store} began with; where it is "
+            "computed of what that run has written to, it cannot be made again: as_is=True writes what is given"
+        )
+    if note:
+        if local_folder(journal.store) and journal.notes.is_noted():
+            remove_abandoned(journal.store)
+        journal.notes.note(live.state.id, {**note, PARTS: parts})
+
+
+def end_note(live: Live[Any]) -> None:
+    """Remove the note of a run in place."""
+    if live.program.note:
+        live.journal.notes.take(live.state.id)
+
+
+def _make(live: Live[Any], *, instead: bool) -> None:
+    """Begin the journal, ``instead`` of an unfinished run's, and make the targets."""
+    program, state = live.program, live.state
+    if state.remains.id is not None:
+        raise RunError(f"{live.store} has changed since run {state.id} stopped")
+    for target in program.targets:
+        for source in program.sources:
+            target.check(source)
+    live.journal.claim()
+    replaces = instead or program.targets[0].overwrite
+    journaled.begin_journal(live.journal, state.id, _content_now(live), live.make_targets, instead=replaces)
+    state.made = True
+    remove_dead_scratch(live.store, None)
+    if live.on_workers:
+        live.syncer.finish()  # files made by this worker; the others sync their own
+
+
+def _continue(live: Live[Any]) -> None:
+    """Continue with the targets that this run has made."""
+    remains, journal, targets = live.state.remains, live.journal, live.program.targets
+    alone = not live.on_workers or remains.id is not None
+    journal.claim(journaled.CLAIM_SECONDS) if alone else journal.join()
+    if journaled.is_another_plan(journal, live.state.id, remains):
+        for place in chain.from_iterable(target.places for target in targets if live.program.discards):
+            journaled.remove_chunks(place, remains.odd.get(str(place), ()))
+        journal.replace(live.state.id, _content_now(live), remains.kept)
+    journal.forget(remains.lost)
+    for target in targets if alone else ():
+        target.resume(live.state.id, durable=live.state.durable)
+
+
+def _content_now(live: Live[Any]) -> Document:
+    """Return the journal's content, with the state of the sources when the run began."""
+    content = live.state.content
+    read = {} if CHUNKS_READ in content else {CHUNKS_READ: fingerprints(live.read_from)}
+    return content | read | {BEGINNING: live.state.remains.beginning}
+
+
+def _begun_with(live: Live[Any]) -> Document | None:
+    """Return the journal's content if this run has begun and must check its sources; otherwise None."""
+    mine = bool(live.program.targets) and unfinished_run(live.store) == live.state.id
+    checks = mine and not live.state.remains.trust.as_is and live.journal.is_there()
+    return live.journal.read()[1] if checks else None
+
+
+def look_back(live: Live[Any]) -> None:
+    """Start over, before a job is run again, if a source has changed since it failed, or cannot be checked."""
+    content, remains = _begun_with(live), live.state.remains
+    if content is None or content.get(BEGINNING, "") != remains.beginning:
+        return
+    live.look()
+    refused = journaled.changed_since(live.read_from, content, live.store, remains.trust)
+    resumes, seen = remains.id is not None, None not in (content.get(CHUNKS_READ) or [None] * len(live.read_from))
+    if refused and resumes:
+        raise refused
+    if refused or not (resumes or seen):
+        live.state.remains = remains.begun_again()
+
+
+def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = None) -> Any:
+    """End the run once, even if its last task is repeated, and return ``gives``: remove the marks and the journal.
+
+    ``then`` is called when the targets have no marks any more, and before the journal is removed.
+    """
+    live.look()
+    if not live.program.targets:
+        for file, versions in live.state.versions:
+            versions.check(file)
+        end_note(live)
+        return gives
+    journal, marker = live.journal, live.state.id if live.on_workers else None
+    if _has_ended(live):
+        (gives,) = journal.notes.ended(live.state.id) or (gives,)
+    else:
+        _finish(live, marker, gives)
+        if then:
+            then()
+    live.syncer.drop()
+    remove_journal(journal, marker)
+    return gives
+
+
+def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
+    """Check sources and targets, and publish the targets, the first one last: its mark shows that some carry one."""
+    _check_read(live)
+    journaled.check_written(live.journal, live.syncer, lambda part, name: None if name else live.store)
+    journaled.keep_request(live.store, live.journal, live.state.id)
+    each = list(enumerate(live.program.targets))
+    publish = [target.finishing(live.target(number), durable=live.state.durable) for number, target in each]
+    live.syncer.finish()
+    if live.failure:  # raised during the sync
+        raise live.failure
+    if marker:
+        live.journal.notes.say_ended(marker, gives)
+    for one in reversed(publish):
+        one()
+
+
+def _check_read(live: Live[Any]) -> None:
+    """Raise if a source has changed during the run."""
+    listed = {id(file.zarr.store_path) for file, _ in live.state.versions}
+    again = [array for array in live.read_from if id(array.store_path) not in listed]
+    content = _begun_with(live) if again else None
+    if content is not None and (
+        refused := journaled.changed_since(live.read_from, content, live.store, live.state.remains.trust)
+    ):
+        raise RunError(str(refused))
+
+
+def _has_ended(live: Live[Any]) -> bool:
+    """Return whether this run has already finished its targets, and its last task is being repeated."""
+    return live.on_workers and has_ended(live.journal, live.state.id)
+
+
+def take_back(live: Live[Any]) -> None:
+    """Remove the targets of a failed kernel, as if the run had not begun, unless a part has written to them."""
+    with suppress(OocError):
+        if live.program.targets and all(stored is None for stored in live.journal.stored().values()):
+            journaled.remove_targets([target.store for target in live.program.targets], live.state.id)

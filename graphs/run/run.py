@@ -1,0 +1,323 @@
+"""Runs: executions of programs, as tasks that name plain functions.
+
+    Program    frozen data that pickles: plan, sources, targets                        `graphs.run.program`
+    Run        one execution of a program: one class for all kinds, subclassed by nothing
+    Live       journal, syncer and open files of a run in one process; never pickled   `graphs.run.live`
+
+    builder.add(reduce, rank) ─► Task(key, call, run, reduce, (rank,), …) ─► call ─► reduce(run.live, rank)
+
+Threads share the run. On a cluster it travels once to each worker, which opens its own files.
+
+How to convert a run class of the old ladder (`Tasks` to `JournaledRun`); `graphs.reductions.program` is an example:
+
+1. Its frozen attributes become a `Program`, with `sources`, `targets` and `remaining`. `Sealed` and ``__getstate__``
+   go: a run seals the whole program, and nothing else of a process travels.
+2. A method ``_verb(self, *args, *inputs)`` becomes a module function ``verb(live, *args, *inputs)``. Its name stays in
+   keys, events and phases. A verb of `tasks.BARRIERS` is ``builder.add(barrier, …, name=verb)``.
+3. What `_here` made is made by ``live.once(key, make)``.
+4. Hooks become data: `_check_target`, `_make_targets`, `_finishing` and `_changed_places` are ``check``, ``create``,
+   ``finishing`` and ``places`` of the targets; `left` and `expected` are `remaining`; `reads`, `read_from` and `stores`
+   follow from the sources. A step that one kind alone has is a call in its own function. A default that does not fit
+   becomes a member of `Program`, with the present value as default.
+5. Functions of messages are an `Exchange` (`graphs.exchange.messages`); ``steps_of(builder)`` adds their tasks.
+6. ``build_graph`` becomes `Program.graph`; the job has ``Run(program, content, remains)`` and no ``_build``.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar, final
+
+from dask.task_spec import Task
+
+from oocarrays.errors import KernelError, RunError, UnsupportedError
+from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.events import tell, topic_of
+from oocarrays.graphs.run import recording
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.live import Live, P, RunState
+from oocarrays.graphs.run.looking import fingerprints
+from oocarrays.graphs.run.program import Part
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
+from oocarrays.graphs.run.work import InPlace, Probed, found, probed
+from oocarrays.plan.documents import Document
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.local.syncing import Syncer
+from oocarrays.storage.meter import Meter
+
+T = TypeVar("T")
+
+
+@final
+class Run(Generic[P]):
+    """Execution of a program: its tasks are counted and reported, and the first failure stops them all."""
+
+    def __init__(self, program: P, content: Document | None = None, remains: Remains = NOTHING_LEFT) -> None:
+        id = remains.id or uuid.uuid4().hex[:12]
+        durable = bool(setting("durable"))
+        self.state = RunState(
+            id=id, processes=program.processes, durable=durable, content=content or {}, remains=remains
+        )
+        self._program = Sealed(program)
+        self._arrive()
+
+    def _arrive(self) -> None:
+        self.running = 0
+        """Number of tasks running in this process."""
+        self._idle = threading.Condition()
+        self._opening = threading.Lock()
+        self._live: Live[P] | None = None
+        LIVE[self.id] = self
+
+    def __getstate__(self) -> tuple[Sealed[P], RunState]:
+        if self.processes is None and self.program.threads_stay:
+            raise UnsupportedError(
+                "this job was planned for threads of one process: compute it with scheduler='threads'"
+            )
+        return self._program, self.state
+
+    def __setstate__(self, state: tuple[Sealed[P], RunState]) -> None:
+        self._program, self.state = state
+        self._arrive()
+
+    @property
+    def program(self) -> P:
+        """Program; unpickled only where it is used: the scheduler may not see its stores."""
+        return self._program.value
+
+    @property
+    def live(self) -> Live[P]:
+        """State in this process, made at its first use."""
+        with self._opening:
+            if self._live is None:
+                self._live = Live(self.program, self.state)
+            return self._live
+
+    # ------------------------------------------------------------------ tasks
+
+    def graph(self, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+        """Return the tasks, with new keys, and the key of the last one."""
+        builder = Builder(new_suffix(), call, self, (create, probe))
+        last = self.program.graph(builder, addresses, self.done)
+        return builder.graph, last
+
+    def call(self, function: Callable[..., T], args: tuple[Any, ...], given: Iterable[Any]) -> T:
+        """Call the function of a task, and report it by its name and ``args``.
+
+        After a failure, every task except `create` raises the first error, whichever task the scheduler hears of first.
+        Tasks of lazy arrays fail one by one: no task begins their run, and they may be computed again.
+        """
+        live, begins = self.live, function is create
+        with self._counted(live):
+            if GIVEN_UP and is_given_up():
+                raise RunError(f"run {self.id} has been given up")
+            if live.failure and not begins:
+                raise self.abort(live.failure)
+            try:
+                early = begins or not self.state.begun
+                with live.meter.phase(function.__name__, args), found(begins=early), live.compared():
+                    result = function(live, *given)
+            except BaseException as error:  # noqa: BLE001  the first failure is passed on, of any type
+                if begins:
+                    live.failure = None  # of an earlier attempt in this process
+                raise self.abort(error) from error.__cause__
+        if self.on_workers:
+            tell(self.topic, function.__name__, args, live.meter)  # on threads the counts stay in the meter
+        return result
+
+    @contextmanager
+    def _counted(self, live: Live[P]) -> Iterator[None]:
+        """Count a task while it runs; after the last one of a failed run, release its targets for resuming."""
+        with self._idle:
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self.running -= 1
+                if live.failure and not self.running:
+                    live.release()
+                    if self.processes is None and isinstance(live.failure, KernelError):  # no other process takes part
+                        self.take_back()
+                self._idle.notify_all()
+
+    def abort(self, error: BaseException) -> BaseException:
+        """Stop: tasks that have not begun will not run. Targets stay marked unfinished. Return the first failure.
+
+        Parts done until then are recorded before the failure is reported: the run can be resumed at once.
+        """
+        if not self.state.begun:
+            return error
+        self.live.failure = self.live.failure or error
+        self.syncer.stop()
+        return self.live.failure
+
+    def settle(self, *, resumable: bool = False) -> None:
+        """Wait until running tasks have ended, so that nothing is written after a run has failed."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self.running, SETTLE_SECONDS)
+        self.live.release()
+
+    def look_back(self) -> None:
+        """Start over, before a job is run again, if a source has changed since it failed, or cannot be checked."""
+        recording.look_back(self.live)
+
+    def take_back(self) -> None:
+        """Remove the targets of a failed kernel, as if the run had not begun, unless a part has written to them."""
+        recording.take_back(self.live)
+
+    # ------------------------------------------------------------------ the run, as seen by its job
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    @property
+    def processes(self) -> int | None:
+        return self.state.processes
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are workers, which report their work to the cluster."""
+        return self.state.processes is not None
+
+    @property
+    def topic(self) -> str:
+        """Name of the cluster topic for the events of this run."""
+        return topic_of(self.id)
+
+    @property
+    def meter(self) -> Meter:
+        """Counts of the tasks that have run in this process, or have reported to it."""
+        return self.live.meter
+
+    @meter.setter
+    def meter(self, meter: Meter) -> None:
+        self.live.meter = meter
+
+    @property
+    def journal(self) -> Journal:
+        return self.live.journal
+
+    @property
+    def syncer(self) -> Syncer:
+        return self.live.syncer
+
+    @property
+    def content(self) -> Document:
+        """Content of the journal."""
+        return self.state.content
+
+    @content.setter
+    def content(self, content: Document) -> None:
+        self.state.content = content
+
+    @property
+    def plan(self) -> Any:
+        return self.program.plan
+
+    @property
+    def destination(self) -> TargetSpec | InPlace:
+        return self.program.destination
+
+    @property
+    def targets(self) -> Sequence[TargetSpec]:
+        return self.program.targets
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        return self.program.stores
+
+    @property
+    def phases(self) -> Mapping[str, str]:
+        return self.program.phases
+
+    @property
+    def merges(self) -> bool:
+        return self.program.merges
+
+    @property
+    def left(self) -> float:
+        """Share of the work that remains: less than 1 for a resumed run."""
+        return self.program.remaining(self.done).share
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Numbers of read requests and of chunk writes that remain."""
+        _, reads, writes = self.program.remaining(self.done)
+        return reads, writes
+
+    @property
+    def done(self) -> frozenset[Part]:
+        """Parts done before the run was resumed."""
+        return self.state.remains.done
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the run continues from the state left by another process."""
+        return self.state.remains.id is not None
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Notices about the state left by an earlier run."""
+        return self.state.remains.notices
+
+    def reads(self) -> Iterable[Presence]:
+        """Return the sources that the run reads and does not make."""
+        return self.live.reads()
+
+    def read_now(self) -> list[Document | None]:
+        """Return the current state of the sources."""
+        return fingerprints(self.live.read_from)
+
+    @property
+    def made_place(self) -> StoreLike:
+        """Array beside which the request is kept."""
+        return self.live.store
+
+    @property
+    def ends(self) -> list[tuple[Journal, str]]:
+        """Journals and ids of end-of-run markers; empty on threads, which die together."""
+        return [(Journal(self.live.store), self.id)] if self.on_workers and self.targets else []
+
+    @property
+    def leaves(self) -> str:
+        """Description of the state that an interrupted run leaves."""
+        if not self.targets:
+            return self.program.leaves
+        begun = unfinished_run(self.live.store) == self.id
+        return f"{self.live.store} is left unfinished: resume it" if begun else "nothing has been written"
+
+
+# ---------------------------------------------------------------------- functions of tasks
+
+
+def call(run: Run[Any], function: Callable[..., Any], args: tuple[Any, ...], count: int, *inputs: Any) -> Any:
+    """Run a task with its plain arguments and its first ``count`` inputs; it only waits for the others."""
+    result = run.call(function, args, (*args, *inputs[:count]))
+    return run if function is create else result
+
+
+def probe(live: Live[Any], address: str, rank: int) -> Probed:
+    """Return a rank, its planned worker and its actual worker; raise if that worker does not see the data."""
+    live.look()
+    live.program.check_visible()
+    return probed(address, rank)
+
+
+def create(live: Live[Any], *probes: Probed) -> None:
+    """Begin a run; tasks that need it receive it from this one."""
+    recording.begin(live, probes)
+
+
+def barrier(live: Live[Any], *args: Any) -> None:
+    """Do nothing: the task only waits for others."""
