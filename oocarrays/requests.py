@@ -130,7 +130,7 @@ def _in_place(note: Mapping[str, Any]) -> Document:
 
 def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
     """Return notices on a target that the same request has finished; raise if another request made it."""
-    exists = f"the target {run.destination.store} exists"
+    exists = f"the target {run.destination.store} already exists"
     made = None if run.made_place is None else Notes(run.made_place).made()
     if not made or not made.get(REQUEST):
         raise TargetError(

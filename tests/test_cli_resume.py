@@ -334,5 +334,5 @@ def test_without_certificates_no_scheduler_is_asked_by_tls(work: Path) -> None:
     asked = [COMMAND, "rechunk", "source.zarr", "t.zarr", "--chunks", "64,64", "--scheduler", "tls://127.0.0.1:1"]
     run = subprocess.run(asked, cwd=work, text=True, capture_output=True, timeout=120)
     check_refusal(
-        run.returncode, run.stdout, run.stderr, r"oocarrays: no scheduler answers at 'tls://127.0.0.1:1': TLS takes"
+        run.returncode, run.stdout, run.stderr, r"oocarrays: no scheduler answers at 'tls://127.0.0.1:1': TLS needs"
     )

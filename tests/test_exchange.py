@@ -68,9 +68,9 @@ def test_arrays_of_ranks_are_exchanged_and_go_on() -> None:
     ("parts", "counts", "how", "kind", "message"),
     [
         ([np.arange(2), np.arange(2)], [[1, 2], [0, 0]], {}, LayoutError, "rank 0 is to send rows 1 to 3 to rank 1"),
-        ([np.arange(2)] * 2, [[1, -1], [0, 0]], {}, LayoutError, "counts hold -1"),
-        ([np.arange(2)] * 2, [[1, 1]], {}, LayoutError, "counts of 1 × 2 are not one for each pair of 2 ranks"),
-        ([np.arange(2)] * 2, [[1, 1], [1]], {}, LayoutError, "not one for each pair"),
+        ([np.arange(2)] * 2, [[1, -1], [0, 0]], {}, LayoutError, "counts contain -1"),
+        ([np.arange(2)] * 2, [[1, 1]], {}, LayoutError, "counts of 1 × 2 must have one entry for each pair of 2 ranks"),
+        ([np.arange(2)] * 2, [[1, 1], [1]], {}, LayoutError, "one entry for each pair"),
         ([np.arange(2)] * 2, [[0.5, 1], [1, 1]], {}, LayoutError, "counts of type float64 are not whole numbers"),
         ([np.arange(2), np.ones(2)], [[1, 1], [1, 1]], {}, InputError, "of types float64, int64"),
         ([np.ones((2, 2)), np.ones((2, 3))], [[1, 1], [1, 1]], {}, LayoutError, "differ in more than the first axis"),
@@ -78,7 +78,7 @@ def test_arrays_of_ranks_are_exchanged_and_go_on() -> None:
         ([], [], {}, LayoutError, "parts is empty"),
         ([np.array(["a", None])], [[1]], {}, UnsupportedError, "no fixed size"),
         ([np.arange(2)] * 3, np.zeros((3, 3), int), {"schedule": "pex"}, ScheduleError, "power of two"),
-        ([np.arange(2)] * 2, np.zeros((2, 2), int), {"displacements": [[3, -1], [0, 0]]}, LayoutError, "hold -1"),
+        ([np.arange(2)] * 2, np.zeros((2, 2), int), {"displacements": [[3, -1], [0, 0]]}, LayoutError, "contain -1"),
     ],
 )  # fmt: skip
 def test_what_exchange_refuses(parts: Any, counts: Any, how: Any, kind: type[OocError], message: str) -> None:

@@ -194,7 +194,7 @@ def test_a_corrupt_chunk(tmp_path: Path, codec: str, spoil: Callable[[bytes], by
     check_unfinished(tmp_path)
 
 
-@pytest.mark.parametrize("spoil", [cut, too_long, nothing], ids=["cut short", "too long", "nothing"])
+@pytest.mark.parametrize("spoil", [cut, too_long, nothing], ids=["truncated", "too long", "nothing"])
 def test_a_corrupt_chunk_of_which_a_part_is_read(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     make(tmp_path / "source.zarr", noise((512, 1024)), chunks=(512, 512))
     chunk = tmp_path / "source.zarr/c/0/1"

@@ -287,7 +287,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_a_target_that_is_there_is_not_overwritten(sources: list[Path], tmp_path: Path) -> None:
     targets = [tmp_path / "a", tmp_path / "b"]
     zarr.create_array(targets[1], data=V)
-    with pytest.raises(TargetError, match="b exists; pass overwrite=True"):
+    with pytest.raises(TargetError, match="b already exists; pass overwrite=True"):
         ooc.iterate(gray_scott, sources, targets, **SWEPT)
     made = ooc.iterate(gray_scott, sources, targets, overwrite=True, **SWEPT).run()
     check(made, together(gray_scott, [U, V], 2, (1, 1), "none", 6))

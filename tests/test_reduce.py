@@ -184,7 +184,7 @@ def test_faults_and_wrong_input_are_one_line(tmp_path: Path) -> None:
     many = zarr.create_array({}, shape=(4096, 4096), chunks=(4096, 4096), dtype="f8")
     wrong: list[tuple[Any, type[Exception], str]] = [
         (lambda: ooc.reduce(z, "median"), InputError, "is not one of sum, mean"),
-        (lambda: ooc.reduce(z, "sum", axis=2), InputError, "axis=2 is not among the 2 axes"),
+        (lambda: ooc.reduce(z, "sum", axis=2), InputError, "axis=2 is not one of the 2 axes"),
         (lambda: ooc.reduce(z, "sum", axis=(0, -2)), InputError, "names an axis twice"),
         (lambda: ooc.reduce(z, "sum", by=[1] * 8), InputError, "by= takes one axis"),
         (lambda: ooc.reduce(z, "sum", 0, by=[1] * 7), InputError, "one label for each"),

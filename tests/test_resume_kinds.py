@@ -159,7 +159,7 @@ def a_chunk(target: Path, kind: str) -> Path:
 
 @pytest.mark.sampled(2)
 @each_kind
-@pytest.mark.parametrize("fault", ["removed", "cut short"])
+@pytest.mark.parametrize("fault", ["removed", "truncated"])
 def test_chunks_that_are_lost_are_written_again(tmp_path: Path, runs: Server, kind: str, fault: str) -> None:
     target = killed(runs, KINDS[kind], tmp_path)
     chunk = a_chunk(target, kind)

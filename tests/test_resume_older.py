@@ -126,7 +126,7 @@ def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None
     np.testing.assert_array_equal(again.run()[...], DATA)
 
 
-@pytest.mark.parametrize("fault", ["removed", "cut short"])
+@pytest.mark.parametrize("fault", ["removed", "truncated"])
 def test_messages_that_are_lost_are_never_taken_for_whole(tmp_path: Path, fault: str) -> None:
     target = left("kept", tmp_path)
     (message,) = tmp_path.glob(".oocarrays-*/0/1-0")
@@ -148,7 +148,7 @@ def test_what_it_finished_is_read(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "again", "expected", "written"), [(k, *v) for k, v in KINDS.items() if k != "kept"])
-@pytest.mark.parametrize("fault", ["removed", "cut short"])
+@pytest.mark.parametrize("fault", ["removed", "truncated"])
 def test_chunks_that_are_lost_are_written_again(
     tmp_path: Path, kind: str, again: Any, expected: Any, written: str, fault: str
 ) -> None:

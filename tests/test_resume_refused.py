@@ -111,8 +111,8 @@ JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
         lambda _, run, content: sealed(run, content).replace("two-phase", "assembled"),
         "digest is wrong",
     ),
-    "cut short": (lambda _, run, content: sealed(run, content)[:-20], "cut short"),
-    "nothing": (lambda *_: "", "cut short"),
+    "truncated": (lambda _, run, content: sealed(run, content)[:-20], "truncated"),
+    "nothing": (lambda *_: "", "truncated"),
 }
 
 

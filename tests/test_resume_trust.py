@@ -173,7 +173,7 @@ def test_on_the_command_line(
 
 # ---------------------------------------------------------------------- the target
 
-REMOVED, CUT, FLIPPED = "removed", "cut short", "flipped"
+REMOVED, CUT, FLIPPED = "removed", "truncated", "flipped"
 FAULTS = [REMOVED, CUT, FLIPPED]
 
 

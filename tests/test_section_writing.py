@@ -135,7 +135,7 @@ REFUSED = {
     "no integer": (np.s_[0], float("nan"), {}, SelectionError, r"value nan \(float64\) cannot be stored as int32"),
     "too large": (np.s_[0], 2**40, {}, SelectionError, "the value 1099511627776 .* cannot be stored as int32"),
     "no section": (ooc.Section((0,), (9,)), 1, {}, SelectionError, r"not a section of an array of shape \(8, 8\)"),
-    "no index": (np.s_["x"], 1, {}, SelectionError, "'x' is no index"),
+    "no index": (np.s_["x"], 1, {}, SelectionError, "'x' is not an index"),
     "no method": (
         np.s_[0],
         1,

@@ -134,5 +134,5 @@ def test_a_section_object_and_wrong_ones() -> None:
     assert "ranks 0, 1" in cast.explain()
     with pytest.raises(SelectionError):
         ooc.multicast(x, 6)
-    with pytest.raises(LayoutError, match="rank 3 is none of the 3"):
+    with pytest.raises(LayoutError, match="rank 3 is out of range for the 3 ranks"):
         ooc.multicast(x, 0, root=3)

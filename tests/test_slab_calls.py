@@ -69,7 +69,7 @@ def test_arguments_come_after_all_blocks() -> None:
         (scaled, {"args": [1], "kwargs": {"factor": 1}}, "multiple values for argument 'factor'"),
         (scaled, {"args": 3}, "args=3 must be a list or tuple"),
         (scaled, {"args": "ab"}, "args='ab' must be a list or tuple"),
-        (scaled, {"kwargs": "ab"}, "kwargs='ab' is no mapping"),
+        (scaled, {"kwargs": "ab"}, "kwargs='ab' must be a mapping"),
         (scaled, {"kwargs": {1: 2}}, "must be a mapping"),
         (np.add, {"args": [1]}, "by position only|has no parameter names"),
         (lambda *blocks: blocks[0], {"args": [1]}, "by position only; pass kwargs="),
@@ -179,11 +179,11 @@ def test_reductions_take_names_of_axes(named: zarr.Array, axis: Any) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"depth": {"z": 1}}, r"depth={'z': 1}: 'z' is not among the 2 axes, 0 to 1, or 'time', 'x'"),
+        ({"depth": {"z": 1}}, r"depth={'z': 1}: 'z' is not one of the 2 axes, 0 to 1, or 'time', 'x'"),
         ({"depth": {0: 1, "time": 2}}, r"depth=.* names an axis twice"),
         ({"depth": {0: -1}}, r"depth=\(-1, 0\) is not one whole number"),
-        ({"window": {2: 8}}, r"window={2: 8}: 2 is not among the 2 axes"),
-        ({"axis": "z"}, r"axis='z' is not among the 2 axes, 0 to 1, or 'time', 'x'"),
+        ({"window": {2: 8}}, r"window={2: 8}: 2 is not one of the 2 axes"),
+        ({"axis": "z"}, r"axis='z' is not one of the 2 axes, 0 to 1, or 'time', 'x'"),
     ],
 )
 def test_axes_that_are_not_there_are_one_line(named: zarr.Array, how: dict[str, Any], said: str) -> None:

@@ -322,7 +322,7 @@ def test_the_second_target_says_that_it_is_unfinished(rows: Path) -> None:
     for target in targets:
         with pytest.raises(UnfinishedError):
             ooc.open_array(target)
-    with pytest.raises(TargetError, match=r"a\.zarr exists"):
+    with pytest.raises(TargetError, match=r"a\.zarr already exists"):
         job_of(rows, two, target=targets)
 
 

@@ -59,7 +59,7 @@ def test_ranks_keep_what_they_hold() -> None:
         (3, LayoutError, r"3 is not a slice: x\[5:6\] keeps the axis"),
         (np.s_[::-1], LayoutError, "has a negative step along axis 0"),
         (np.s_[:, :, :], SelectionError, "too many indices: 3"),
-        ([0, 2], LayoutError, "no slice"),
+        ([0, 2], LayoutError, "not a slice"),
         (np.s_[None, :2], LayoutError, "None is not a slice"),
         (np.s_["a":], LayoutError, "not a slice of whole numbers"),
         (np.s_[::0], LayoutError, "not a slice of whole numbers"),

@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "objects": (da.from_array(np.array([{}] * 8), chunks=8), {}, UnsupportedError, "no fixed size"),
     "unknown blocks": (da.arange(16)[da.arange(16) > 7], {}, ChunksError, "compute_chunk_sizes"),
     "an index": (da.zeros((8,), dtype="i4"), {"region": [3]}, SelectionError, "not a slice"),
-    "backwards": (da.zeros((8,), dtype="i4"), {"region": np.s_[::-1]}, SelectionError, "runs backwards"),
+    "backwards": (da.zeros((8,), dtype="i4"), {"region": np.s_[::-1]}, SelectionError, "has a negative step"),
     "fewer targets": ([da.zeros((8,), dtype="i4")] * 2, {"region": [None]}, InputError, "their numbers must be equal"),
 }
 

@@ -162,7 +162,7 @@ def test_recordings_lie_one_inside_the_other_and_are_added(stored: zarr.Array) -
     assert methods == [getattr(zarr.Array, f"{verb}_basic_selection") for verb in ("get", "set")]
     assert [each.block for each in (outer + inner).accesses] == ["outer", "inner"]
     assert (ooc.trace(first=da.from_zarr(stored)) + outer).blocks == ("first", "outer")
-    with pytest.raises(InputError, match="block=Array is no name"):
+    with pytest.raises(InputError, match="block=Array is not a name"):
         ooc.trace(block=da.from_zarr(stored))
 
 

@@ -169,7 +169,7 @@ def test_means_by_dimension_and_by_month(stored: Path) -> None:
     land = expected.land > 0
     of_land = found.air.ooc.reduce("sum", ["lat", "lon"], where=land)
     xr.testing.assert_allclose(of_land, expected.air.where(land).sum(["lat", "lon"]))
-    with pytest.raises(InputError, match="is no dimension"):
+    with pytest.raises(InputError, match="is not a dimension"):
         found.air.ooc.reduce("mean", "x")
 
 
@@ -187,12 +187,12 @@ def test_sections_by_dimension(stored: Path) -> None:
 def test_wrong_input_is_one_line(stored: Path, tmp_path: Path) -> None:
     found, x = xr.open_dataset(stored, engine="oocarrays"), tmp_path / "x.zarr"
     wrong: list[tuple[Any, type[Exception], str]] = [
-        (lambda: found.air.isel(time=0).ooc.stored, UnsupportedError, "is not an array as it is stored"),
+        (lambda: found.air.isel(time=0).ooc.stored, UnsupportedError, "is not a stored array"),
         (lambda: (found.air + 1).ooc.map_slabs(smoothed, x), UnsupportedError, "write it first"),
         (
             lambda: found.land.ooc.map_slabs(np.negative, x, depth={"time": 1}),
             InputError,
-            "is no dimension",
+            "is not a dimension",
         ),
         (lambda: found.land.ooc.map_slabs(np.negative, x, axis="x"), InputError, "'x' is no dimension"),
         (lambda: found.land.ooc.map_slabs(np.negative, x, drop_axis=["x"]), InputError, "'x' is no dimension"),

@@ -54,10 +54,10 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     if not isinstance(chunks, Mapping):
         raise ChunksError(
             f"{file.name} is a group, but chunks={chunks!r} names none of its arrays: "
-            f'write chunks={{"name": …}}; there are {there}'
+            f'write chunks={{"name": …}}; its arrays are {there}'
         )
     if not chunks:
-        raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
+        raise ChunksError(f"chunks={{}} names no array of {file.name}; its arrays are {there}")
     dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
     every = {name for mine in dims.values() for name in mine}
     lengths = {
@@ -98,7 +98,7 @@ def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:
         if name in file.groups:
             raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; its arrays are {there}")
         if name not in file.arrays:
-            raise NotFoundError(f"no array {given!r} in {file.name}or dimension; its arrays are {there}")
+            raise NotFoundError(f"no array {given!r} in {file.name} or dimension; its arrays are {there}")
         if name in wanted:
             raise ChunksError(f"chunks name the array {name!r} twice")
         wanted[name] = lengths

@@ -83,7 +83,7 @@ def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
         return [None] * targets
     each = [asked] if single else asked
     if not isinstance(each, list | tuple) or len(each) != targets:
-        raise InputError(f"{name}={asked!r}has the wrong length for {targets} targets: pass one for each")
+        raise InputError(f"{name}={asked!r} has the wrong length for {targets} targets: pass one for each")
     return list(each)
 
 

@@ -121,7 +121,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "shape of text": (_created(shape="nan"), InputError, "shape='nan' is not a sequence"),
     "shape of text in a tuple": (_created(shape=("4",)), InputError, r"shape=\('4',\) must be whole numbers"),
     "attributes of text": (_created(attributes="x"), InputError, "attributes='x' is not a mapping"),
-    "ragged key": (_assigned([1, [2]]), SelectionError, r"\[1, \[2\]\] is no index"),
+    "ragged key": (_assigned([1, [2]]), SelectionError, r"\[1, \[2\]\] is not an index"),
     "orientation of an array": (_created(orientation=np.array([1, 2])), InputError, "orientation=array"),
     "orientation of a rechunk": (_rechunked(orientation=np.array([1, 2])), InputError, "orientation=array"),
     "dtype of a layout": (_created(dtype="(block, *)"), InputError, r"dtype='\(block, \*\)' is no type"),

@@ -86,7 +86,7 @@ def test_words_that_fit_no_array_are_refused(given: dict[str, Any], error: type[
     [
         ("", "is not a trace: Expecting value"),
         ("[]", "is not a trace: it lacks 'format'"),
-        ('{"format": "oocarrays trace", "version": 9}', "version 9 of it is not known"),
+        ('{"format": "oocarrays trace", "version": 9}', "version 9 is not supported"),
         ('{"format": "oocarrays trace", "version": 1, "datasets": []}', "trace lacks accesses"),
     ],
 )

@@ -57,8 +57,8 @@ WRONG: list[tuple[object, int, object, str]] = [
     ("flat", 4, "startup=5us,exchange=five", "are not seconds"),
     ("flat", 4, "startup=5us,exchange=-1", "none below 0"),
     ("flat", 4, "startup=5us,exchange=1,from_bytes=5", "do not cover small messages"),
-    ("flat", 4, [], "are none"),
-    ("flat", 4, 7, "are none"),
+    ("flat", 4, [], "are not constants"),
+    ("flat", 4, 7, "are not constants"),
     ("fat-tree", 4, "delta-fitted", "'delta-fitted' apply to a mesh, not to a fat tree"),
 ]
 

@@ -59,7 +59,7 @@ def test_files_that_hold_no_plan_are_one_line(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     for text in ("", "{}", "[]", '{"kind": "cake"}', '{"kind": "oocarrays redistribution", "shape": [3]}'):
         file.write_text(text)
-        with pytest.raises(InputError, match="is not a plan of a redistribution"):
+        with pytest.raises(InputError, match=r"is not a plan of a redistribution|holds a plan of another kind"):
             ooc.load_plan(file)
     plan = ooc.plan_redistribution(*(ooc.Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
     with pytest.raises(InputError, match="cannot write the plan"):

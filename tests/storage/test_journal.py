@@ -166,7 +166,7 @@ def test_pickled_it_is_of_the_same_target(folder: Path, monkeypatch: pytest.Monk
 
 PLAN = f"{FOLDER}/plan.json"
 EDITS: dict[str, Callable[[bytes], bytes]] = {
-    "cut short": lambda text: text[:-5],
+    "truncated": lambda text: text[:-5],
     "empty": lambda _: b"",
     "no JSON": lambda _: b"\xff\xfe",
     "another thing": lambda _: b"[1, 2]",

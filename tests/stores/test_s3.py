@@ -264,7 +264,7 @@ def spoil(store: Any, key: str, fault: str) -> None:
     if fault == "removed":
         sync(store.delete(key))
     else:
-        sync(store.set(key, type(buffer).from_bytes(bytes(data[:-1] if fault == "cut short" else data))))
+        sync(store.set(key, type(buffer).from_bytes(bytes(data[:-1] if fault == "truncated" else data))))
 
 
 def test_a_journal_that_cannot_be_removed_is_told_of_and_swept_later(s3: S3, library: str) -> None:
@@ -283,7 +283,7 @@ def test_a_journal_that_cannot_be_removed_is_told_of_and_swept_later(s3: S3, lib
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("fault", ["source", "removed", "cut short", "flipped"])
+@pytest.mark.parametrize("fault", ["source", "removed", "truncated", "flipped"])
 def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, library: str, fault: str) -> None:
     name = f"looked-{library}-{fault.replace(' ', '-')}"
     source, target = make(s3, s3.url(f"{name}-source")), s3.url(name)

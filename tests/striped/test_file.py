@@ -279,7 +279,7 @@ def broken(disks: list[str], how: str) -> list[str]:
         (second / "x").unlink()
     if how == "lost its part":
         (second / "x").unlink()
-    if how == "cut short":
+    if how == "truncated":
         os.truncate(second / "x", 3)
     if how == "listed twice":
         return [*disks, f"{disks[0]}/."]
@@ -307,7 +307,7 @@ WRONG = {
     "missing": "striped file 'x' has 3 disks, and 2 are given: number 2 is missing",
     "empty": "striped file 'x' has 3 disks, and .*/b has no part of it: number 1 is missing",
     "lost its part": ".*/b has lost its part of striped file 'x', number 1",
-    "cut short": ".*/b has 3 of the 30 bytes of its part of striped file 'x'",
+    "truncated": ".*/b has 3 of the 30 bytes of its part of striped file 'x'",
     "listed twice": "disk .*/a is given twice",
     "another's": ".*/b has a part of another striped file, 'y', and not of striped file 'x'",
     "copied over": ".*/a and .*/b both have number 0 of striped file 'x': give each disk once",

@@ -67,7 +67,7 @@ def without_mark(node: zarr.Array | zarr.Group, more: Mapping[str, Any] = Mappin
 
 def already_exists(store: object) -> TargetError:
     """Return the error for a target that exists and may be replaced only on request."""
-    return TargetError(f"the target {store} exists; pass overwrite=True (--overwrite) to replace it")
+    return TargetError(f"the target {store} already exists; pass overwrite=True (--overwrite) to replace it")
 
 
 def put_target(
