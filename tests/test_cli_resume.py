@@ -280,7 +280,7 @@ def test_what_a_cluster_left_goes_on_on_a_cluster(
     chunk.write_bytes(data)
     check_refusal(main(["resume", "target.zarr"]), *capsys.readouterr(), r"chunks of .* have changed since")
     as_is = ["resume", "target.zarr", "--as-is"]
-    check_refusal(main(as_is), *capsys.readouterr(), r"planned for 2 workers: give scheduler=")
+    check_refusal(main(as_is), *capsys.readouterr(), r"planned for 2 workers: pass scheduler=")
     runs.run("main", *as_is, "--scheduler", address, "--quiet")
     check_finished(work / "target.zarr")
 

@@ -140,5 +140,5 @@ def test_a_result_on_a_device_that_cannot_be_copied_is_one_line(image: Path) -> 
     class Stuck(OnDevice):
         get = None  # type: ignore[assignment]
 
-    with pytest.raises(KernelError, match="the kernel gave Stuck, which has no method get or copy_to_host or cpu"):
+    with pytest.raises(KernelError, match="the kernel returned Stuck, which has no method get or copy_to_host or cpu"):
         ooc.map_slabs(Stuck, image, MemoryStore(), **HERE).run()

@@ -231,7 +231,7 @@ def test_another_run_is_not_gone_on_with(field: Path, tmp_path: Path) -> None:
         ({"residual": 1}, InputError, "residual=1 cannot be called"),
         ({"kernel": 3}, InputError, "kernel=3 cannot be called"),
         ({"kernel": lambda block: block[1:]}, InputError, r"shape \(6, 7\) for a block of float64 and shape \(7, 7\)"),
-        ({"kernel": lambda block: block.astype("f4")}, InputError, "the kernel gave float32 of shape"),
+        ({"kernel": lambda block: block.astype("f4")}, InputError, "the kernel returned float32 of shape"),
         ({"memory": 5000}, BudgetError, "one slab needs at least"),
     ],
 )

@@ -340,8 +340,8 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (LayoutError, "ranks=3: the files have 2", a, one, {"ranks": 3}),
         (TargetError, "the target .* is the source", a, tmp_path / "a", {"overwrite": True}),
         (TargetError, "exists; pass overwrite=True", a, tmp_path / "b", {}),
-        (TargetError, "is no group of local array files", a, tmp_path / "z", {"overwrite": True}),
-        (TargetError, "is no group of local array files", a, tmp_path / "file", {"overwrite": True}),
+        (TargetError, "is not a group of local array files", a, tmp_path / "z", {"overwrite": True}),
+        (TargetError, "is not a group of local array files", a, tmp_path / "file", {"overwrite": True}),
         (TargetError, "is given twice", [a, b], [one, one], {}),
         (InputError, "2 targets are given, and 1 source: target i receives the result of source i", a, two, {}),
         (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),
@@ -358,6 +358,6 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         with pytest.raises(error, match=told) as caught:
             ooc.iterate(jacobi, source, target, **{"sweeps": 2, **HERE} | how)
         assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="the kernel gave"):
+    with pytest.raises(InputError, match="the kernel returned"):
         ooc.iterate(lambda block: block[1:], a, one, sweeps=2, **HERE)
     assert names(tmp_path) == before

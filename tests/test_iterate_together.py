@@ -266,12 +266,12 @@ def test_no_field_may_change_meanwhile(sources: list[Path], tmp_path: Path, chan
         (gray_scott, [], InputError, "at least one target is required"),
         (gray_scott, ["a", "a"], TargetError, "a is given twice"),
         (gray_scott, ["a", "u"], TargetError, "u is the source itself"),
-        (lambda u, v: u, ["a", "b"], InputError, "gave 1 arrays for the 2 that are swept: sweeps need a tuple"),
-        (lambda u, v: np.stack([u, v]), ["a", "b"], InputError, "gave 1 arrays for the 2 that are swept"),
-        (lambda u, v: (u, v, v), ["a", "b"], InputError, "gave 3 arrays for the 2 that are swept"),
+        (lambda u, v: u, ["a", "b"], InputError, "returned 1 arrays for the 2 that are swept: sweeps need a tuple"),
+        (lambda u, v: np.stack([u, v]), ["a", "b"], InputError, "returned 1 arrays for the 2 that are swept"),
+        (lambda u, v: (u, v, v), ["a", "b"], InputError, "returned 3 arrays for the 2 that are swept"),
         (lambda u, v: (u, v[1:]), ["a", "b"], InputError, r"shape \(6, 7\) for .* and shape \(7, 7\), number 2 of 2"),
-        (lambda u, v: (u > 0, v), ["a", "b"], InputError, "the kernel gave bool of .* number 1 of 2: sweeps need"),
-        (gray_scott, "a", InputError, r"the kernel gave float64 of shape \(2, 7, 7\) for a block of float64"),
+        (lambda u, v: (u > 0, v), ["a", "b"], InputError, "the kernel returned bool of .* number 1 of 2: sweeps need"),
+        (gray_scott, "a", InputError, r"the kernel returned float64 of shape \(2, 7, 7\) for a block of float64"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

@@ -159,7 +159,7 @@ def test_missing_chunks_are_the_fill_value(tmp_path: Path) -> None:
         ({"chunks": ((50, 50), 15)}, ChunksError, "add up to 100; the axis has 96"),
         ({"chunks": ((97, -1), 15)}, ChunksError, "at least 0"),
         ({"chunks": 0}, ChunksError, "at least 1"),
-        ({"chunks": 8, "layout": "(block, *)"}, ChunksError, "give one of them"),
+        ({"chunks": 8, "layout": "(block, *)"}, ChunksError, "pass one of them"),
         ({"layout": "(cyclic, *)", "ranks": 2}, LayoutError, "more than one block"),
         ({"memory": 1000, "chunks": -1}, BudgetError, "a block of the lazy array needs at least"),
         ({"memory": "much"}, ooc.errors.InputError, "memory='much'"),

@@ -101,7 +101,7 @@ def test_xarrays_objects_keep_all_but_their_chunks(tmp_path: Path) -> None:
     array = ooc.rechunk(ds.air.chunk(time=2), chunks={"time": 6}, scratch=tmp_path, **HERE)
     assert array.chunks == ((6, 6), (5,))
     xr.testing.assert_identical(array.compute(scheduler="threads"), ds.air)
-    with pytest.raises(ChunksError, match="'depth' is no dimension; there are"):
+    with pytest.raises(ChunksError, match="'depth' is not a dimension; the dimensions are"):
         ooc.rechunk(ds.chunk(time=2), chunks={"depth": 1})
 
 

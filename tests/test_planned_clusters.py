@@ -85,7 +85,7 @@ def test_the_command_line_plans_for_them(rows: str, tmp_path: Path, capsys: pyte
     for more, what in (
         (["--worker-memory", "4GiB"], "add --dry-run"),
         (["--dry-run"], "need --worker-memory"),
-        (["--dry-run", "--worker-memory", "4GiB", "--scheduler", "tcp://127.0.0.1:8786"], "give one of them"),
+        (["--dry-run", "--worker-memory", "4GiB", "--scheduler", "tcp://127.0.0.1:8786"], "pass one of them"),
     ):
         assert main([*line, *more]) == 2
         assert what in capsys.readouterr().err

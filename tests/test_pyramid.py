@@ -356,7 +356,7 @@ def test_factors_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str)
 
 def test_results_of_another_shape_than_was_asked_for() -> None:
     source = zarr.create_array({}, data=IMAGE, chunks=(7, 9))
-    with pytest.raises(ooc.errors.KernelError, match="gave shape"):
+    with pytest.raises(ooc.errors.KernelError, match="returned shape"):
         ooc.map_slabs(np.negative, source, MemoryStore(), factor=2, **HERE).run()
 
 

@@ -188,7 +188,7 @@ def test_faults_and_wrong_input_are_one_line(tmp_path: Path) -> None:
         (lambda: ooc.reduce(z, "sum", axis=(0, -2)), InputError, "names an axis twice"),
         (lambda: ooc.reduce(z, "sum", by=[1] * 8), InputError, "by= takes one axis"),
         (lambda: ooc.reduce(z, "sum", 0, by=[1] * 7), InputError, "one label for each"),
-        (lambda: ooc.reduce(z, "sum", 0, by=[None] * 8), InputError, "give numbers"),
+        (lambda: ooc.reduce(z, "sum", 0, by=[None] * 8), InputError, "pass numbers"),
         (lambda: ooc.reduce(z, "sum", 0, by=[np.nan] * 8), InputError, "no label"),
         (lambda: ooc.reduce(z, "sum", where=np.ones(3, bool)), InputError, "does not broadcast"),
         (lambda: ooc.reduce(z, "sum", where=1), InputError, "not bool"),

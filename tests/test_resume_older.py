@@ -65,7 +65,7 @@ def iterate(target: Path) -> Any:
 
 def resume_pass(target: Path) -> Any:
     """Of a pass the journal of 0.5.0 does not keep where its source is."""
-    with pytest.raises(NotFoundError, match="give source="):
+    with pytest.raises(NotFoundError, match="pass source="):
         ooc.resume(target, scheduler="threads")
     return ooc.resume(target, source=target.parent / "source.zarr", scheduler="threads")
 

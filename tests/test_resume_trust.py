@@ -159,7 +159,7 @@ def test_on_the_command_line(
     kill(runs, field, target)
     change(field, FIELD + 1)
     assert main(["resume", str(target)]) == 2
-    assert "(again=True, --again), or go on all the same (as_is=True, --as-is)" in capsys.readouterr().err
+    assert "(again=True, --again), or continue anyway (as_is=True, --as-is)" in capsys.readouterr().err
     assert main(["resume", str(target), "--again", "--quiet"]) == 0
     check_finished(target, FIELD + 1)
     shutil.rmtree(target)

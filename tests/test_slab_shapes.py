@@ -283,13 +283,13 @@ def test_a_kernel_that_gives_another_shape_is_refused_before_a_target_is_made(tm
     target = tmp_path / "b.zarr"
     for kernel, how, match in [
         (lambda block: block.max(0), {"drop_axis": 1}, r"returned shape \(30, 4\) .* zeros of shape .*has \(2, 4\)"),
-        (np.negative, {"drop_axis": 0}, r"gave shape \(40, 3, 4\) .* there .*b.zarr has \(3, 4\)"),
-        (gradients, {"new_axis": 0, "shape": 3}, r"gave shape \(2, .* has \(3, "),
+        (np.negative, {"drop_axis": 0}, r"returned shape \(40, 3, 4\) .* there .*b.zarr has \(3, 4\)"),
+        (gradients, {"new_axis": 0, "shape": 3}, r"returned shape \(2, .* has \(3, "),
         (lambda block: (block.max(0), block.min(0)), {"drop_axis": 0}, "gave 2 arrays for a trial block"),
-        (lambda block: block.max(0).T, {"drop_axis": 0}, r"gave shape \(4, 3\)"),
+        (lambda block: block.max(0).T, {"drop_axis": 0}, r"returned shape \(4, 3\)"),
         (lambda block: block.mean(0), {"drop_axis": 0, "dtype": "i4"}, "gave dtype float32 .* the target has int32"),
-        (lambda block: None, {"drop_axis": 0}, r"gave shape \(\)"),
-        (lambda block: block[::2], {"factor": (3, 1, 1)}, "gave shape"),
+        (lambda block: None, {"drop_axis": 0}, r"returned shape \(\)"),
+        (lambda block: block[::2], {"factor": (3, 1, 1)}, "returned shape"),
         (lambda block: block.max(0).astype(object), {"drop_axis": 0}, "no fixed size"),
     ]:  # fmt: skip
         with pytest.raises((KernelError, InputError), match=match):

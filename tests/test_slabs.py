@@ -208,10 +208,10 @@ def test_a_kernel_that_raises_names_the_slab(rows: Path) -> None:
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
-        (lambda block: block[1:], r"gave shape \(4, 20\) for slab \[0:4, 0:20\].*; its block has \(5, 20\)"),
-        (lambda block: block + 1j, r"gave dtype complex128 for slab .*; the target has float64: give dtype="),
-        (lambda block: (block, block), r"gave 2 arrays for slab .*; there are 1 targets"),
-        (lambda block: None, r"gave (shape \(\)|dtype object) for slab"),
+        (lambda block: block[1:], r"returned shape \(4, 20\) for slab \[0:4, 0:20\].*; its block has \(5, 20\)"),
+        (lambda block: block + 1j, r"returned dtype complex128 for slab .*; the target has float64: pass dtype="),
+        (lambda block: (block, block), r"returned 2 arrays for slab .*; there are 1 targets"),
+        (lambda block: None, r"returned (shape \(\)|dtype object) for slab"),
     ],
     ids=["shape", "dtype", "number", "nothing"],
 )

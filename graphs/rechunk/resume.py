@@ -236,7 +236,7 @@ def planned(target: StoreLike) -> RechunkPlan:
 def _plan(content: Document, target: StoreLike) -> RechunkPlan:
     if "pass" in content:
         again = f"{content['pass']}(..., resume=True)"
-        raise JournalError(f"{target} was being written by a kernel: call {again} as before to go on")
+        raise JournalError(f"{target} was being written by a kernel: call {again} as before to continue")
     missing = {"plan", "source", "source_metadata", "scratch"} - content.keys()
     if missing:
         raise JournalError(f"the journal in {target} lacks {', '.join(sorted(missing))}")

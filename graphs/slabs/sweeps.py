@@ -167,13 +167,14 @@ def unlike(made: Fields, blocks: Fields) -> str:
     """Return the reason why a kernel cannot be applied to its own results; empty if it can."""
     if len(made) != len(blocks):
         return (
-            f"the kernel gave {len(made)} arrays for the {len(blocks)} that are swept: sweeps need a tuple of as many"
+            f"the kernel returned {len(made)} arrays for the {len(blocks)} that are swept: sweeps need a tuple of "
+            "as many"
         )
     for number, (each, block) in enumerate(zip(made, blocks, strict=True), 1):
         if each.shape != block.shape or each.dtype != block.dtype:
             which = f", number {number} of {len(blocks)}" if len(blocks) > 1 else ""
             there = f"a block of {block.dtype} and shape {block.shape}{which}"
-            return f"the kernel gave {each.dtype} of shape {each.shape} for {there}: sweeps need the same"
+            return f"the kernel returned {each.dtype} of shape {each.shape} for {there}: sweeps need the same"
     return ""
 
 

@@ -333,7 +333,7 @@ class SlabRun(JournaledRun):
             raise KernelError(
                 f"the kernel held {own} bytes beside its block and results, more than the {plan.workspace} planned: "
                 f"{plan.peak_bytes + each} bytes would be needed of memory={plan.budget}; "
-                f"give workspace='{ceil_div(own, 2**20)}MiB'"
+                f"pass workspace='{ceil_div(own, 2**20)}MiB'"
             )
 
     def _where(self, slab: Slab) -> str:

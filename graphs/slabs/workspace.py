@@ -50,7 +50,7 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
                 a, b = (part[first] for part in each)
                 raise KernelError(
                     f"the kernel returns {a} in {where}, and {b} where it sees more neighbours: depth is too small for "
-                    "it, or what it gives depends on where slabs are cut"
+                    "it, or the result depends on where slabs are cut"
                 )
 
 

@@ -259,7 +259,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
         """Raise if another array has another layout or other workers."""
         if not isinstance(other, DistributedArray):
             raise LayoutError(
-                f"a {type(other).__name__} is no DistributedArray: distribute(…, {self._layout}) makes one"
+                f"a {type(other).__name__} is not a DistributedArray: create one with distribute(…, {self._layout})"
             )
         if other.layout != self._layout:
             raise LayoutError(f"one array is {self._layout}, another {other.layout}: redistribute it first")

@@ -329,7 +329,7 @@ def plan_redistribution(
     """
     for layout in (source, target):
         if not isinstance(layout, Layout):
-            raise LayoutError(f"{layout!r} is no Layout: Layout.of(shape, {layout!r}, ranks=…) makes one")
+            raise LayoutError(f"{layout!r} is not a Layout: create one with Layout.of(shape, {layout!r}, ranks=…)")
     return redistribution.plan_redistribution(
         source,
         target,

@@ -341,7 +341,9 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
     if not is_dataset(source):
         return rechunk_lazily(source, chunks, **how)
     if isinstance(chunks, Mapping) and (unknown := [dim for dim in chunks if dim not in source.dims]):
-        raise ChunksError(f"chunks={chunks!r}: {unknown[0]!r} is no dimension; there are {', '.join(source.dims)}")
+        raise ChunksError(
+            f"chunks={chunks!r}: {unknown[0]!r} is not a dimension; the dimensions are {', '.join(source.dims)}"
+        )
     if not hasattr(source, "data_vars"):
         return source.copy(data=_relaid(source.variable, chunks, how).data)
     found, names = source.copy(), [name for name in source.variables if name not in source.xindexes]

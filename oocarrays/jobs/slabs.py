@@ -324,7 +324,9 @@ def map_slabs(
     array([1, 2, 0, 0])
     """
     if not callable(kernel):
-        raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
+        raise InputError(
+            f"kernel={kernel!r} is not callable: pass a function of NumPy blocks that returns a block of the same shape"
+        )
     if not isinstance(verify, bool):
         raise InputError(f"verify={verify!r} is neither True nor False")
     kernel = bound(kernel, len(as_list(source)), args, kwargs)

@@ -85,7 +85,7 @@ def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -
     for array, (target, _, dtype) in zip(made, wanted, strict=True):
         lost = None if dtype is None else lost_value(array, dtype)
         if lost is not None:
-            told = f"the kernel gave {lost} ({array.dtype}) for {where}"
+            told = f"the kernel returned {lost} ({array.dtype}) for {where}"
             raise KernelError(f"{told}, which {target} of dtype {dtype} cannot hold: pass dtype='{array.dtype}'")
     return made
 

@@ -375,8 +375,8 @@ def _means(
     cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
     if cluster is None and not on_threads and scheduler is None:
         raise PlacementError(
-            f"the run was planned for {processes} workers: give scheduler=, or make a client; "
-            "scheduler='threads' plans it anew for threads"
+            f"the run was planned for {processes} workers: pass scheduler=, or create a client; "
+            "scheduler='threads' plans the rest for threads"
         )
     moved = (cluster is None) is not on_threads
     most = min(processes or 0, processes or 0 if planned_ranks is None else planned_ranks)

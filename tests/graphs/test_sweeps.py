@@ -91,7 +91,9 @@ def test_no_row_of_a_tile_is_swept_twice_and_blocks_are_no_larger_than_is_said()
 )
 def test_a_kernel_that_gives_something_else_is_refused(kernel: Any) -> None:
     case = {"array": np.zeros((9, 9)), "kernel": kernel, "depth": (1, 1), "boundary": "none", "sweeps": 2}
-    with pytest.raises(RunError, match=r"the kernel gave .* for a block of float64 and shape \(\d, 9\): sweeps need"):
+    with pytest.raises(
+        RunError, match=r"the kernel returned .* for a block of float64 and shape \(\d, 9\): sweeps need"
+    ):
         fused(case, (4, 9))([np.zeros((9, 9))], [(0, 9)] * 2, [(0, 9)] * 2)
 
 

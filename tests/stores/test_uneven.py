@@ -231,7 +231,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     how: dict[str, Any] = {"shape": DATA.shape, "dtype": "f8"}
     with pytest.raises(UnsupportedError, match="need format 3 and no shards"):
         ooc.create_array(tmp_path / "a", chunks=BLOCKS, zarr_format=2, **how)
-    with pytest.raises(LayoutError, match="give layout="):
+    with pytest.raises(LayoutError, match="pass layout="):
         ooc.create_array(tmp_path / "a", chunks="layout", **how)
     with pytest.raises(LayoutError, match="needs block"):
         ooc.create_array(tmp_path / "a", chunks="layout", layout="(cyclic, *)", ranks=2, **how)

@@ -356,7 +356,7 @@ def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
     each = listed(given, name)
     for one in each:
         if not isinstance(one, kind):
-            raise InputError(f"{name}: {one!r} is no {kind.__name__}")
+            raise InputError(f"{name}: {one!r} is not of type {kind.__name__}")
     return each
 
 

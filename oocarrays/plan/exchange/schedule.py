@@ -157,7 +157,7 @@ class Schedule:
     def _again(self, ranks: int) -> Schedule:
         """Return this schedule; raise if it has another number of ranks or was computed for given messages."""
         if self.ranks != ranks:
-            raise ScheduleError(f"the schedule {self.name.lower()} is of {self.ranks} ranks, and there are {ranks}")
+            raise ScheduleError(f"the schedule {self.name.lower()} is for {self.ranks} ranks, not {ranks}")
         if self.name == COLORING:
             raise ScheduleError("a schedule built for given messages does not fit others: pass 'coloring'")
         return Schedule.of(self.name, ranks, columns=self.columns)

@@ -170,7 +170,7 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
     most = 2**26  # the owners on both sides of each edge are compared
     if math.prod(extents) // stripe > most:
         raise ChunksError(
-            f"chunk={stripe} makes more than {most} stripes, the maximum: give the lengths of chunks along each axis"
+            f"chunk={stripe} makes more than {most} stripes, the maximum: pass the chunk lengths along each axis"
         )
     for edges in _edges(math.prod(extents), stripe):
         before, after = (_owner(layout, order, extents, places) for places in (edges - 1, edges))

@@ -119,16 +119,16 @@ class SlabOptions(SlabTerms):
         if not shape:
             raise InputError("an array without axes has no slabs: it needs one axis at least")
         if not isinstance(prefetch, int | np.integer) or prefetch < 0:
-            raise InputError(f"prefetch={prefetch!r} is no whole number from 0 on: with 0 nothing is read ahead")
+            raise InputError(f"prefetch={prefetch!r} is not a whole number of at least 0 (0: nothing is read ahead)")
         if axis is not None and whole(axis, "axis") not in range(-len(shape), len(shape)):
-            raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
+            raise InputError(f"axis={axis!r} is not one of the {len(shape)} axes of shape {shape}")
         if height is not None and (not isinstance(height, int | np.integer) or height < 1):
             raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
         seeing = next((axis for axis, d in enumerate(depths) if d and not self._stays(axis)), None)
         if seeing is not None:
             raise InputError(
                 f"depth={depth!r}: a kernel whose results are of another length than its blocks along axis {seeing} "
-                "sees no neighbours there: give one depth for each axis"
+                "has no neighbours there: pass one depth for each axis"
             )
         heights = self._checked_heights(shape)
         if heights is None and axis is not None and height is not None:
@@ -177,7 +177,7 @@ class SlabOptions(SlabTerms):
         if asked is None:
             return None
         if self.height is not None:
-            raise InputError(f"height={self.height!r} and window={asked!r}: give the one or the other")
+            raise InputError(f"height={self.height!r} and window={asked!r}: pass one of them")
         heights = list(asked) if is_sequence(asked) else []
         whole = [None if isinstance(height, int | np.integer) and height == -1 else height for height in heights]
         good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)

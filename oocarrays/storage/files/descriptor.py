@@ -206,7 +206,7 @@ def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
         raise DescriptorError(f"the descriptor of {name} has shape {due}{halo}; the array has {tuple(array.shape)}")
     if said.orientation is not None and not runs_along(said.orientation, due, array.chunks):
         raise DescriptorError(
-            f"the descriptor of {name} says orientation {said.orientation}; "
+            f"the descriptor of {name} has orientation {said.orientation}; "
             f"chunks {tuple(array.chunks)} of shape {due} are not oriented that way"
         )
 
@@ -220,5 +220,5 @@ def check_same(said: Descriptor, of_rank: Descriptor | None, rank: int, name: st
     wrong = next(filter(different, ("placement", "rank", "shape", "layout", "orientation", "depth")), None)
     if wrong:
         raise DescriptorError(
-            f"the descriptor of {name} says {wrong} {getattr(of_rank, wrong)}; that of its group {getattr(due, wrong)}"
+            f"the descriptor of {name} has {wrong} {getattr(of_rank, wrong)}; its group has {getattr(due, wrong)}"
         )

@@ -103,7 +103,7 @@ class Files:
             now = [sync(store.detail(self.names[n])) for n in numbers]
         for number, each in zip(numbers, now, strict=True):
             if each is None or each != (self.sizes[number], self.versions[number] if each[1] else ""):
-                raise RunError(f"{self.path(number)} has gone, or has changed since it was opened: open it again")
+                raise RunError(f"{self.path(number)} was removed or has changed since it was opened: open it again")
 
     async def range(self, number: int, start: int, stop: int) -> np.ndarray:
         """Return the bytes of a file from ``start`` to ``stop``, or to its end."""
@@ -112,7 +112,7 @@ class Files:
             return self._pread(number, start, stop)
         data = await got(self.root, self.names[number], RangeByteRequest(start, stop))
         if data is None or len(data) != stop - start:
-            raise RunError(f"{self.path(number)} has gone, or has changed since it was opened")
+            raise RunError(f"{self.path(number)} was removed or has changed since it was opened")
         return data
 
     def read(self, number: int, start: int, stop: int) -> np.ndarray:
@@ -169,7 +169,7 @@ class RemoteFile(io.RawIOBase):
             part = RangeByteRequest(start, min(start + PAGE_BYTES, self._size))
             data = sync(got(self._store, self._key, part))
             if data is None:
-                raise StoreFailure(f"cannot read {self._key} of {self._store}: it has gone")
+                raise StoreFailure(f"cannot read {self._key} of {self._store}: it was removed")
             page = data.tobytes()
             self._pages.keep(number, page)
         return page
@@ -286,6 +286,6 @@ class RangeBlobs(LocalBlobs):
 
     def _refuse(self, key: str, *_: Any, **__: Any) -> Any:
         """Raise, because files of other formats are read-only."""
-        raise StoreFailure(f"cannot write {key} of {self._name}: it is no Zarr store, and is only read")
+        raise StoreFailure(f"cannot write {key} of {self._name}: it is not a Zarr store and is read-only")
 
     put = put_pieces = change = remove = _refuse

@@ -360,7 +360,7 @@ def _mapped(array: np.ndarray) -> Any:
 def _h5py_object(node: Any) -> Any:
     file = node.file
     if not os.path.isfile(file.filename):
-        raise UnsupportedError(f"{file.filename} is no file on this machine: name it by its URL")
+        raise UnsupportedError(f"{file.filename} is not a file on this machine: pass its URL")
     if file.mode != "r":
         file.flush()
     return _local(file.filename, node.name.strip("/"), None)

@@ -42,7 +42,7 @@ MOST_ROWS = 40
 class ForeignStore(OnlyRead):
     """Files of another format as a Zarr store."""
 
-    why = "it is no Zarr store, and is only read"
+    why = "it is not a Zarr store and is read-only"
 
     def __init__(self, contents: Contents, url: str) -> None:
         super().__init__(url)

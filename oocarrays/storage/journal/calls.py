@@ -145,6 +145,6 @@ def _check_function(
         raise JournalError(f"{target} was being written by {by} with {name}, not {name_of(function)}")
     if kept.get(CODE) not in (None, code_of(function)):
         raise JournalError(
-            f"{name} has changed since the run in {target} began: start over (again=True, --again), or go on all the "
-            "same (as_is=True, --as-is)"
+            f"{name} has changed since the run in {target} began: start over (again=True, --again), or continue "
+            "anyway (as_is=True, --as-is)"
         )
