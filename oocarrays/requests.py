@@ -55,17 +55,17 @@ def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any
 
 def unfinished_text(target: StoreLike) -> str:
     """Return one line on the progress of an unfinished target's run, and on how to continue."""
-    begun = f"the target {target} exists and is unfinished"
+    begun = f"the target {target} already exists and is unfinished"
     content, at_work = journaled(target), is_at_work(target)
     if content is None and not at_work:
         return f"{begun}, and its journal cannot be read; {way_out(target)}"
     if content is not None and _is_update(content):
-        return f"{begun}: an update {'is at work' if at_work else 'was stopped; go on with update, or resume'}"
+        return f"{begun}: an update {'is running' if at_work else 'was stopped; continue it with update or resume'}"
     done = chunks_done(target)
     told = "" if done is None else f": {chunks_text(done)} are written"
     if at_work:
-        return f"{begun}, and a run is at work on it{told}; once it has ended, pass resume=True"
-    return f"{begun}{told}; pass resume=True to go on, or overwrite=True to start over"
+        return f"{begun}, and a run is writing to it{told}; when it has ended, pass resume=True"
+    return f"{begun}{told}; pass resume=True to continue, or overwrite=True to start over"
 
 
 def journaled(target: StoreLike) -> Document | None:

@@ -196,7 +196,7 @@ def test_a_living_run_is_left_alone(
     child = kind.start(runs, folder, **kind.late, wait=True)
     child.until_there()
     try:
-        with pytest.raises(TargetError, match=r"is unfinished, and a run is at work on it.*chunk.*resume=True"):
+        with pytest.raises(TargetError, match=r"is unfinished, and a run is writing to it.*chunk.*resume=True"):
             kind.plan(folder)
         for way in WAYS.values():
             with pytest.raises(TargetError, match="another run is writing to"):

@@ -27,9 +27,9 @@ def source(values: np.ndarray = ROWS) -> zarr.Array:
     [
         (lambda block: 1e300 * block, ROWS, "f4", r"returned \S+e\+30\d \(float64\) for slab .* float32 cannot"),
         (lambda block: 10 * block.astype("i8"), ROWS, "i1", r"returned \d+ \(int64\) for slab .* of dtype int8 cannot"),
-        (lambda block: np.cumsum(block, axis=0), np.full((12, 5), 200, "u1"), None, "gave 400 .* of dtype uint8"),
+        (lambda block: np.cumsum(block, axis=0), np.full((12, 5), 200, "u1"), None, "returned 400 .* of dtype uint8"),
         (lambda block: block.astype("i8") + 2**31, ROWS.astype("i4"), None, r"returned \d+ \(int64\).*dtype='int64'"),
-        (lambda block: np.full(block.shape, b"abcde"), ROWS.astype("S3"), None, "gave b'abcde'"),
+        (lambda block: np.full(block.shape, b"abcde"), ROWS.astype("S3"), None, "returned b'abcde'"),
     ],
 )  # fmt: skip
 def test_a_result_that_does_not_fit_its_target_is_refused(

@@ -166,7 +166,7 @@ def test_while_a_run_lives_others_are_refused(
     child = runs.start("rechunk", group, target, at="entry", after=3, wait=True, **options("independent"))
     child.until_there()
     for job in (ooc.resume(target), ooc.rechunk(group, target, overwrite=True, **options("independent"))):
-        with pytest.raises(TargetError, match="another run is at work"):
+        with pytest.raises(TargetError, match="another run is writing"):
             job.run()
     (left,) = find_leftovers(target.parent)
     assert (left.kind, left.path, left.alive) == ("unfinished", str(target), True)

@@ -342,7 +342,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (TargetError, "exists; pass overwrite=True", a, tmp_path / "b", {}),
         (TargetError, "is not a group of local array files", a, tmp_path / "z", {"overwrite": True}),
         (TargetError, "is not a group of local array files", a, tmp_path / "file", {"overwrite": True}),
-        (TargetError, "is given twice", [a, b], [one, one], {}),
+        (TargetError, "is named twice", [a, b], [one, one], {}),
         (InputError, "2 targets are given, and 1 source: target i receives the result of source i", a, two, {}),
         (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),
         (InputError, "depth=-1 is not one whole number", a, one, {"depth": -1}),

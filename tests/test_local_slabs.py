@@ -179,7 +179,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (LayoutError, "ranks=3: the files have 2", a, {"ranks": 3}),
         (TargetError, "the target .* is the source", a, {"target": tmp_path / "a", "overwrite": True}),
         (InputError, "at least one target is required", a, {"target": []}),
-        (TargetError, "is given twice", a, {"target": [tmp_path / "b", tmp_path / "b"]}),
+        (TargetError, "is named twice", a, {"target": [tmp_path / "b", tmp_path / "b"]}),
         (TargetError, "exists; pass overwrite=True", a, {"target": tmp_path / "columns"}),
         (BudgetError, "too small: one slab needs at least", a, {"memory": 100}),
         (InputError, "depth=-1 is not one whole number", a, {"depth": -1}),

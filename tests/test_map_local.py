@@ -69,7 +69,7 @@ def test_parts_cannot_be_changed_and_faults_are_told() -> None:
     y = ooc.distribute(np.arange(6.0), "cyclic", ranks=2, scheduler="threads")
     with pytest.raises(LayoutError, match="redistribute it first"):
         x + y
-    with pytest.raises(LayoutError, match="is no DistributedArray"):
+    with pytest.raises(LayoutError, match="is not a DistributedArray"):
         x + np.arange(6)
 
 

@@ -58,7 +58,7 @@ def test_a_redistribution_is_planned_for_them_too() -> None:
     assert y.ranks == 4
     assert y.seconds > 0
     assert "block-to-cyclic" in y.explain()
-    with pytest.raises(UnsupportedError, match="plans only"):
+    with pytest.raises(UnsupportedError, match="planning only"):
         y.compute()
 
 
@@ -66,7 +66,7 @@ def test_a_redistribution_is_planned_for_them_too() -> None:
     ("wrong", "error", "what"),
     [
         ({"workers": 0}, InputError, "workers=0"),
-        ({"workers": 10**6}, InputError, "are more than"),
+        ({"workers": 10**6}, InputError, "exceeds"),
         ({"memory": "much"}, InputError, "memory='much'"),
         ({"threads": 0}, InputError, "threads=0"),
         ({"network": "mesh:2x3"}, ScheduleError, "not one for each of 4 ranks"),

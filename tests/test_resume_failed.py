@@ -286,7 +286,7 @@ def test_nobody_else_writes_while_a_resumed_run_lives(
     alive = runs.start("resume", target, at="entry", after=2, wait=True)
     alive.until_there()
     for job in (early, ooc.resume(target), plan(field, target, method, overwrite=True)):
-        with pytest.raises(TargetError, match="another run is at work"):
+        with pytest.raises(TargetError, match="another run is writing"):
             job.run()
     assert alive.go_on() == 0, alive.err
     check_finished(target)

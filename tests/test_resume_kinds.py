@@ -186,7 +186,7 @@ def test_a_kernel_is_given_again_and_is_the_same(
         write_kernel(tmp_path, name)
     runs.run("script", write_script(tmp_path, "filters_before"))
     target = tmp_path / "target"
-    with pytest.raises(JournalError, match=r"with filters_before:smooth, which no journal keeps: .*kernel=smooth"):
+    with pytest.raises(JournalError, match=r"with filters_before:smooth, which is not kept: .*kernel=smooth"):
         ooc.resume(target)
     with pytest.raises(JournalError, match="with filters_before:smooth, not filters_other:smooth"):
         ooc.resume(target, kernel="filters_other:smooth")
@@ -240,7 +240,7 @@ def test_a_function_is_never_taken_by_a_name_in_a_journal(tmp_path: Path, runs: 
     for name in ("os:system", "numpy:load", "pickle:_loads", "shutil:rmtree"):
         content[JOURNAL_CALL]["functions"] = [{"name": name, "code": None}]
         journal.replace(id, content)
-        with pytest.raises(JournalError, match=f"with {name}, which no journal keeps"):
+        with pytest.raises(JournalError, match=f"with {name}, which is not kept"):
             ooc.resume(target)
 
 

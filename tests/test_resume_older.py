@@ -116,7 +116,7 @@ def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None
         ooc.resume(target)
     Journal(target).begin(unfinished_run(target) or "", {"files": kind.partition("_")[0]})
     with pytest.raises(
-        JournalError, match=f"was being written by {kind}: pass overwrite=True (--overwrite) to write it again"
+        JournalError, match=rf"was being written by {kind}: pass overwrite=True \(--overwrite\) to write it again"
     ):
         ooc.resume(target)
     again = (ooc.gather_files if kind == "gather_files" else ooc.scatter_files)(

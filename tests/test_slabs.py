@@ -488,8 +488,8 @@ def test_planning_reads_nothing(rows: Path) -> None:
         ({"depth": (1,)}, r"depth=\(1,\) is not one whole number from 0 on, or one for each of 2 axes"),
         ({"depth": 1.5}, "depth=1.5 is not one whole number"),
         ({"boundary": "mirror"}, "boundary='mirror' is not 'none', 'reflect', 'nearest', 'periodic' or a number"),
-        ({"prefetch": -1}, "prefetch=-1 is no whole number from 0 on"),
-        ({"axis": 2}, "axis=2 is none of the 2 axes"),
+        ({"prefetch": -1}, "prefetch=-1 is not a whole number of at least 0"),
+        ({"axis": 2}, "axis=2 is not one of the 2 axes"),
         ({"height": 0}, "height=0 is less than 1"),
         ({"ranks": 0}, "ranks=0 must be a whole number, at least 1"),
         ({"workspace": -1}, "workspace=-1"),
@@ -502,7 +502,7 @@ def test_planning_reads_nothing(rows: Path) -> None:
         ({"workspace": "lots"}, "workspace='lots' is not a size"),
         ({"dtype": ["f4", "f8"]}, "has 2 types for 1 targets"),
         ({"dtype": "text"}, "dtype='text'"),
-        ({"kernel": 3}, "kernel=3 cannot be called"),
+        ({"kernel": 3}, "kernel=3 is not callable"),
         ({"target": []}, "at least one target is required"),
         ({"folders": "/x/{rank}"}, "are of local array files; the sources are in one file each"),
     ],
@@ -518,7 +518,7 @@ def test_wrong_inputs_in_one_line(rows: Path, options: dict, says: str) -> None:
 def test_sources_and_targets_that_do_not_go_together(rows: Path) -> None:
     with pytest.raises(TargetError, match="is the source itself"):
         job_of(rows, target=rows)
-    with pytest.raises(TargetError, match="is given twice"):
+    with pytest.raises(TargetError, match="is named twice"):
         job_of(rows, target=[rows.parent / "a.zarr", rows.parent / "a.zarr"])
     other = zarr.create_array({}, data=np.ones((3, 3)), chunks=(3, 3))
     with pytest.raises(InputError, match=r"sources have shapes \(40, 20\) and \(3, 3\)"):

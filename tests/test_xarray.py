@@ -196,7 +196,7 @@ def test_wrong_input_is_one_line(stored: Path, tmp_path: Path) -> None:
         ),
         (lambda: found.land.ooc.map_slabs(np.negative, x, axis="x"), InputError, "'x' is not a dimension"),
         (lambda: found.land.ooc.map_slabs(np.negative, x, drop_axis=["x"]), InputError, "'x' is not a dimension"),
-        (lambda: found.land.ooc.sections([{"x": 1}]), InputError, "it has lat, lon"),
+        (lambda: found.land.ooc.sections([{"x": 1}]), InputError, "which has lat, lon"),
         (lambda: xr.open_dataset(tmp_path / "none.zarr", engine="oocarrays"), NotFoundError, "none.zarr"),
     ]
     for work, error, words in wrong:

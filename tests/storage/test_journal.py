@@ -442,7 +442,7 @@ def test_no_file_stays_open(field: Path, target: Path, runs: Server, monkeypatch
     alive.until_there()
     counts = []
     for _ in range(6):
-        with pytest.raises(TargetError, match="another run is at work"):
+        with pytest.raises(TargetError, match="another run is writing"):
             ooc.resume(target).run()
         gc.collect()
         counts.append(len(os.listdir("/proc/self/fd")))

@@ -268,7 +268,7 @@ def test_what_a_living_process_uses_is_never_removed(tmp_path: Path, runs: Serve
         files = tree(tmp_path)
         assert found(tmp_path) == {target.name + "/.oocarrays" * (kind == "journal"): (kind, True)}
         assert ooc.clean(tmp_path, unfinished=True) == []
-        with pytest.raises(TargetError, match="is not removed: a run is at work on it"):
+        with pytest.raises(TargetError, match="is not removed: a run is using it"):
             before.remove()
         assert tree(tmp_path) == files
         user.kill()
