@@ -331,11 +331,6 @@ class GroupRun(KeptRun):
             member.abort(first)
         return first
 
-    def stop(self, failure: BaseException) -> None:
-        """Record the failure of an array, and release the group for resuming even if `settle` is not called."""
-        self.failure = self.failure or failure
-        self._let_go()
-
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until running tasks have ended, in all arrays too."""
         self._wait()

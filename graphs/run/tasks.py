@@ -120,6 +120,14 @@ class Tasks(ABC):
                 self._let_go()
                 self._idle.notify_all()
 
+    def stop(self, failure: BaseException) -> None:
+        """Record a failure outside the tasks of this process: later tasks raise it, and the run's locks are released.
+
+        They are released by the last running task, or now if none is running.
+        """
+        self.failure = self.failure or failure
+        self._let_go()
+
     def _let_go(self) -> None:  # noqa: B027  most keep nothing
         """Release, after a task, the resources that a failed run withholds from other runs."""
 
@@ -132,9 +140,14 @@ def is_given_up() -> bool:
 
 
 async def settled(ids: Collection[str], suffixes: Collection[str], *, for_good: bool = True) -> None:
-    """Cancel graphs on this worker: wait for running tasks and refuse late ones, permanently if ``for_good``."""
+    """Cancel graphs on this worker: wait for running tasks and refuse late ones, permanently if ``for_good``.
+
+    A run that is cancelled for good releases its locks here: the worker may keep its object long after the last task.
+    """
     GIVEN_UP.update(suffixes)
     mine = [run for name, run in LIVE.items() if name.startswith(tuple(ids))]
+    for run in mine if for_good else ():
+        run.stop(RunError(f"run {run.id} has been given up"))
     for _ in range(SETTLE_SECONDS * 20):
         if not any(run.running for run in mine):
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -21,8 +22,9 @@ from distributed.core import Status
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, within
-from tests.seams import Journal, set_constants
+from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE
+from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
+from tests.seams import JOURNAL_FOLDER, PROCESS, Journal, replace_step, set_constants, step
 from tests.small import CODECS, make
 
 pytestmark = pytest.mark.long
@@ -225,26 +227,40 @@ def test_every_worker_keeps_its_budget(two_unlimited: Client, sources: Path, tmp
         assert 2**21 < peak <= budget, f"{peak / 2**20:.1f} MiB of {budget / 2**20:.1f}"
 
 
-def test_the_client_is_interrupted_and_the_run_resumed(tmp_path: Path) -> None:
-    """A chunk that is lost meanwhile is written again."""
-    long_field = tmp_path / "field.zarr"  # eight times as long as others: on a busy machine, too, it is interrupted
-    data = np.random.default_rng(2).random((16384, 2048), dtype="f4")
-    make(long_field, data, chunks=(100, 2048), compressors=CODECS["zstd"])
-    entries = long_field.parent / "target.zarr/.oocarrays/done"
-    at_once = dask.config.set({"oocarrays.durable": False})  # else entries come once a second
-    with cluster(2), at_once:
-        job = long_job_of(long_field, chunks=(16384, 32))
+KEPT: list[Any] = []
+"""Runs that a worker keeps, as it keeps those that its garbage collector has not found yet."""
+
+
+def hold_at_second_entry() -> None:
+    """Have tasks of this worker wait when two parts are recorded, until the worker is told to give up their run."""
+    publish, entries = step("publish entry"), itertools.count(1)
+
+    def publish_and_wait(self: Journal, *entry: Any) -> None:
+        publish(self, *entry)
+        KEPT.extend(LIVE.values())
+        if next(entries) >= 2:
+            until(lambda: bool(GIVEN_UP))
+
+    replace_step(PROCESS, "publish entry", publish_and_wait)
+
+
+def test_the_client_is_interrupted_and_the_run_resumed(field: Path) -> None:
+    """Locks of the interrupted run are released at once, and a chunk that is lost meanwhile is written again."""
+    target = field.parent / "target.zarr"
+    with cluster(2) as client:
+        client.run(hold_at_second_entry)  # so the run cannot end before it is interrupted
+        job = long_job_of(field, chunks=(1024, 20), method="independent")
         when(
-            lambda: len(list(entries.glob("*"))) > 1,
+            lambda: len(list(target.glob(f"{JOURNAL_FOLDER}/done/*"))) >= 2,
             lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT),
         )
         with pytest.raises(KeyboardInterrupt):
             job.run()
-        stored = Journal(long_field.parent / "target.zarr").stored()
+        stored = Journal(target).stored()
         lost = min(key for receipts in stored.values() for key in (receipts or {})[""])
-        long_field.parent.joinpath("target.zarr", lost).unlink()
+        target.joinpath(lost).unlink()
         with pytest.warns(RuntimeWarning, match=r"1 of \d+ chunks that had been written are not as they were"):
-            rest = ooc.resume(long_field.parent / "target.zarr")
+            rest = ooc.resume(target)
         assert rest.left < 1
-        assert_equal(within(rest.run), long_field)
+        assert_equal(within(rest.run), field)
         assert rest.meter.write_requests < job.plan.traffic.write_requests
