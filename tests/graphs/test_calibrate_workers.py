@@ -81,21 +81,18 @@ def count(client: Client) -> int:
 
 
 def test_two_workers_give_every_constant(two_workers: Client, kept: Callable[..., dict[str, Any]]) -> None:
-    names = set(dask.config.get("oocarrays.cost")["exchange"])
+    """Each is a time of less than the whole calibration; so a message of known length has a least bandwidth."""
+    names, begin = set(dask.config.get("oocarrays.cost")["exchange"]), time.monotonic()
     measured = kept(*at(two_workers))["oocarrays"]["cost"]
-    exchange = measured.pop("exchange")
+    took, exchange = time.monotonic() - begin, measured.pop("exchange")
     assert set(exchange) == names
-    assert all(0 <= value < 2 for value in exchange.values())
-    assert set(measured) == {
-        "worker_task_seconds", "scheduler_seconds", "message_seconds", "message_bandwidth", "step_seconds",
-        "graph_seconds",
-    }  # fmt: skip
-    assert 1e-6 < measured["scheduler_seconds"] < 0.1
-    assert 1e-5 < measured["step_seconds"] < 1
     assert all(type(value) is float for value in measured.values())
-    assert 1e-5 < measured["worker_task_seconds"] < 0.5
-    assert 0 <= measured["message_seconds"] < 2
-    assert 1e6 < measured["message_bandwidth"] < 1e12
+    assert measured.pop("message_bandwidth") > module.LARGE_BYTES / took
+    assert set(measured) == {
+        "worker_task_seconds", "scheduler_seconds", "message_seconds", "step_seconds", "graph_seconds"
+    }  # fmt: skip
+    assert all(0 <= value < took for value in (*exchange.values(), *measured.values()))
+    assert min(measured[name] for name in ("worker_task_seconds", "scheduler_seconds", "step_seconds")) > 1e-6
     assert tasks_left(two_workers) == 0
     assert not two_workers.futures
 

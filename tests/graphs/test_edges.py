@@ -96,7 +96,13 @@ def test_what_a_run_did_was_bounded_and_in_steps(
                 for end in (source, rank):
                     received[end] = max(received.get(end, 0), at["exchange", *where, stage, rank][1])
     for unit, rank in product(range(step.units), range(step.ranks)):
-        into = [at[key] for key in takes if key[1] == unit and key[4] == rank]
+        into = [
+            at["exchange", unit, turn, stage, rank]
+            for turn in range(step.rounds(unit))
+            for stage, pairs in stages_of(step)
+            for _, to in pairs
+            if to == rank
+        ]
         began, _ = at["write", unit, rank]
         assert max(stop for _, stop in into) <= began, "a region is written when all of it is there"
         if unit >= step.depth:

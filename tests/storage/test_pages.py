@@ -29,7 +29,7 @@ def test_a_system_that_cannot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(22, "Invalid argument")
 
     can_map.cache_clear()
-    monkeypatch.setattr(pages, "_populate", refuse)
+    monkeypatch.setattr(pages, "populate", refuse)
     try:
         assert not can_map()
     finally:

@@ -69,7 +69,7 @@ def keep_freed(nbytes: int) -> None:
 def can_map() -> bool:
     """Return whether this system supports populating pages on demand."""
     try:
-        _populate(np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8))
+        populate(np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8))
     except (OSError, AttributeError):
         return False
     return True
@@ -84,7 +84,7 @@ def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> 
     with translated("read", path):
         page_map = mmap.mmap(file, before + size, prot=mmap.PROT_READ, offset=offset - before)
         pages = np.frombuffer(page_map, np.uint8)
-        _populate(pages)
+        populate(pages)
     return pages[before:]
 
 
@@ -100,7 +100,7 @@ def give_back() -> None:
         libc().malloc_trim(0)
 
 
-def _populate(pages: np.ndarray) -> None:
+def populate(pages: np.ndarray) -> None:
     # Linux 5.14 and later; `mmap` does not name it, and its ``madvise`` keeps the interpreter's lock
     populate_read = 22
     length = ctypes.c_size_t(len(pages))
