@@ -47,7 +47,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let CI leave out what has run on another Python, or before."""
-    parser.addoption("--few", action="store_true", help="a few cases of each test that is not marked once or long")
+    parser.addoption("--few", action="store_true", help="a few cases of tests that the oldest Python runs, too")
     parser.addoption("--rest", action="store_true", help="without the cases that `pytest` alone runs")
 
 
@@ -74,9 +74,10 @@ FEW = 3
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave to CI what is marked `long` and most cases of tests with many, unless a file, a mark or a word is named.
 
-    What is run shows each verb, strategy, format and fault in a few cases. A file or test is marked `long` where it
-    goes into the depth of what others show, and takes more than a few seconds. CI runs that on one Python only, and of
-    long enumerations a part: each value of each parameter, in about a third of the cases. Nights run all.
+    These few show each verb, strategy, format and fault. A file or test is marked `long` if it goes into the depth of
+    what others show, and takes more than a few seconds. CI runs that on the newest Python only, and a part of long
+    enumerations: each value of each parameter, in about a third of the cases. What is marked `once` runs once in CI:
+    the few cases on the oldest Python, the others on the newest, and properties on both. The night's set has all.
     """
     for item in items:
         if item.get_closest_marker("long"):
@@ -91,16 +92,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def chosen(config: pytest.Config, cases: list[pytest.Item]) -> Collection[int]:
     """Return the numbers of the cases of a test that are run by day."""
-    values, is_long = [values_of(item) for item in cases], bool(cases[0].get_closest_marker("long"))
+    values, once, is_long = [values_of(item) for item in cases], *map(cases[0].get_closest_marker, ("once", "long"))
     few = sample(values, FEW, most=FEW)
-    if is_plain(config) or (config.option.few and not cases[0].get_closest_marker("once")):
+    if is_plain(config) or (config.option.few and not once):
         return few
     by_day: Collection[int] = range(len(cases))
     marker = cases[0].get_closest_marker("sampled")
     if marker or (is_long and not is_table(values)):
         share = marker.args[0] if marker and marker.args else 3
         by_day = sample(values, -(-len(values) // share))
-    return set(by_day).difference(few) if config.option.rest and not is_long else by_day
+    ran = config.option.rest or (config.option.few and not draws_more(cases[0]))
+    return set(by_day).difference(few) if ran and not is_long else by_day
+
+
+def draws_more(item: pytest.Item) -> bool:
+    """Return whether a test draws more examples on CI's newest Python than on its oldest, where profile `dev` runs."""
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
 
 
 def cases_of_tests(items: list[pytest.Item]) -> Collection[list[pytest.Item]]:

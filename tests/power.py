@@ -129,9 +129,10 @@ class Disk:
     # ------------------------------------------------------------------ what may be left
 
     def states(self, seed: int, draws: int) -> Iterator[State]:
-        """What may be left at each moment, each but once: in the worst ways that are known, and at random.
+        """Yield the states that may be left at each moment, without repetition: in the worst ways known, and at random.
 
-        By day, each moment has the two worst ways and one of the others, and one moment in three has draws.
+        By day, each moment has one of the two worst ways and every second one another way, in turn; one in three has
+        draws. The last moments have both of the worst.
         """
         seen: set[Any] = set()
         for number, moment in enumerate(self.moments):
@@ -139,7 +140,9 @@ class Disk:
             ways = [*WORST, *[partial(_drawn, rng, 0.0), partial(_drawn, rng, 0.9)] * draws]
             if not is_nightly():
                 drawn = ways[len(WORST) :] if number % 3 == 0 else []
-                ways = [*WORST[:2], WORST[2 + number % len(WORST[2:])], *drawn]
+                worst = WORST[:2] if len(self.moments) - number <= 3 else [WORST[number % 2]]
+                others = [WORST[2 + number // 2 % len(WORST[2:])]] if number % 2 else []
+                ways = [*worst, *others, *drawn]
             for way in ways:
                 state = dict(self._state(0, "", moment, way))
                 key = frozenset(state.items())

@@ -3,8 +3,8 @@
 | profile | examples of a property | cases of `some`, and of tests marked `long` or `sampled` |
 |---|---|---|
 | `dev`, the default | at most 10 | about one in three, or as stands there |
-| `ci`, where the variable CI is set | the number at the test | the same |
-| `nightly` | ten times that number | all |
+| `ci`, where the variable CI is set | half the number at the test, and no fewer than `dev` | the same |
+| `nightly` | ten times the number at the test | all |
 
 `pytest -n 2 --hypothesis-profile=nightly tests oocarrays` runs the night's set. Where CI is set, the same examples are
 drawn each time. The sample of an enumeration is always the same.
@@ -21,26 +21,26 @@ from hypothesis import HealthCheck, settings
 
 _T = TypeVar("_T")
 
-USUAL = 100
-"""Examples that hypothesis draws of itself; profile `ci` has this number, and so draws what stands at each test."""
+FEWEST, USUAL = 10, 100
+"""Examples of profile `dev`, and those of hypothesis itself: a profile with 100 would draw the number at each test."""
 _CI = bool(os.environ.get("CI"))
 _SAME_EACH_TIME: dict[str, Any] = {"derandomize": True, "database": None, "print_blob": True} if _CI else {}
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], **_SAME_EACH_TIME}
 
-settings.register_profile("dev", max_examples=10, **_COMMON)
-settings.register_profile("ci", max_examples=USUAL, **_COMMON)
+settings.register_profile("dev", max_examples=FEWEST, **_COMMON)
+settings.register_profile("ci", max_examples=USUAL // 2, **_COMMON)
 settings.register_profile("nightly", max_examples=10 * USUAL, **_COMMON)
 settings.load_profile("ci" if _CI else "dev")
 
 
 def examples(count: int, **others: Any) -> settings:
-    """Return settings of a property test that draws `count` examples in CI, scaled by the profile elsewhere."""
-    most = settings().max_examples
-    return settings(max_examples=min(count, most) if most < USUAL else count * most // USUAL, **others)
+    """Return settings of a property test that draws `count` examples, as scaled by the profile."""
+    most, least = settings().max_examples, min(count, FEWEST)
+    return settings(max_examples=least if most == FEWEST else max(least, count * most // USUAL), **others)
 
 
 def is_nightly() -> bool:
-    """Return whether properties draw more than CI's examples and enumerations run whole."""
+    """Return whether enumerations run whole."""
     return settings().max_examples > USUAL
 
 

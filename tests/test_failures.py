@@ -25,7 +25,7 @@ from tests.dying import Server
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS, replace_step, step
 
-pytestmark = [pytest.mark.long, pytest.mark.sampled(1)]
+pytestmark = pytest.mark.long
 
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
@@ -180,6 +180,7 @@ SPOILT: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @each_method
 @pytest.mark.parametrize(("codec", "spoil"), SPOILT.values(), ids=SPOILT)
 def test_a_corrupt_chunk(tmp_path: Path, codec: str, spoil: Callable[[bytes], bytes], method: str) -> None:
@@ -209,6 +210,7 @@ def test_a_corrupt_chunk_of_which_a_part_is_read(tmp_path: Path, spoil: Callable
 IN_STORES = {name: case for name, case in SPOILT.items() if case[0] in ("plain", "zstd", "transposed")}
 
 
+@pytest.mark.sampled(1)
 @each_method
 @pytest.mark.parametrize(("codec", "spoil"), IN_STORES.values(), ids=IN_STORES)
 def test_a_corrupt_chunk_in_a_store_of_another_kind(

@@ -14,7 +14,7 @@ from tests.golden.hot import paths
 from tests.golden.records import Golden
 from tests.work import counted
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long  # for the newest Python alone
 
 PYTHON = "{}.{}".format(*sys.version_info)
 """Versions of Python inline comprehensions or do not, so that calls are compared with those of the same version."""
