@@ -1,0 +1,40 @@
+"""Configuration of Sphinx; `build.py` collects the pages."""
+
+from typing import Any
+
+import oocarrays
+
+project = "oocarrays"
+author = copyright = "the oocarrays developers"
+version = release = oocarrays.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+exclude_patterns = ["files"]
+default_role = "py:obj"
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"
+autodoc_member_order = "groupwise"
+autosummary_imported_members = False
+templates_path = ["templates"]
+maximum_signature_line_length = 80
+add_module_names = False
+python_use_unqualified_type_names = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "sphinx_book_theme"
+html_title = f"oocarrays {release}"
+html_theme_options = {"show_navbar_depth": 1, "home_page_in_toc": True, "use_download_button": False}
+html_copy_source = html_show_sourcelink = False
+
+
+def inherited_from_others(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Skip members that a class has from other libraries, such as Dask's collections."""
+    module = getattr(member, "__module__", None) or getattr(getattr(member, "fget", None), "__module__", None)
+    return True if module and not module.startswith("oocarrays") else None
+
+
+def setup(app: Any) -> None:
+    """Connect the filter of members."""
+    app.connect("autodoc-skip-member", inherited_from_others)
