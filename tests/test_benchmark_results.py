@@ -17,7 +17,7 @@ with benchmarked.beside(ROOT / "benchmarks"):
     import cases
     import results
 
-GENERATED = {"api.md", "settings.md"}
+GENERATED = {"settings.md"}
 PAGES = [
     ROOT / "README.md",
     ROOT / "examples" / "README.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -30,12 +31,8 @@ def run(folder: Path, *command: object, **env: str) -> subprocess.CompletedProce
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the source distribution of what is committed or changed, and the wheel that is made of it."""
     pytest.importorskip("build")
-    copy, out = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("dist")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
-    packed = subprocess.run(["tar", "--null", "-cT", "-"], cwd=ROOT, input=listed, check=True, capture_output=True)
-    subprocess.run(["tar", "-x"], cwd=copy, input=packed.stdout, check=True)
-    made = run(copy, sys.executable, "-m", "build", "--outdir", out)
-    assert made.returncode == 0, made.stderr
+    out = tmp_path_factory.mktemp("dist")
+    runpy.run_path(str(ROOT / ".ci" / "release"))["build"](out)
     return out
 
 
@@ -43,7 +40,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_installed_from_the_source_distribution_runs_its_demo_elsewhere(built: Path, tmp_path: Path) -> None:
     (sdist,), (wheel,) = built.glob("*.tar.gz"), built.glob("*.whl")
     with tarfile.open(sdist) as packed:
-        assert any(name.endswith("oocarrays/graphs/run/job.py") for name in packed.getnames())
+        inside = {name.partition("/")[2] for name in packed.getnames()}
+    needed = (
+        "oocarrays/graphs/run/job.py",
+        "conftest.py",
+        "tests/small.py",
+        "tests/data/left_0_6_0.tar.xz",
+        ".ci/style",
+    )
+    assert inside >= {*needed, "examples/data/elevation.npz", "examples/guide/start.md", "benchmarks/claims.json"}
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -52,6 +57,8 @@ def test_what_is_installed_from_the_source_distribution_runs_its_demo_elsewhere(
         facts = email.message_from_bytes(packed.read(about))
         assert not [name for name in packed.namelist() if name.split("/")[0] in ("tests", "graphs", "benchmarks")]
     assert facts["Author"] == "the oocarrays developers"
+    assert "](examples" not in facts.get_payload()
+    assert facts.get_payload().startswith("# oocarrays")
     said = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)}
     assert said <= set(facts.get_all("Classifier"))
     run(tmp_path, *pip, "install", "--no-deps", "--target", site, wheel).check_returncode()

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import runpy
+import shutil
 from pathlib import Path
 
 import dask
@@ -14,21 +15,43 @@ import pytest
 import oocarrays as ooc
 from tests.pages import fences, play
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 GUIDE = sorted((ROOT / "examples" / "guide").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", ROOT / "benchmarks" / "README.md", *GUIDE]
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 
-def test_the_readme_is_short_and_leads_to_every_page() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 120
-    linked = {(ROOT / target).resolve() for target in LINK.findall(text)}
-    assert linked >= {page.resolve() for page in PAGES[1:]}
+def linked(page: Path) -> set[Path]:
+    return {(page.parent / target).resolve() for target in LINK.findall(page.read_text(encoding="utf-8"))}
 
 
-def test_the_readme_cites_this_version() -> None:
-    assert f"version {ooc.__version__}," in (ROOT / "README.md").read_text()
+def test_the_readme_is_short_and_leads_to_every_page_through_the_index() -> None:
+    readme, index = ROOT / "README.md", ROOT / "examples" / "guide" / "index.md"
+    assert len(readme.read_text(encoding="utf-8").splitlines()) <= 80
+    assert index in linked(readme)
+    assert linked(index) >= set(PAGES[1:]) - {index}
+
+
+def test_the_api_page_lists_every_public_name_once() -> None:
+    listed = re.findall(r"^oocarrays\.(\w+)$", (ROOT / "examples" / "guide" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == ooc.__all__
+
+
+def test_the_picture_of_the_readme_shows_the_newest_results(tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    picture = runpy.run_path(str(ROOT / "examples" / "guide" / "picture.py"))
+    picture["draw"](tmp_path / "again.png", edge=2048)
+    drawn, kept = tmp_path / "again.png", ROOT / "examples" / "guide" / "readme_picture.png"
+    assert image.imread(drawn).shape == image.imread(kept).shape
+    commit = picture["measured"](picture["CASE"])[0]
+    assert f"of commit {commit}".encode() in kept.read_bytes(), "run examples/guide/picture.py"
+
+
+def test_the_changelog_has_short_dated_sections() -> None:
+    newest, *older = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(newest.splitlines()) <= 80
+    assert re.findall(r"^### (.*)$", newest, re.MULTILINE) == ["Added", "Changed", "Fixed", "Removed"]
+    assert all(re.match(r"\d+\.\d+\.\d+ \(\d{4}-\d{2}-\d{2}\)\n", each) for each in (newest, *older))
 
 
 def test_links_lead_somewhere() -> None:
@@ -49,6 +72,9 @@ def test_code_parses() -> None:
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
 def test_pages_run_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for data in (ROOT / "examples" / "data").iterdir():
+        if data.name in page.read_text(encoding="utf-8"):
+            shutil.copy(data, tmp_path)
     play(page)
 
 

@@ -1,0 +1,134 @@
+"""The documentation site: built without warnings, with no dead link, and in a browser without errors of its console."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import runpy
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oocarrays as ooc
+
+pytestmark = [pytest.mark.long, pytest.mark.once]
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "examples" / "site" / "build.py"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site."""
+    for module in ("sphinx", "myst_parser", "sphinx_book_theme"):
+        pytest.importorskip(module, reason="the site is built with the extra 'docs'")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run([sys.executable, BUILD, folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def test_every_public_name_has_a_page_with_signatures(site: Path) -> None:
+    assert {f"oocarrays.{name}.html" for name in ooc.__all__} <= {page.name for page in (site / "api").iterdir()}
+    text = (site / "api" / "oocarrays.OutOfCoreArray.html").read_text(encoding="utf-8")
+    for method in ("read", "write", "to_dask", "prefetch"):
+        assert f'id="oocarrays.OutOfCoreArray.{method}"' in text
+    assert "method" in text.partition('id="oocarrays.OutOfCoreArray.read"')[2][:3000]
+    for page, name in (
+        ("oocarrays.kernels", "median"),
+        ("oocarrays.xarray.DataArrayMethods", "map_slabs"),
+        ("oocarrays.errors", "BudgetError"),
+    ):
+        assert f'id="{page}.{name}"' in (site / "api" / f"{page}.html").read_text(encoding="utf-8")
+
+
+def test_the_command_line_is_that_of_the_parser(site: Path) -> None:
+    text = (site / "cli.html").read_text(encoding="utf-8")
+    for words in ("oocarrays rechunk", "--memory", "oocarrays advise", "--overwrite"):
+        assert words in text
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<a href="b.html#x"></a><a href="none.html"></a><a href="https://a.org/"></a>')
+    (tmp_path / "b.html").write_text('<a href="a.html"></a><p id="y"></p>')
+    assert runpy.run_path(str(BUILD))["dead"](tmp_path) == ["a.html: b.html#x", "a.html: none.html"]
+
+
+# In a browser, if there is one.
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Address at which the site is served."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+    handler = functools.partial(Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("there is no Chromium")
+    with sync_api.sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[tuple[Any, list[str]]]:
+    """A page, and the errors of its console and of its requests."""
+    opened, faults = browser.new_page(), []
+    opened.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on("requestfailed", lambda request: faults.append(request.url))
+    opened.on("response", lambda answer: faults.append(answer.url) if answer.status >= 400 else None)
+    yield opened, faults
+    opened.close()
+
+
+def test_no_page_has_an_error_in_its_console(site: Path, address: str, page: tuple[Any, list[str]]) -> None:
+    opened, faults = page
+    for path in sorted(site.glob("*.html")):
+        opened.goto(f"{address}/{path.name}")
+        broken = opened.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)")
+        assert (path.name, faults, broken) == (path.name, [], [])
+
+
+def test_search_finds_a_page_and_a_function(address: str, page: tuple[Any, list[str]]) -> None:
+    opened, faults = page
+    opened.goto(f"{address}/search.html?q=rechunk")
+    opened.wait_for_selector("#search-results li a")
+    found = opened.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
+    assert any("oocarrays.rechunk.html" in each for each in found)
+    assert any(each.split("?")[0].endswith("/rechunk.html") for each in found)
+    assert faults == []
+
+
+def test_light_and_dark_have_other_backgrounds(address: str, page: tuple[Any, list[str]]) -> None:
+    opened, faults = page
+    opened.goto(f"{address}/index.html")
+    seen = {}
+    for theme in ("light", "dark"):
+        opened.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        seen[theme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert seen["light"] != seen["dark"]
+    assert faults == []
