@@ -88,9 +88,9 @@ def linked(text: str, page: Path, name: str, known: dict[Path, str], folder: Pat
 
 
 def _listed(found: re.Match[str]) -> str:
-    """Return a list of public names as a table, with a page for each."""
-    names = "".join(f"~{name}\n" for name in found[1].split())
-    return f"```{{autosummary}}\n:toctree: api\n:nosignatures:\n\n{names}```"
+    """Return a list of public names as a table, with a page for each: Sphinx looks for such in reStructuredText only."""
+    names = "".join(f"   ~{name}\n" for name in found[1].split())
+    return f"```{{eval-rst}}\n.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{names}```"
 
 
 def navigation(known: dict[Path, str]) -> str:
