@@ -1,27 +1,29 @@
 """Errors and warnings of oocarrays, in one tree.
 
-OocError
-├── InputError (ValueError)          the request cannot be done; nothing has been started
-│   ├── ChunksError                  chunks of the wrong length, zero, negative
-│   ├── BudgetError                  the memory budget is smaller than the least feasible one
-│   ├── NotFoundError                no such store, or no array in it
-│   ├── TargetError                  the target exists, or is the source, or lies inside it
-│   ├── UnsupportedError             a dtype, grid or setting that this version does not support
-│   ├── SelectionError (IndexError)  an index out of range, of too many axes, or values that do not fit it
-│   ├── DescriptorError              the descriptor of an array file does not fit its array
-│   ├── LayoutError                  a distribution or a process grid that fits neither array nor ranks
-│   ├── ScheduleError                no such exchange schedule, or not for this number of ranks
-│   ├── PlacementError               ranks cannot be put on the workers of a cluster
-│   ├── UnfinishedError              the array was left unfinished by a run that died
-│   └── JournalError                 a journal does not belong to its target
-└── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
-    ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
-    ├── DiskFullError                there is no room for the target or the scratch array
-    ├── KernelError                  a kernel failed, or returned a wrong result; an unwritten target is removed
-    └── StoreFailure                 the store refused a read or a write
+Each message is one line::
 
-MissingChunksWarning (UserWarning)   a source lacks chunks, and missing="warn"
-SkippedArraysWarning (UserWarning)   a file has arrays that Zarr cannot hold: they are left out
+    OocError
+    ├── InputError (ValueError)          the request cannot be done; nothing has been started
+    │   ├── ChunksError                  chunks of the wrong length, zero, negative
+    │   ├── BudgetError                  the memory budget is smaller than the least feasible one
+    │   ├── NotFoundError                no such store, or no array in it
+    │   ├── TargetError                  the target exists, or is the source, or lies inside it
+    │   ├── UnsupportedError             a dtype, grid or setting that this version does not support
+    │   ├── SelectionError (IndexError)  an index out of range, of too many axes, or values that do not fit it
+    │   ├── DescriptorError              the descriptor of an array file does not fit its array
+    │   ├── LayoutError                  a distribution or a process grid that fits neither array nor ranks
+    │   ├── ScheduleError                no such exchange schedule, or not for this number of ranks
+    │   ├── PlacementError               ranks cannot be put on the workers of a cluster
+    │   ├── UnfinishedError              the array was left unfinished by a run that died
+    │   └── JournalError                 a journal does not belong to its target
+    └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
+        ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
+        ├── DiskFullError                there is no room for the target or the scratch array
+        ├── KernelError                  a kernel failed, or returned a wrong result; an unwritten target is removed
+        └── StoreFailure                 the store refused a read or a write
+
+    MissingChunksWarning (UserWarning)   a source lacks chunks, and missing="warn"
+    SkippedArraysWarning (UserWarning)   a file has arrays that Zarr cannot hold: they are left out
 """
 
 from __future__ import annotations

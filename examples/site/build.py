@@ -1,4 +1,6 @@
-"""Build the documentation site: ``python examples/site/build.py FOLDER``; every warning is an error.
+"""Build the documentation site: ``python examples/site/build.py [FOLDER]``; every warning is an error.
+
+Without a folder, pages and docstrings are read and checked, and nothing is written.
 
 examples/guide/*.md ─────────┐
 benchmarks/, CHANGELOG.md ───┤ collected in a temporary folder, ──► Sphinx (conf.py) ──► FOLDER/index.html
@@ -142,7 +144,9 @@ class Page(HTMLParser):
 
 def dead(folder: Path) -> list[str]:
     """Return the links of a site that lead nowhere in it."""
-    known = {path: Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    known = {
+        path: Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html") if "_static" not in path.parts
+    }
     faults = []
     for path, page in known.items():
         for link in page.links:
@@ -158,21 +162,22 @@ def dead(folder: Path) -> list[str]:
     return sorted(set(faults))
 
 
-def build(folder: Path) -> None:
-    """Build the site; end with what is wrong."""
+def build(folder: Path | None) -> None:
+    """Build the site, or only read all pages; end with what is wrong."""
     if not find_spec("sphinx"):
         raise SystemExit("the site needs Sphinx: pip install -e '.[docs]'")
-    with tempfile.TemporaryDirectory() as pages_:
-        collect(Path(pages_))
-        command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
-        done = subprocess.run([*command, "--conf-dir", HERE, pages_, folder], check=False)
+    with tempfile.TemporaryDirectory() as inside:
+        collect(Path(inside))
+        options = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto", "--conf-dir", HERE]
+        made = ["--builder", "html" if folder else "dummy", inside, folder or f"{inside}/files"]
+        done = subprocess.run([sys.executable, "-m", "sphinx", *options, *made], check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
-    if faults := dead(folder):
+    if folder and (faults := dead(folder)):
         raise SystemExit("\n".join(["links that lead nowhere:", *faults]))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python examples/site/build.py FOLDER")
-    build(Path(sys.argv[1]).resolve())
+    if len(sys.argv) > 2:
+        raise SystemExit("usage: python examples/site/build.py [FOLDER]")
+    build(Path(sys.argv[1]).resolve() if sys.argv[1:] else None)
