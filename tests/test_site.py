@@ -99,7 +99,8 @@ def page(browser: Any) -> Iterator[tuple[Any, list[str]]]:
     opened, faults = browser.new_page(), []
     opened.on("console", lambda said: faults.append(said.text) if said.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("requestfailed", lambda request: faults.append(request.url))
+    aborted = "net::ERR_ABORTED"  # the icon, when the next page is opened
+    opened.on("requestfailed", lambda each: faults.append(each.url) if each.failure != aborted else None)
     opened.on("response", lambda answer: faults.append(answer.url) if answer.status >= 400 else None)
     yield opened, faults
     opened.close()

@@ -90,7 +90,7 @@ def linked(text: str, page: Path, name: str, known: dict[Path, str], folder: Pat
 
 
 def _listed(found: re.Match[str]) -> str:
-    """Return a list of public names as a table, with a page for each: Sphinx looks for such in reStructuredText only."""
+    """Return public names as a table, with a page for each; Sphinx recognises such tables in reStructuredText only."""
     names = "".join(f"   ~{name}\n" for name in found[1].split())
     return f"```{{eval-rst}}\n.. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{names}```"
 

@@ -1,5 +1,6 @@
 """Configuration of Sphinx; `build.py` collects the pages."""
 
+from pathlib import Path
 from typing import Any
 
 import oocarrays
@@ -15,17 +16,20 @@ myst_heading_anchors = 3
 
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
-autosummary_imported_members = False
-templates_path = ["templates"]
+autodoc_preserve_defaults = True
+templates_path = [str(Path(__file__).parent / "templates")]  # autosummary would look beside the pages
 maximum_signature_line_length = 80
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 napoleon_google_docstring = False
-napoleon_use_ivar = True
+napoleon_use_param = napoleon_use_rtype = False  # types are words: "store" would link to a method
 
 html_theme = "sphinx_book_theme"
+html_context = {"default_mode": "auto"}
+html_favicon = "favicon.svg"
 html_title = f"oocarrays {release}"
-html_theme_options = {"show_navbar_depth": 1, "home_page_in_toc": True, "use_download_button": False}
+html_theme_options = {"home_page_in_toc": True, "navbar_persistent": [], "use_download_button": False}
 html_copy_source = html_show_sourcelink = False
 
 
