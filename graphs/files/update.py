@@ -26,7 +26,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from oocarrays.errors import JournalError, RunError
-from oocarrays.graphs.files.scatter import FilesRun, place_names
+from oocarrays.graphs.files.scatter import Files, place_names
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.journaled import keep_source_of
@@ -34,6 +34,7 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.looking import Part, Trust, check_sources
 from oocarrays.graphs.run.program import Program, Remaining
 from oocarrays.graphs.run.remains import Left, journal_of
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
@@ -100,23 +101,18 @@ class FilesLeft(Left):
         if json.loads(json.dumps(read)) != self.content["source_metadata"]:
             raise JournalError(f"the journal in {self.target} belongs to a different source")
 
-    def begun(self, content: Document) -> Document:
-        """Return journal content completed with the source versions at which the run began to read."""
-        return content | self.begun_with
-
-    def gone_on_with(self, run: FilesRun, plan: Callable[[int], FilesPlan]) -> FilesRun:
-        """Resume a run; ``plan`` makes a plan from the number of chunks in a round, as in the journal."""
-        notices = tuple(check_sources(run.read_from, self.content, self.target, self.trust))
-        before, local = plan(self.content["room"]), run.local
+    def resumed(self, program: Files, content: Document, plan: Callable[[int], FilesPlan]) -> Run[Files]:
+        """Return the rest of the run; ``plan`` makes a plan from the number of chunks in a round, as in the journal."""
+        notices = tuple(check_sources(program.read_from, self.content, self.target, self.trust))
+        before, local = plan(self.content["room"]), program.local
         told = "files on workers' own disks are written again"
-        names = {name: local.place(int(name)) if name else self.target for name in place_names(run.plan)}
-        own_disks = bool(local.descriptor.folders) and run.plan.way == "scatter"
+        names = {name: local.place(int(name)) if name else self.target for name in place_names(program.plan)}
+        own_disks = bool(local.descriptor.folders) and program.scatters
         files = {} if own_disks else dict(self._files(names))
-        same = run.plan.room == before.room
+        same = program.plan.room == before.room
         left = replace(self, notices=notices)
-        remains = left.reused(FilesParts(before), FilesParts(run.plan), names, files, same=same)
-        run.go_on(remains.told(told) if own_disks else remains)
-        return run
+        remains = left.reused(FilesParts(before), FilesParts(program.plan), names, files, same=same)
+        return Run(program, content | self.begun_with, remains.told(told) if own_disks else remains)
 
     def _files(self, places: Mapping[str, StoreLike]) -> Iterator[tuple[str, ArrayFile]]:
         """Yield the existing files of the run, including closed ones."""
@@ -160,7 +156,7 @@ class Growing(TargetSpec):
     after: tuple[int, ...] = field(default=())
     """Shape of the source."""
 
-    def check(self, source: Any) -> None:
+    def check(self, *sources: Any) -> None:
         """Raise if the target has changed since the update was planned."""
         if self.open().stored.grid.shape not in (self.before, self.after):
             raise RunError(f"{self.store} has changed since the update was planned: plan the update again")
@@ -251,6 +247,6 @@ def _read(live: Live[Update], piece: Section) -> np.ndarray:
 
 def finish(live: Live[Update]) -> str:
     """End the run; record the source last: if the record is lost, changed elements are written once more."""
-    keep = partial(keep_source_of, live.journal, live.read_from, durable=live.state.durable)
+    keep = partial(keep_source_of, live.journal, live.program.read_from, durable=live.state.durable)
     name: str = recording.end(live, live.target().name, then=keep)
     return name

@@ -10,8 +10,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar, final
 
-import zarr
-
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.journaled import is_recorded
 from oocarrays.graphs.run.program import Part, Program
@@ -65,7 +63,7 @@ class Live(Generic[P]):
         self._opening = threading.RLock()
         self._opened: dict[Any, Any] = {}
         self.syncer = Syncer(
-            lambda: local_folders(target.store for target in program.targets),
+            lambda: dict.fromkeys(local_folders(place for t in program.targets for place in (t.store, *t.places))),
             active=state.durable and bool(program.targets),
             patience=0.0 if self.on_workers else syncing.GROUP_SECONDS,
         )
@@ -118,11 +116,6 @@ class Live(Generic[P]):
                 self.once(("target", number), lambda made=made: made)  # type: ignore[misc]
 
     # ------------------------------------------------------------------ sources
-
-    @property
-    def read_from(self) -> Sequence[zarr.Array]:
-        """Arrays that must not change during the run."""
-        return [source.zarr for source in self.program.sources]
 
     def reads(self) -> Iterable[Presence]:
         """Return the sources that the run reads and does not make."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+import zarr
 from zarr.storage import MemoryStore
 
 from oocarrays.graphs.run.builder import Builder
@@ -14,6 +15,8 @@ from oocarrays.graphs.run.steps import VERBS, Key
 from oocarrays.graphs.run.work import InPlace
 from oocarrays.plan.cost import Traffic
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.local_files import RankFiles
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 
 Part = tuple[int, ...]
@@ -47,8 +50,6 @@ class Program:
     """Request kept beside existing data while a run writes in place; empty for other runs."""
     phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
     """Phase of a plan to which the seconds of each function count; others count as beginning and end."""
-    merges: ClassVar[bool] = False
-    """Whether workers may write to copies of its target arrays, to be merged at the end."""
     threads_stay: ClassVar[bool] = False
     """Whether a run planned for threads cannot leave its process."""
     discards: ClassVar[bool] = True
@@ -61,9 +62,19 @@ class Program:
         return processes
 
     @property
-    def sources(self) -> Sequence[ArrayFile]:
+    def merges(self) -> bool:
+        """Whether workers may write to copies of its target arrays, to be merged at the end."""
+        return False
+
+    @property
+    def sources(self) -> Sequence[ArrayFile | RankFiles]:
         """Files that the run reads and does not make."""
         return ()
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """Arrays that must not change during the run."""
+        return [file.zarr for source in self.sources for file in source.shared]
 
     @property
     def targets(self) -> Sequence[TargetSpec]:
@@ -79,11 +90,24 @@ class Program:
     def stores(self) -> dict[str, Any]:
         """Stores that all workers must reach, by their names in messages."""
         places: dict[str, list[Any]] = {
-            "source": [source.zarr.store_path.store for source in self.sources],
+            "source": [
+                source.files.store if isinstance(source, RankFiles) else source.zarr.store_path.store
+                for source in self.sources
+            ],
             "target": [target.store for target in self.targets],
         }
         each = ((name, number, store) for name, stores in places.items() for number, store in enumerate(stores))
         return {f"{name} {number}" if len(places[name]) > 1 else name: store for name, number, store in each}
+
+    @property
+    def made_place(self) -> StoreLike | None:
+        """Array beside which the request is kept; None where no process but a worker sees it."""
+        place: StoreLike = self.destination.store
+        return place
+
+    def place_of(self, part: Part, name: str) -> StoreLike | None:
+        """Return the location of a part's receipts under a name; None for locations that are not checked."""
+        return None if name else self.destination.store
 
     @property
     def leaves(self) -> str:

@@ -49,11 +49,11 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
         live.begin_anew()
     state.begun = True
     if not program.targets:
-        seen = ((file, Versions.of(file)) for file in program.sources)
+        seen = ((file, Versions.of(file)) for source in program.sources for file in source.shared)
         state.versions = [(file, versions) for file, versions in seen if versions is not None]
         begin_note(live)
         return
-    state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(live.read_from)
+    state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(live.program.read_from)
     live.responses, state.made = [], False
     if mine:
         _continue(live)
@@ -89,8 +89,7 @@ def _make(live: Live[Any], *, instead: bool) -> None:
     if state.remains.id is not None:
         raise RunError(f"{live.store} has changed since run {state.id} stopped")
     for target in program.targets:
-        for source in program.sources:
-            target.check(source)
+        target.check(*program.sources)
     live.journal.claim()
     replaces = instead or program.targets[0].overwrite
     journaled.begin_journal(live.journal, state.id, _content_now(live), live.make_targets, instead=replaces)
@@ -117,7 +116,7 @@ def _continue(live: Live[Any]) -> None:
 def _content_now(live: Live[Any]) -> Document:
     """Return the journal's content, with the state of the sources when the run began."""
     content = live.state.content
-    read = {} if CHUNKS_READ in content else {CHUNKS_READ: fingerprints(live.read_from)}
+    read = {} if CHUNKS_READ in content else {CHUNKS_READ: fingerprints(live.program.read_from)}
     return content | read | {BEGINNING: live.state.remains.beginning}
 
 
@@ -134,8 +133,9 @@ def look_back(live: Live[Any]) -> None:
     if content is None or content.get(BEGINNING, "") != remains.beginning:
         return
     live.look()
-    refused = journaled.changed_since(live.read_from, content, live.store, remains.trust)
-    resumes, seen = remains.id is not None, None not in (content.get(CHUNKS_READ) or [None] * len(live.read_from))
+    refused = journaled.changed_since(live.program.read_from, content, live.store, remains.trust)
+    begun_with = content.get(CHUNKS_READ) or [None] * len(live.program.read_from)
+    resumes, seen = remains.id is not None, None not in begun_with
     if refused and resumes:
         raise refused
     if refused or not (resumes or seen):
@@ -168,8 +168,9 @@ def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = 
 def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
     """Check sources and targets, and publish the targets, the first one last: its mark shows that some carry one."""
     _check_read(live)
-    journaled.check_written(live.journal, live.syncer, lambda part, name: None if name else live.store)
-    journaled.keep_request(live.store, live.journal, live.state.id)
+    journaled.check_written(live.journal, live.syncer, live.program.place_of)
+    if (place := live.program.made_place) is not None:
+        journaled.keep_request(place, live.journal, live.state.id)
     each = list(enumerate(live.program.targets))
     publish = [target.finishing(live.target(number), durable=live.state.durable) for number, target in each]
     live.syncer.finish()
@@ -184,10 +185,10 @@ def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
 def _check_read(live: Live[Any]) -> None:
     """Raise if a source has changed during the run."""
     listed = {id(file.zarr.store_path) for file, _ in live.state.versions}
-    again = [array for array in live.read_from if id(array.store_path) not in listed]
+    again = [array for array in live.program.read_from if id(array.store_path) not in listed]
     content = _begun_with(live) if again else None
     if content is not None and (
-        refused := journaled.changed_since(live.read_from, content, live.store, live.state.remains.trust)
+        refused := journaled.changed_since(live.program.read_from, content, live.store, live.state.remains.trust)
     ):
         raise RunError(str(refused))
 

@@ -277,12 +277,11 @@ class Run(Generic[P]):
 
     def read_now(self) -> list[Document | None]:
         """Return the current state of the sources."""
-        return fingerprints(self.live.read_from)
+        return fingerprints(self.program.read_from)
 
     @property
-    def made_place(self) -> StoreLike:
-        """Array beside which the request is kept."""
-        return self.live.store
+    def made_place(self) -> StoreLike | None:
+        return self.program.made_place
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:

@@ -17,10 +17,10 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.scatter import FilesRun, build_graph
+from oocarrays.graphs.files.scatter import Files
 from oocarrays.graphs.files.update import FilesLeft, files_content, made_like
-from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of
 from oocarrays.mapping.layouts.layout import LayoutLike
@@ -35,7 +35,7 @@ from oocarrays.storage.files.array_file import ArrayFile, describe, describe_sou
 from oocarrays.storage.files.creating import check_apart, check_place
 from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
-from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
@@ -48,16 +48,13 @@ LEAST_CHUNK_BYTES = 2**20
 """Minimum chunk size of a local file in bytes, if the source has smaller chunks and none are given."""
 
 
-class FilesJob(Job[FilesRun, Result], Generic[Result]):
+class FilesJob(Job[Run[Files], Result], Generic[Result]):
     """Planned scatter or gather of array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
     def plan(self) -> FilesPlan:
         """Frozen plan: reads, messages, writes and memory."""
-        return self._run.plan
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, self._addresses)
+        return self._run.program.plan
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
@@ -154,7 +151,7 @@ def scatter_files(
     plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
     called = _called("scatter_files", [named(opened.store_path)], plan, missing=source.presence.missing)
     content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
-    run = FilesRun(plan, source, files, spec, content)
+    run = Run(Files(plan=plan, source=source, target=spec), content)
     grids = (_grid(local_files.rank_settings(said, made, rank)) for rank in range(plan.ranks))
     request = requested(
         "scatter_files", [named(opened.store_path)], [metadata_digest(source)],
@@ -167,8 +164,8 @@ def scatter_files(
     )  # fmt: skip
 
 
-def _scatter_job(run: FilesRun, cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
-    there = scheduler if run.local.descriptor.folders else None  # a client cannot be sent in Dask's tasks
+def _scatter_job(run: Run[Files], cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
+    there = scheduler if run.program.local.descriptor.folders else None  # a client cannot be sent in Dask's tasks
     store = run.destination.store
     return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
 
@@ -274,7 +271,7 @@ def gather_files(
     content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
     cut = cuts(chunks, shards, ChunkGrid.of(said.shape, chunked), names)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
-    run = FilesRun(plan, None, opened.files, spec, content)
+    run = Run(Files(plan=plan, source=RankFiles(opened.files), target=spec), content)
     source, count = named(opened.files.store), array_file.preview(made, store).grid.count
     request = requested("gather_files", [source], _said(opened), [(made, count)])
     job = FilesJob(run, lambda name: open_global(store), cluster, opened.disks).asked_for(request)
@@ -309,8 +306,8 @@ def _resumed_gather(
     now, before = resources
     plan = _gathering(local, whole, now, left.content["room"])
     content = files_content(plan, _called("gather_files", [named(local.files.store)], plan), _said(local))
-    run = FilesRun(plan, None, local.files, TargetSpec(store=store), left.begun(content))
-    left.gone_on_with(run, lambda room: _gathering(local, whole, before, room))
+    program = Files(plan=plan, source=RankFiles(local.files), target=TargetSpec(store=store))
+    run = left.resumed(program, content, lambda room: _gathering(local, whole, before, room))
     return FilesJob(run, lambda name: open_global(store), cluster, local.disks)
 
 
@@ -325,9 +322,9 @@ def _resumed_scatter(
     target, source = LocalTarget(store=left.target, settings=made, files=files), describe_source(a.zarr, a.missing)
     plan = _scattering(source, said, target, now, left.content["room"])
     called = _called("scatter_files", [named(a.zarr.store_path)], plan, missing=source.presence.missing)
-    content = left.begun(files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made)))
-    run = FilesRun(plan, source, files, target, content)
-    left.gone_on_with(run, lambda room: _scattering(source, said, target, before, room))
+    content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
+    program = Files(plan=plan, source=source, target=target)
+    run = left.resumed(program, content, lambda room: _scattering(source, said, target, before, room))
     disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
     return _scatter_job(run, means.cluster, disks, means.scheduler)
 

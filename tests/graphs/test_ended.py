@@ -18,6 +18,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
+from oocarrays.graphs.run import recording
 from tests.graphs.clusters import events, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.seams import JOURNAL_FOLDER, Journal, known_workers, task_of
@@ -264,14 +265,14 @@ def test_a_scatter_that_was_killed_before_any_file_was_made_goes_on_or_begins_ag
     source: Path, tmp_path: Path
 ) -> None:
     job = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
-    job._run._make_targets()
+    job._run.live.make_targets()
     job._run.journal.begin(job.run_id, job._run.content)
     left = ooc.resume(tmp_path / "l")
     assert left.left == 1
     a = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, overwrite=True, scheduler="threads").run()
     np.testing.assert_array_equal(a[...], FIELD)
     again = ooc.scatter_files(source, "(block, *)", tmp_path / "m", ranks=2, scheduler="threads")
-    again._run._make_targets()
+    again._run.live.make_targets()
     again._run.journal.begin(again.run_id, again._run.content)
     again._run.journal.release()
     np.testing.assert_array_equal(ooc.resume(tmp_path / "m").run()[...], FIELD)
@@ -282,7 +283,7 @@ def test_a_scatter_that_failed_when_files_were_closed_is_run_again(
 ) -> None:
     job = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
     with monkeypatch.context() as patch:
-        patch.setattr(job._run, "_finish", lambda: 1 / 0)
+        patch.setattr(recording, "end", lambda *given: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             job.run()
     np.testing.assert_array_equal(job.run()[...], FIELD)

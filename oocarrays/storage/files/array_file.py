@@ -113,6 +113,11 @@ class ArrayFile:
         return location(self.zarr)
 
     @property
+    def shared(self) -> tuple[ArrayFile, ...]:
+        """The array itself: see `RankFiles.shared`."""
+        return (self,)
+
+    @property
     def presences(self) -> tuple[Presence, ...]:
         """Presence records of all files it reads: several for arrays in several files."""
         return (self.presence,)

@@ -28,7 +28,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_target, create_target, finishing
+from oocarrays.storage.files.creating import check_apart, check_place, create_target, finishing
 from oocarrays.storage.files.documents import remove_partials, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
@@ -135,9 +135,12 @@ class TargetSpec:
         """Return the name of the location at which a rank writes a section, and the section there."""
         return str(number), section
 
-    def check(self, source: Any) -> None:
-        """Raise if the target would overwrite the file ``source`` or other data."""
-        check_target(source.zarr, self.store, overwrite=self.overwrite)
+    def check(self, *sources: Any) -> None:
+        """Raise if the target would overwrite the files ``sources`` or other data."""
+        for source in sources:
+            if isinstance(source, ArrayFile):
+                check_apart(source.zarr, self.store)
+        check_place(self.store, overwrite=self.overwrite)
 
     def create(self, run: str, *, durable: bool) -> Any:
         """Create the array, marked unfinished, as `creating.create_target` does."""
@@ -188,7 +191,7 @@ class LocalTarget(TargetSpec):
         there = RankFiles(self.files).places(rank, section.axes)
         return file_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
 
-    def check(self, source: Any) -> None:
+    def check(self, *sources: Any) -> None:
         """Raise if the target would overwrite other data; sources and targets are groups."""
         local_files.check_group_place(self.store, overwrite=self.overwrite)
 
