@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from oocarrays.graphs.events import warn_of_missing
-from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.messages import Exchange, Round
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Program
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective.read import CollectivePlan, part_shape
@@ -32,8 +35,6 @@ from oocarrays.storage.sections.windows import read_pieces
 if TYPE_CHECKING:
     from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
 
-FIRST = ("independent", "make", "begin")
-"""Verbs of the first task of each rank's part."""
 Packed = tuple[Place, np.ndarray]
 """Elements, and their place in a part."""
 
@@ -49,14 +50,36 @@ class Read:
     """
 
 
-@dataclass(eq=False, kw_only=True)
-class Reading(Messages):
-    """Tasks of a collective read."""
+def pack(live: Live[Reading], round: Round, rank: int, held: Read, final: int) -> np.ndarray | None:
+    """Pack the share of another rank, piece after piece."""
+    if final not in held.packed or final == rank:
+        return None
+    return live.rooms.joined([piece for _, piece in held.packed[final]])
 
-    file: ArrayFile
-    """Array on disk."""
+
+def place(
+    live: Live[Reading], round: Round, stage: int, rank: int, there: FilledPart, came: dict[int, np.ndarray]
+) -> FilledPart:
+    """Copy received data into a rank's part."""
+    plan = live.program.plan
+    for source, data in came.items():
+        elements, start = data.view(live.program.file.dtype), 0
+        for piece, axes in plan.pieces(round[0], source):
+            room = there.at(places(plan.requests[rank], piece, axes)[0])
+            room[...] = elements[start : start + room.size].reshape(room.shape)
+            start += room.size
+    return there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Program):
+    """Collective read."""
+
+    exchange: ClassVar[Exchange] = Exchange(pack=pack, place=place)
     plan: CollectivePlan
     """Rounds, aggregators and the sections that each rank wants."""
+    file: ArrayFile
+    """Array on disk."""
     under_way: int = 16
     """Maximum concurrent requests of a rank, for remote stores."""
     costs: Costs | None = None
@@ -64,187 +87,198 @@ class Reading(Messages):
     selections: tuple[Selection, ...] = ()
     """Arrangement of each rank's array, if it differs from the order of reading."""
 
-    def _here(self) -> None:
-        super()._here()
-        self.versions: Versions | None = None
-
-    @property
-    def on_workers(self) -> bool:
-        """Return whether ranks are on workers, which report to a scheduler."""
-        return bool(self.plan.processes)
-
-    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        versions = self.versions.reading(self.file) if self.versions else nullcontext()
-        with versions, self._watched(verb, args) if WATCHERS else nullcontext():
-            result = super()._do(verb, args, inputs)
-        warn_of_missing(self.meter, self.file.presence.name, so_far=True)
-        return result
-
-    def _watched(self, verb: str, args: tuple[int, ...]) -> AbstractContextManager[None]:
-        """Report the sections that ranks want to the access hooks, and suppress reports of aggregated reads."""
-        requests = self.plan.requests
-        wanted = requests[args[-1]] if verb in FIRST else (range(0),) * len(self.plan.stored.grid.shape)
-        return watched_for(self.file, wanted, len(requests))
-
-    def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
-        """Read a section of the file in this thread alone: ranks run in parallel."""
-        return read_section(
-            self.file, axes, out, meter=self.meter, requests=self.under_way, threads=1, costs=self.costs
-        )
-
-    # ------------------------------------------------------------------ independent reads, and reads on threads
-
-    def _look(self) -> Versions | None:
-        """Record the versions of the wanted chunks, before any is read."""
-        self.file.presence.check()
-        self.file.presence.check_planned()
-        return Versions.of(self.file, self.plan.requests)
-
-    def _make(self, rank: int, versions: Versions | None) -> np.ndarray:
-        """Allocate a rank's part, after checking that the array exists."""
-        self.file.presence.check()
-        self.versions = versions
-        return np.empty(part_shape(self.plan, rank), self.file.dtype)
-
-    def _independent(self, rank: int, versions: Versions | None) -> np.ndarray:
-        self.file.presence.check()
-        self.versions = versions
-        with versions.reading(self.file) if versions else nullcontext():
-            part = self._section(self.plan.requests[rank])
-        return self._filled(rank, part)
-
-    def _gather(self, number: int, source: int, *parts: np.ndarray) -> None:
-        """Read an aggregator's share of a round, and copy it into the parts of the ranks that want it."""
-        filled = dict(zip(self.wanting(number, source), parts, strict=True))
-        for box in self.plan.rounds[number][source]:
-            self._gather_box(box, {rank: filled[rank] for rank in self.plan.table.ranks(box)})
-
-    def _gather_box(self, box: Section, parts: dict[int, np.ndarray]) -> None:
-        owner = self.plan.only(box)
-        if owner is not None:  # the section of a single rank is read straight into its part
-            self._section(self.plan.tight(box), parts[owner][(*self.plan.places(box, owner)[0], ...)])
-            return
-        data = self._section(self.plan.tight(box))
-        for rank, part in parts.items():
-            there, inside = self.plan.places(box, rank)
-            part[(*there, ...)] = selected(data, inside)
-
     def wanting(self, number: int, source: int) -> list[int]:
         """Return the ranks that want any of an aggregator's share of a round."""
         found: list[int] = np.flatnonzero(self.plan.read.sizes(number)[source]).tolist()
         return found
 
-    def _filled(self, rank: int, part: np.ndarray) -> np.ndarray:
-        """Return a rank's array once its reads are complete, after checking that they have not changed."""
-        if self.versions:
-            self.versions.check(self.file, self.plan.requests[rank])
-        return self.selections[rank].arranged(part) if self.selections else part
 
-    # ------------------------------------------------------------------ between workers
+@contextmanager
+def _reading(live: Live[Reading], rank: int | None = None) -> Iterator[None]:
+    """Compare reads with the versions of chunks; report what ``rank`` wants to the access hooks, and nothing else."""
+    file, requests = live.program.file, live.program.plan.requests
+    wanted: Any = (range(0),) * len(file.stored.grid.shape) if rank is None else requests[rank]
+    with live.reading(), watched_for(file, wanted, len(requests)) if WATCHERS else nullcontext():
+        yield
+    warn_of_missing(live.meter, file.presence.name, so_far=True)
 
-    def _begin(self, rank: int, versions: Versions | None) -> FilledPart:
-        """Allocate a rank's part and enable deliveries into it."""
-        from oocarrays.graphs.collective.deliveries import FilledPart
 
-        part = FilledPart(self._make(rank, versions), (self.topic, rank))
-        part.expect()
-        return part
+def _section(live: Live[Reading], axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
+    """Read a section of the file in this thread alone: ranks run in parallel."""
+    program = live.program
+    return read_section(
+        program.file, axes, out, meter=live.meter, requests=program.under_way, threads=1, costs=program.costs
+    )
 
-    def _end(self, rank: int, part: FilledPart) -> np.ndarray:
-        """Return a rank's array once its deliveries are complete."""
-        part.done()
-        return self._filled(rank, part.array)
 
-    def _read(self, number: int, rank: int, part: FilledPart) -> Read:
-        """Read an aggregator's share of a round, packing each piece for all ranks that want it."""
-        pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
-        sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
+# ---------------------------------------------------------------------- independent reads, and reads on threads
+
+
+def look(live: Live[Reading]) -> Versions | None:
+    """Record the versions of the wanted chunks, before any is read."""
+    file = live.program.file
+    file.presence.check()
+    file.presence.check_planned()
+    return Versions.of(file, live.program.plan.requests)
+
+
+@contextmanager
+def _first(live: Live[Reading], rank: int, versions: Versions | None) -> Iterator[None]:
+    """Begin a rank's part, after checking that the array exists."""
+    file = live.program.file
+    file.presence.check()
+    live.state.versions = [] if versions is None else [(file, versions)]
+    with _reading(live, rank):
+        yield
+
+
+def make(live: Live[Reading], rank: int, versions: Versions | None) -> np.ndarray:
+    with _first(live, rank, versions):
+        return np.empty(part_shape(live.program.plan, rank), live.program.file.dtype)
+
+
+def independent(live: Live[Reading], rank: int, versions: Versions | None) -> np.ndarray:
+    with _first(live, rank, versions):
+        part = _section(live, live.program.plan.requests[rank])
+    return filled(live, rank, part)
+
+
+def gather(live: Live[Reading], number: int, source: int, *parts: np.ndarray) -> None:
+    """Read an aggregator's share of a round, and copy it into the parts of the ranks that want it."""
+    plan, of_rank = live.program.plan, dict(zip(live.program.wanting(number, source), parts, strict=True))
+    with _reading(live):
+        for box in plan.rounds[number][source]:
+            _gather_box(live, box, {rank: of_rank[rank] for rank in plan.table.ranks(box)})
+
+
+def _gather_box(live: Live[Reading], box: Section, parts: dict[int, np.ndarray]) -> None:
+    plan = live.program.plan
+    owner = plan.only(box)
+    if owner is not None:  # the section of a single rank is read straight into its part
+        _section(live, plan.tight(box), parts[owner][(*plan.places(box, owner)[0], ...)])
+        return
+    data = _section(live, plan.tight(box))
+    for rank, part in parts.items():
+        there, inside = plan.places(box, rank)
+        part[(*there, ...)] = selected(data, inside)
+
+
+def filled(live: Live[Reading], rank: int, part: np.ndarray) -> np.ndarray:
+    """Return a rank's array once its reads are complete, after checking that they have not changed."""
+    for file, versions in live.state.versions:
+        versions.check(file, live.program.plan.requests[rank])
+    selections = live.program.selections
+    return selections[rank].arranged(part) if selections else part
+
+
+# ---------------------------------------------------------------------- between workers
+
+
+def begin(live: Live[Reading], rank: int, versions: Versions | None) -> FilledPart:
+    """Allocate a rank's part and enable deliveries into it."""
+    from oocarrays.graphs.collective.deliveries import FilledPart
+
+    part = FilledPart(make(live, rank, versions), (live.state.id, rank))
+    part.expect()
+    return part
+
+
+def end(live: Live[Reading], rank: int, part: FilledPart) -> np.ndarray:
+    """Return a rank's array once its deliveries are complete."""
+    part.done()
+    return filled(live, rank, part.array)
+
+
+def read(live: Live[Reading], number: int, rank: int, part: FilledPart) -> Read:
+    """Read an aggregator's share of a round, packing each piece for all ranks that want it."""
+    program = live.program
+    pieces = [_piece(program, rank, *each) for each in program.plan.pieces(number, rank)]
+    sent = _Memory(live.rooms.take(sum(piece.sent_bytes for piece in pieces)))
+    packed: defaultdict[int, list[Packed]] = defaultdict(list)
+    with _reading(live):
         come = read_pieces(
-            self.file,
+            program.file,
             [piece.axes for piece in pieces],
-            (self._room(piece, part, sent) for piece in pieces),
-            meter=self.meter,
-            requests=self.under_way,
-            costs=self.costs,
+            (_room(live, piece, part, sent) for piece in pieces),
+            meter=live.meter,
+            requests=program.under_way,
+            costs=program.costs,
         )
-        packed: defaultdict[int, list[Packed]] = defaultdict(list)
         for piece, data in zip(pieces, come, strict=True):
             for want in piece.wanted:
-                packed[want.rank].append((want.there, self._elements_for(piece, want, data, part, sent)))
-        return Read(dict(packed))
+                packed[want.rank].append((want.there, _elements_for(piece, want, data, part, sent)))
+    return Read(dict(packed))
 
-    def _piece(self, rank: int, box: Section, axes: Axes) -> _Piece:
-        wanted = [_Want(r, *places(self.plan.requests[r], box, axes)) for r in self.plan.table.ranks(box)]
-        size = sum(math.prod(want.shape) for want in wanted if want.rank != rank)
-        stays = size > math.prod(lengths(axes)) or not self.plan.stored.coded
-        return _Piece(axes, self.file.dtype, wanted, rank, stays)
 
-    @staticmethod
-    def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: FilledPart, sent: _Memory) -> np.ndarray:
-        """Return the share of a rank in a piece: in the part for the aggregator's own, else contiguous."""
-        mine = selected(data, want.inside)
-        if want.rank == piece.reader:
-            part.put(want.there, mine)
-            return part.at(want.there)
-        if piece.goes_as_it_is(want):
-            return mine
-        packed = sent.room(mine.shape, mine.dtype)
-        packed[...] = mine
-        return packed
+def _piece(program: Reading, rank: int, box: Section, axes: Axes) -> _Piece:
+    plan = program.plan
+    wanted = [_Want(r, *places(plan.requests[r], box, axes)) for r in plan.table.ranks(box)]
+    size = sum(math.prod(want.shape) for want in wanted if want.rank != rank)
+    stays = size > math.prod(lengths(axes)) or not plan.stored.coded
+    return _Piece(axes, program.file.dtype, wanted, rank, stays)
 
-    def _room(self, piece: _Piece, part: FilledPart, sent: _Memory) -> np.ndarray:
-        """Return the buffer for a piece: in the part if only the aggregator wants it, to be sent, or reusable."""
-        if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
-            there = part.at(piece.wanted[0].there)
-            if self.plan.stored.coded or there.flags.c_contiguous:
-                return there
-        if any(piece.goes_as_it_is(want) for want in piece.wanted):
-            return sent.room(piece.shape, piece.dtype)
-        return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
-    def _keep(self, number: int, rank: int, part: FilledPart, read: Read) -> FilledPart:
-        """Copy an aggregator's own share into its part."""
-        for place, data in read.packed.get(rank, ()):
-            part.put(place, data)
-        return part
+def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: FilledPart, sent: _Memory) -> np.ndarray:
+    """Return the share of a rank in a piece: in the part for the aggregator's own, else contiguous."""
+    mine = selected(data, want.inside)
+    if want.rank == piece.reader:
+        part.put(want.there, mine)
+        return part.at(want.there)
+    if piece.goes_as_it_is(want):
+        return mine
+    packed = sent.room(mine.shape, mine.dtype)
+    packed[...] = mine
+    return packed
 
-    # ------------------------------------------------------------------ all messages of a round at one time
 
-    def _message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
-        from oocarrays.graphs.collective.deliveries import Delivery
+def _room(live: Live[Reading], piece: _Piece, part: FilledPart, sent: _Memory) -> np.ndarray:
+    """Return the buffer for a piece: in the part if only the aggregator wants it, to be sent, or reusable."""
+    if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
+        there = part.at(piece.wanted[0].there)
+        if live.program.plan.stored.coded or there.flags.c_contiguous:
+            return there
+    if any(piece.goes_as_it_is(want) for want in piece.wanted):
+        return sent.room(piece.shape, piece.dtype)
+    return _Memory(live.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
-        delivery = Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
-        self.meter.add(messages=1, sent_bytes=delivery.nbytes)
-        return delivery
 
-    def _fill(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> FilledPart:
-        """Fill a rank's part with its own and the received shares of a round."""
-        if read is not None:
-            self._keep(number, rank, part, read)
-        for delivery in deliveries:
-            delivery.fill(part)
-        return part
+def keep(live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read) -> FilledPart:
+    """Copy an aggregator's own share into its part."""
+    for there, data in held.packed.get(rank, ()):
+        part.put(there, data)
+    return part
 
-    def _finish(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> np.ndarray:
-        return self._end(rank, self._fill(number, rank, part, read, *deliveries))
 
-    # ------------------------------------------------------------------ by a schedule
+# ---------------------------------------------------------------------- all messages of a round at one time
 
-    def packed(self, round: Round, rank: int, held: Read, final: int) -> np.ndarray | None:
-        """Pack the share of another rank, piece after piece."""
-        if final not in held.packed or final == rank:
-            return None
-        return self.rooms.joined([piece for _, piece in held.packed[final]])
 
-    def placed(self, round: Round, stage: int, rank: int, there: FilledPart, came: dict[int, np.ndarray]) -> FilledPart:
-        """Copy received data into a rank's part."""
-        for source, data in came.items():
-            elements, start = data.view(self.file.dtype), 0
-            for piece, axes in self.plan.pieces(round[0], source):
-                room = there.at(places(self.plan.requests[rank], piece, axes)[0])
-                room[...] = elements[start : start + room.size].reshape(room.shape)
-                start += room.size
-        return there
+def message(live: Live[Reading], number: int, final: int, rank: int, held: Read) -> Delivery:
+    from oocarrays.graphs.collective.deliveries import Delivery
+
+    delivery = Delivery((live.state.id, final), *zip(*held.packed[final], strict=True))
+    live.meter.add(messages=1, sent_bytes=delivery.nbytes)
+    return delivery
+
+
+def fill(
+    live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read | None, *deliveries: Delivery
+) -> FilledPart:
+    """Fill a rank's part with its own and the received shares of a round."""
+    if held is not None:
+        keep(live, number, rank, part, held)
+    for delivery in deliveries:
+        delivery.fill(part)
+    return part
+
+
+def finish(
+    live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read | None, *deliveries: Delivery
+) -> np.ndarray:
+    return end(live, rank, fill(live, number, rank, part, held, *deliveries))
+
+
+FIRST = (independent, make, begin)
+"""Functions of the first task of each rank's part."""
 
 
 class _Memory:

@@ -28,9 +28,10 @@ from dask.array.optimization import fuse_slice
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 
 from oocarrays.errors import SelectionError
-from oocarrays.graphs.collective.read_tasks import FIRST, Reading
+from oocarrays.graphs.collective.read_tasks import FIRST
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group, read_span, tiles
 from oocarrays.graphs.run.builder import itself
+from oocarrays.graphs.run.run import Run, call
 from oocarrays.mapping import ranges
 from oocarrays.mapping.selection import Selection, Taken, regular
 from oocarrays.mapping.union import runs_of
@@ -51,7 +52,7 @@ class TaskUse(NamedTuple):
     """One read or write by a task."""
 
     source: Any
-    """Object that is read or written; a `Reading` for a collective read."""
+    """Object that is read or written; the `Reading` of a collective read."""
     key: Any
     """Index; None if unknown; the rank of the part for a collective read."""
     writes: bool = False
@@ -115,9 +116,9 @@ def _of_call(
 ) -> Iterator[TaskUse]:
     if function in (PlainCopy.make, read_copy, *HANDING_ON):  # normally, they do not read their array
         return
-    if function is Reading.task and isinstance(args[0], Reading):
+    if function is call and isinstance(args[0], Run):
         if args[1] in FIRST:
-            yield TaskUse(args[0], args[2][-1])
+            yield TaskUse(args[0].program, args[2][-1])
         return
     if function is load_store_chunk:
         yield from _stored(*args, **named)
