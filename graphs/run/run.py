@@ -161,6 +161,13 @@ class Run(Generic[P]):
         self.syncer.stop()
         return self.live.failure
 
+    def stop(self, failure: BaseException) -> None:
+        """Record a failure outside the tasks of this process; the last running task, or else this, releases the run."""
+        if self._live and self.state.begun:
+            self._live.failure = self._live.failure or failure
+            if not self.running:
+                self._live.release()
+
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until running tasks have ended, so that nothing is written after a run has failed."""
         with self._idle:

@@ -76,6 +76,7 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
 
 
 RUN, JOURNAL = "oocarrays.graphs.rechunk.tasks:RechunkRun", "oocarrays.storage.journal.journal:Journal"
+MESSAGES = "oocarrays.graphs.exchange.messages"
 INDEPENDENT = [
     (RUN, "_probe", 1, "before", 1),
     (RUN, "_create", 1, "before", 0),
@@ -87,8 +88,8 @@ TWO_PHASE = [
     (RUN, "_create", 1, "after", 0),
     (RUN, "_read", 2, "before", 1),
     (RUN, "_read", 3, "after", 2),
-    (RUN, "_send", 3, "after", 0),
-    (RUN, "_receive", 5, "after", 1),
+    (MESSAGES, "send", 3, "after", 0),
+    (MESSAGES, "receive", 5, "after", 1),
     (RUN, "_taken", 3, "before", 0),
     (RUN, "_write", 2, "after", 1),
     (RUN, "_free", 2, "after", 0),
@@ -156,7 +157,7 @@ def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable
     job = job_of("two-phase", ranks=2 * RANKS)
     assert all(job.__dask_graph__() for _ in range(3)), "who only looks has nothing moved"
     victim = job.placement[2]
-    dies(spare, victim, RUN, "_receive", 4, "after")
+    dies(spare, victim, MESSAGES, "receive", 4, "after")
     check(job, within(job.run))
     assert [list(move.ranks) for move in job.moves] == [[2, 3]]
     check_moves(job, victim)
