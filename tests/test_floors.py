@@ -117,7 +117,7 @@ def imported(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
 
 def is_module(name: str) -> bool:
     top, *rest = name.split(".")
-    file = (ROOT if rest[:1] == ["graphs"] else ROOT / "oocarrays").joinpath(*rest)
+    file = (ROOT / "oocarrays").joinpath(*rest)
     return top == "oocarrays" and bool(rest) and (file.with_suffix(".py").is_file() or (file / "__init__.py").is_file())
 
 
