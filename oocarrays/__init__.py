@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless logging is configured
 
