@@ -6,6 +6,7 @@ import gc
 import inspect
 import multiprocessing
 import re
+import zlib
 from collections.abc import Collection, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -100,7 +101,10 @@ def chosen(config: pytest.Config, cases: list[pytest.Item]) -> Collection[int]:
     marker = cases[0].get_closest_marker("sampled")
     if marker or (is_long and not is_table(values)):
         share = marker.args[0] if marker and marker.args else 3
-        by_day = sample(values, -(-len(values) // share))
+        turn = zlib.crc32(cases[0].name.encode()) % len(values) if is_table(values) else 0  # tests share some tables
+        by_day = [
+            (turn + number) % len(values) for number in sample(values[turn:] + values[:turn], -(-len(values) // share))
+        ]
     ran = config.option.rest or (config.option.few and not draws_more(cases[0]))
     return set(by_day).difference(few) if ran and not is_long else by_day
 

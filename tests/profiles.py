@@ -3,7 +3,7 @@
 | profile | examples of a property | cases of `some`, and of tests marked `long` or `sampled` |
 |---|---|---|
 | `dev`, the default | at most 10 | about one in three, or as stands there |
-| `ci`, where the variable CI is set | half the number at the test, and no fewer than `dev` | the same |
+| `ci`, where the variable CI is set | a third of the number at the test, and no fewer than `dev` | the same |
 | `nightly` | ten times the number at the test | all |
 
 `pytest -n 2 --hypothesis-profile=nightly tests oocarrays` runs the night's set. Where CI is set, the same examples are
@@ -28,7 +28,7 @@ _SAME_EACH_TIME: dict[str, Any] = {"derandomize": True, "database": None, "print
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], **_SAME_EACH_TIME}
 
 settings.register_profile("dev", max_examples=FEWEST, **_COMMON)
-settings.register_profile("ci", max_examples=USUAL // 2, **_COMMON)
+settings.register_profile("ci", max_examples=USUAL // 3, **_COMMON)
 settings.register_profile("nightly", max_examples=10 * USUAL, **_COMMON)
 settings.load_profile("ci" if _CI else "dev")
 

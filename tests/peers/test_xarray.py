@@ -26,7 +26,7 @@ from tests.peers.differences import LEFT_OUT, LISTED, covers
 xr.set_options(warn_for_unclosed_files=False)  # to import xarray's tests sets that, for the tests of other files, too
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.sampled(1),
+    pytest.mark.sampled,
     pytest.mark.filterwarnings("ignore:Consolidated metadata"),
     pytest.mark.filterwarnings("ignore:The data type"),
 ]

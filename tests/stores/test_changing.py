@@ -19,7 +19,7 @@ from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import LIBRARIES, make, plan
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 STORED: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -103,7 +103,6 @@ JOBS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", [rewritten, without_a_chunk])
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_with_a_target_is_not_finished(s3: S3, job: str, change: Callable[..., None]) -> None:
@@ -122,7 +121,6 @@ def test_a_job_with_a_target_is_not_finished(s3: S3, job: str, change: Callable[
         ooc.open_array(target, storage_options=s3.options)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("job", JOBS)
 def test_a_chunk_that_was_acknowledged_and_not_kept(s3: S3, library: str, job: str) -> None:
     prefix = f"forgotten-{job}"

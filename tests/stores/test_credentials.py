@@ -21,7 +21,7 @@ from tests.seams import shown_name, store_at
 from tests.small import DATA
 from tests.stores.servers import S3
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 KEY, SECRET, TOKEN = "AKIAPLANTEDKEY", "planted/secret", "planted-session-token"
 PLANTED = (KEY, SECRET, TOKEN, "hunter2", "planted-signature")

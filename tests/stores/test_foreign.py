@@ -21,7 +21,7 @@ from oocarrays.errors import NotFoundError, RunError
 from tests.seams import store_at
 from tests.stores.servers import S3
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 AIR = np.random.default_rng(2).normal(280, 10, (24, 60, 50)).astype("f4")
 

@@ -24,7 +24,7 @@ from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import make, plan
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 LOST = "lost"
 """A bucket that is deleted."""

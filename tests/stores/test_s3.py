@@ -34,7 +34,7 @@ from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
 from tests.test_rechunk import assert_moved_as_planned
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 
 def make(s3: S3, url: str, data: np.ndarray = DATA, **options: Any) -> str:
@@ -92,7 +92,6 @@ def test_a_plan_counts_what_is_under_way(s3: S3) -> None:
     assert many.peak_bytes - one.peak_bytes >= (many.requests - 1) * DATA.nbytes // 12
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ["503", "429", "400 RequestTimeout", "drop"])
 def test_what_fails_in_passing_is_asked_again(s3: S3, library: str, fault: str) -> None:
     source = make(s3, s3.url("faulty"))
@@ -110,7 +109,6 @@ def test_silence_is_not_waited_for_for_ever(s3: S3, library: str) -> None:
         np.testing.assert_array_equal(job.run()[...], DATA)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("match", ["GET .*/hopeless/c/5", "PUT .*/c/0/7"], ids=["read", "write"])
 def test_a_store_that_fails_on_and_on_is_one_line_and_the_run_can_be_resumed(s3: S3, library: str, match: str) -> None:
     source, target = make(s3, s3.url("hopeless")), s3.url(f"hopeless-{library}")
@@ -175,7 +173,6 @@ def test_a_killed_run_is_resumed_from_its_journal(s3: S3, library: str, runs: Se
     assert s3.keys(f"long-{library}/.oocarrays") == [f"long-{library}/{KEPT_REQUEST}", f"long-{library}/{KEPT_SOURCE}"]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("good", [True, False], ids=["well", "badly"])
 def test_scratch_on_a_store_is_gone_however_the_run_ends(s3: S3, library: str, good: bool) -> None:
     source, scratch = make(s3, s3.url("staged")), s3.url(f"scratch-{library}")
@@ -282,7 +279,6 @@ def test_a_journal_that_cannot_be_removed_is_told_of_and_swept_later(s3: S3, lib
     assert not s3.keys(f"unswept-{library}/.oocarrays/")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", ["source", "removed", "truncated", "flipped"])
 def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, library: str, fault: str) -> None:
     name = f"looked-{library}-{fault.replace(' ', '-')}"

@@ -19,10 +19,9 @@ from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import make, plan
 from tests.unfinished import fail
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["plan.json", "draft"])
 def test_where_the_first_write_is_refused_nothing_is_left(s3: S3, library: str, what: str) -> None:
     source, target = make(s3, s3.url("states-source")), s3.url(f"states-refused-{library}-{what}")
@@ -37,7 +36,6 @@ def test_where_the_first_write_is_refused_nothing_is_left(s3: S3, library: str, 
     np.testing.assert_array_equal(plan(s3, source, target).run()[...], DATA)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_nobody_opens_what_a_run_has_left(s3: S3, library: str, zarr_format: int) -> None:
     source, target = make(s3, s3.url("states-source")), s3.url(f"states-left-{library}-{zarr_format}")
