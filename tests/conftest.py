@@ -101,7 +101,8 @@ def chosen(config: pytest.Config, cases: list[pytest.Item]) -> Collection[int]:
     marker = cases[0].get_closest_marker("sampled")
     if marker or (is_long and not is_table(values)):
         share = marker.args[0] if marker and marker.args else 3
-        turn = zlib.crc32(cases[0].name.encode()) % len(values) if is_table(values) else 0  # tests share some tables
+        name = getattr(cases[0], "originalname", "")
+        turn = zlib.crc32(name.encode()) % len(values) if is_table(values) else 0  # tests may share a table
         by_day = [
             (turn + number) % len(values) for number in sample(values[turn:] + values[:turn], -(-len(values) // share))
         ]

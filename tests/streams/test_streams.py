@@ -422,6 +422,7 @@ def test_a_damaged_directory_is_told_and_rebuilt_as_far_as_it_goes(place: Path, 
         assert len(stream) >= least
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cells", [19, 20], ids=["entries of cells", "level entries"])
 @pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("word", [0, 1, 2])
