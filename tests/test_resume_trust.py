@@ -29,7 +29,7 @@ from tests.unfinished import (
     stamps,
 )
 
-pytestmark = [pytest.mark.long, pytest.mark.sampled(1)]
+pytestmark = [pytest.mark.long, pytest.mark.sampled(2)]
 
 CHANGED = r"about \d+ % of the chunks of .*source\.zarr have changed since the run in .*target\.zarr began: start over"
 WRITTEN_AGAIN = "chunks that had been written are not as they were: they are written again"
