@@ -76,9 +76,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave to CI what is marked `long` and most cases of tests with many, unless a file, a mark or a word is named.
 
     These few show each verb, strategy, format and fault. A file or test is marked `long` if it goes into the depth of
-    what others show, and takes more than a few seconds. CI runs that on the newest Python only, and a part of long
-    enumerations: each value of each parameter, in about a third of the cases. What is marked `once` runs once in CI:
-    the few cases on the oldest Python, the others on the newest, and properties on both. The night's set has all.
+    what others show, and takes more than a few seconds. CI runs that on the newest Python only, and of enumerations
+    that are long, or run on the oldest Python, a part: each value of each parameter, in about a third of the cases.
+    What is marked `once` runs once in CI: the few cases on the oldest Python, the others on the newest, and properties
+    on both. The night's set has all.
     """
     for item in items:
         if item.get_closest_marker("long"):
@@ -99,7 +100,7 @@ def chosen(config: pytest.Config, cases: list[pytest.Item]) -> Collection[int]:
         return few
     by_day: Collection[int] = range(len(cases))
     marker = cases[0].get_closest_marker("sampled")
-    if marker or (is_long and not is_table(values)):
+    if marker or ((is_long or config.option.rest) and not is_table(values)):
         share = marker.args[0] if marker and marker.args else 3
         name = getattr(cases[0], "originalname", "")
         turn = zlib.crc32(name.encode()) % len(values) if is_table(values) else 0  # tests may share a table
