@@ -35,11 +35,10 @@ from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
-from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum, open_ahead
 from oocarrays.storage.local.fs import write_all
 from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import open_ahead
 
 FILES, FILE_BYTES = 16, 2**25
 REQUESTS, REQUEST_BYTES = 20_000, 4096

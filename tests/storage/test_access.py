@@ -15,9 +15,8 @@ from oocarrays.mapping.overlap import tile_shape
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import describe
-from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs, open_ahead
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import open_ahead
 from tests.profiles import examples
 from tests.strategies import grids
 

@@ -112,7 +112,7 @@ def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[t
 
 def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
     """Return a section with its axes in another order."""
-    return Section(turned(section.lower, order), turned(section.upper, order))
+    return section if order is None else Section(turned(section.lower, order), turned(section.upper, order))
 
 
 def chunk_major(

@@ -21,12 +21,12 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import StorePath
 
-from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, odd_size
-from oocarrays.storage.local.fs import check_regular, failure, open_regular, size_of
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, odd_size
+from oocarrays.storage.local.fs import check_regular, size_of
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
@@ -121,10 +121,6 @@ MISSING = -1
 """Signed value of an index entry for a chunk that is not stored."""
 
 
-Opened = tuple[int, int, int | None]
-"""Open file of a chunk, the chunk's offset in it, and its size in bytes; None for the whole file."""
-
-
 class FoundChunks(NamedTuple):
     """Stored chunks of a box, in order."""
 
@@ -159,13 +155,11 @@ class Places:
         found = []
         for number, index in enumerate(product(*chunks)):
             key = self._file.chunk_key(index)
-            opened = self._open(key, files)
-            if opened is not None:
-                file, offset, nbytes = opened
-                nbytes = os.fstat(file).st_size if nbytes is None else nbytes
-                found.append((number, file, offset, nbytes))
-                if self._is_odd(nbytes):
-                    raise odd_size(self._blobs.range_of(key)[0], nbytes, self._expected)
+            blob = self._open(key, files)
+            if blob is not None:
+                found.append((number, blob.number, blob.offset, blob.size))
+                if self._is_odd(blob.size):
+                    raise odd_size(blob.name, blob.size, self._expected)
         return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
     def _in_shards(
@@ -177,9 +171,9 @@ class Places:
         keys = [self._file.chunk_key(shard) for shard, _ in boxes]
         sizes = []
         for key in keys:
-            opened_shard = self._open(key, files)
-            sizes.append(0 if opened_shard is None else os.fstat(files[key]).st_size)
-            if opened_shard is not None:  # the device reads it while other shards are opened
+            shard = self._open(key, files)
+            sizes.append(0 if shard is None else shard.size)
+            if shard is not None:  # the device reads it while other shards are opened
                 want(files[key], max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
         for key, size, (_, here) in zip(keys, sizes, boxes, strict=True):
             opened[here] = files[key]
@@ -204,34 +198,17 @@ class Places:
     def _is_odd(self, nbytes: int) -> bool:
         return self._expected not in (None, nbytes)
 
-    def _open(self, key: str, files: dict[str, int]) -> Opened | None:
+    def _open(self, key: str, files: dict[str, int]) -> LocalBlob | None:
         """Open the file of a chunk or shard and note its descriptor, -1 if it is not stored."""
-        opened = open_range(self._blobs, key)
-        files[key] = -1 if opened is None else opened[0]
-        if opened is not None and self._scattered:
-            os.posix_fadvise(opened[0], 0, 0, os.POSIX_FADV_RANDOM)
-        return opened
-
-
-def open_range(blobs: LocalBlobs, key: str) -> Opened | None:
-    """Open the file of a chunk; return None if it is not stored."""
-    try:
-        path, offset, nbytes = blobs.range_of(key)
-        file = open_regular(path)
-    except MissingBlob:
-        return None
-    except FileNotFoundError:
-        if nbytes is not None:
-            raise StoreFailure(f"cannot open {path}: it was removed") from None
-        return None
-    except OSError as error:
-        raise failure("open", path, error) from error
-    try:
-        blobs.check_file(key, file)
-    except BaseException:
-        os.close(file)
-        raise
-    return file, offset, nbytes
+        try:
+            blob = self._blobs.open(key)
+        except MissingBlob:
+            files[key] = -1
+            return None
+        files[key] = blob.number
+        if self._scattered:
+            os.posix_fadvise(blob.number, 0, 0, os.POSIX_FADV_RANDOM)
+        return blob
 
 
 def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, list[tuple[Index, tuple[slice, ...]]]]:

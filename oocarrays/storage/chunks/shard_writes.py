@@ -39,12 +39,12 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
-from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view, odd_size
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
 from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.local.names import array_document, draft_key
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.store_blobs import all_bytes, blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Locks of chunks by hash. Chunks that share one wait for each other; no deadlock, as a thread holds one at a time."""
@@ -151,24 +151,9 @@ class Sharded:
 
     def _read(self, key: str) -> np.ndarray | None:
         """Return a stored shard, read in one request, or None if it does not exist."""
-        data = self._local(self._blobs, key) if isinstance(self._blobs, LocalBlobs) else self._fetched(key)
+        data = self._blobs.read(key)
         if data is not None:
             self.meter.add(read_requests=1, read_bytes=len(data))
-        return data
-
-    def _local(self, blobs: LocalBlobs, key: str) -> np.ndarray | None:
-        try:
-            blob = blobs.open(key)
-        except MissingBlob:
-            return None
-        try:
-            return all_bytes(blob)
-        finally:
-            blob.close()
-
-    def _fetched(self, key: str) -> np.ndarray | None:
-        assert not isinstance(self._blobs, LocalBlobs), "local files are opened"
-        (data,) = self._blobs.fetched([(key, None)])
         return data
 
     def _stored(self, unit: Written, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -26,7 +26,7 @@ from oocarrays.mapping.grid import turned, turned_back
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlobs
+from oocarrays.storage.stores.store_blobs import Blobs, StoreBlobs
 from oocarrays.storage.stores.underway import Fetch
 
 ENTRY = np.dtype(("<u8", (2,)))
@@ -133,24 +133,23 @@ class ShardKey:
 class ShardedBlobs:
     """The chunks in the shards of one array, as blobs."""
 
-    def __init__(self, blobs: LocalBlobs | StoreBlobs, layout: ShardLayout, meter: Meter) -> None:
+    def __init__(self, blobs: Blobs, layout: ShardLayout, meter: Meter) -> None:
         self._blobs = blobs
         self._layout = layout
         self._meter = meter
         self._indices: Cache[str, Future[np.ndarray]] = Cache(most_indices(layout))
 
-    def open(self, key: ShardKey, read_ahead: bool = False) -> PartBlob:
-        """Return the chunk under ``key``, open for reading."""
+    def open(self, key: ShardKey, read_ahead: bool = False) -> LocalBlob:
+        """Return the chunk under ``key`` in a local file, open for reading."""
+        assert isinstance(self._blobs, LocalBlobs), "what is in other stores is fetched"
         place = self.place(key)
         if place is None:
             raise MissingBlob(key.shard)
-        offset, nbytes = place
         blob = self._blobs.open(key.shard)
-        if isinstance(blob, LocalBlob):
-            self._check_inside(blob, offset + nbytes)
-            if read_ahead:
-                blob.want(offset, nbytes)
-        return PartBlob(blob, offset, nbytes)
+        blob.narrow(*place)
+        if read_ahead:
+            blob.want()
+        return blob
 
     def place(self, key: ShardKey) -> tuple[int, int] | None:
         """Return the offset and size of a chunk in its shard, in bytes; None if it is not stored."""
@@ -169,12 +168,6 @@ class ShardedBlobs:
         start, nbytes = place
         low, high = (0, nbytes) if part is None else (part.start, part.end)
         return key.shard, RangeByteRequest(start + low, start + high)
-
-    def _check_inside(self, shard: LocalBlob, end: int) -> None:
-        size = shard.size
-        if end > size:
-            shard.close()
-            raise CorruptChunkError(f"{shard.name} is truncated: it has {size} bytes, its index expects {end}")
 
     def announce(self, keys: Iterable[ShardKey]) -> None:
         """Ask the system to prefetch the shards of these chunks in the background."""
@@ -195,16 +188,12 @@ class ShardedBlobs:
 
     def _read_index(self, shard: str) -> np.ndarray:
         layout = self._layout
-        try:
-            blob = self._blobs.open(shard)
-            try:
-                data = blob.read_tail(layout.index_bytes) if layout.at_end else blob.read_head(layout.index_bytes)
-            finally:
-                blob.close()
-        except MissingBlob:
+        part = slice(-layout.index_bytes, None) if layout.at_end else slice(0, layout.index_bytes)
+        data = self._blobs.read(shard, part)
+        if data is None:
             return np.full((layout.count, 2), NOT_STORED, np.uint64)
         self._meter.add(index_requests=1)
-        return layout.read_index(data, blob.name)
+        return layout.read_index(data.tobytes(), self._blobs.path(shard))
 
 
 def most_indices(layout: ShardLayout) -> int:

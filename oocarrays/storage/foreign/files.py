@@ -20,11 +20,10 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
-from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.stores.remote import RemoteStore
-from oocarrays.storage.stores.store_blobs import PartBlob
 from oocarrays.storage.stores.underway import got
 
 PAGE_BYTES = 2**18
@@ -213,32 +212,6 @@ Place = tuple[int, int, int]
 """Number of a chunk's file, and its offset and size there in bytes."""
 
 
-class RangeBlob(PartBlob):
-    """A chunk in a file, with zeros beyond the end of the file."""
-
-    def __init__(self, blob: LocalBlob, offset: int, nbytes: int, file_bytes: int) -> None:
-        super().__init__(blob, offset, nbytes)
-        self._there = min(nbytes, max(file_bytes - offset, 0))
-
-    def read_into(self, offset: int, out: memoryview) -> None:
-        there = max(min(len(out), self._there - offset), 0)
-        if there:
-            super().read_into(offset, out[:there])
-        if there < len(out):
-            np.frombuffer(out, np.uint8)[there:] = 0
-
-    def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
-        if self._there == self.size:
-            super().read_runs(offsets, out)
-            return
-        for offset, row in zip(offsets.tolist(), out, strict=True):
-            self.read_into(offset, row.data)
-
-    def pages(self) -> np.ndarray:
-        """Return all bytes, mapped if none is beyond the end of the file."""
-        return super().pages() if self._there == self.size else self.read_all()
-
-
 class RangeBlobs(LocalBlobs):
     """Chunks of an array in local files of another format."""
 
@@ -262,21 +235,6 @@ class RangeBlobs(LocalBlobs):
 
     def path(self, key: str) -> str:
         return self.range_of(key)[0]
-
-    def open(self, key: str, read_ahead: bool = False) -> Any:
-        path, offset, nbytes = self.range_of(key)
-        try:
-            blob = LocalBlob(path, read_ahead=False)
-        except MissingBlob:
-            raise StoreFailure(f"cannot open {path}: it was removed") from None
-        try:
-            self.check_file(key, blob.number)
-            if read_ahead:
-                blob.want(offset, nbytes)
-            return RangeBlob(blob, offset, nbytes, blob.size)
-        except BaseException:
-            blob.close()
-            raise
 
     def exists(self, key: str) -> bool:
         return self._place(key) is not None

@@ -10,6 +10,7 @@ import mmap
 import os
 import stat
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -18,7 +19,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError
+from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.mapping.grid import COPIED_BYTES
 from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.direct_io import SECTOR, Piece, on_sectors, open_past_cache, padded, write_pieces
 from oocarrays.storage.local.fs import (
@@ -26,13 +28,14 @@ from oocarrays.storage.local.fs import (
     make_below,
     mode_of,
     open_regular,
+    open_sized,
     read_into,
     remove_file,
     status_of,
     translated,
     write_all,
 )
-from oocarrays.storage.local.pages import fetch_ahead, mapped, want
+from oocarrays.storage.local.pages import can_map, fetch_ahead, mapped, want
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.syncing import replacing_file, start_writing, written
 
@@ -69,84 +72,77 @@ class MissingBlob(Exception):
 
 
 class LocalBlob:
-    """A chunk in a local file."""
+    """Stored bytes in an open local file: all of it, or a range, with zeros beyond the end of the file."""
 
-    local = True
+    __slots__ = ("_there", "name", "number", "offset", "size")
 
-    def __init__(self, path: str, read_ahead: bool) -> None:
-        self.path = self.name = path
-        try:
-            self._file = open_regular(path)
-        except FileNotFoundError:
-            raise MissingBlob(path) from None
-        except OSError as error:
-            raise failure("open", path, error) from error
-        if read_ahead:
-            want(self._file, 0, self.size)
+    def __init__(self, name: str, number: int, offset: int, size: int, there: int) -> None:
+        self.name, self.number, self.offset, self.size, self._there = name, number, offset, size, there
 
-    def want(self, offset: int, nbytes: int) -> None:
-        """Ask the system to prefetch a byte range."""
-        want(self._file, offset, nbytes)
+    def narrow(self, offset: int, nbytes: int) -> None:
+        """Keep only a range, such as a chunk of a shard; raise if the file is too short."""
+        if offset + nbytes > self.size:
+            self.close()
+            raise CorruptChunkError(
+                f"{self.name} is cut short: it has {self.size} bytes, its index says {offset + nbytes}"
+            )
+        self.offset, self.size, self._there = self.offset + offset, nbytes, nbytes
+
+    def want(self) -> None:
+        """Ask the system to prefetch the bytes."""
+        want(self.number, self.offset, self.size)
 
     def read_into(self, offset: int, out: memoryview) -> None:
         """Fill ``out`` from ``offset`` on; raise if the file is too short."""
+        if self._there < self.size:
+            there = min(max(self._there - offset, 0), len(out))
+            np.frombuffer(out, np.uint8)[there:] = 0
+            out = out[:there]
         try:
-            lacks = read_into(self._file, offset, out)
+            lacks = read_into(self.number, self.offset + offset, out)
         except OSError as error:
-            raise failure("read", self.path, error) from error
+            raise failure("read", self.name, error) from error
         if lacks:
             raise CorruptChunkError(
-                f"{self.path} is truncated: it has {self.size} bytes, "
-                f"{lacks} fewer than expected at {offset + len(out) - lacks}"
+                f"{self.name} is cut short: it has {os.fstat(self.number).st_size} bytes, "
+                f"and {lacks} more were expected at {self.offset + offset + len(out) - lacks}"
             )
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
         """Fill each row of ``out`` from its offset on, one range per row, submitted in batches if there are many."""
         count, nbytes = out.shape
-        if count < BATCHED_RUNS:
+        if count < BATCHED_RUNS or self._there < self.size:
             for offset, row in zip(offsets.tolist(), out, strict=True):
                 self.read_into(offset, row.data)
             return
-        places = np.arange(count) * nbytes
-        got = read_ranges(np.full(count, self._file), offsets, np.full(count, nbytes), out.reshape(-1), places)
+        places, starts = np.arange(count) * nbytes, self.offset + offsets
+        got = read_ranges(np.full(count, self.number), starts, np.full(count, nbytes), out.reshape(-1), places)
         for row in np.flatnonzero(got != nbytes).tolist():
             self.read_into(int(offsets[row]), out[row].data)
 
     def read_all(self) -> np.ndarray:
-        """Return all bytes of the file."""
-        data = np.empty(os.fstat(self._file).st_size, np.uint8)
-        if len(data):
+        """Return a copy of all bytes, read in one request."""
+        data = np.empty(self.size, np.uint8)
+        if self.size:
             self.read_into(0, data.data)
         return data
 
-    def read_head(self, nbytes: int) -> bytes:
-        """Return the first ``nbytes`` bytes, or all if the file is shorter."""
-        return self._pread_bytes(0, nbytes)
+    def load(self) -> np.ndarray:
+        """Return all bytes, mapped if they are many and the system supports it.
 
-    def read_tail(self, nbytes: int) -> bytes:
-        """Return the last ``nbytes`` bytes, or all if the file is shorter."""
-        return self._pread_bytes(max(self.size - nbytes, 0), nbytes)
+        Threads map files one after the other, at 70 µs a file where a virtual machine hides its pages. Reading 256 KiB
+        from the cache takes as long, and threads read in parallel.
+        """
+        return self.pages() if self.size >= COPIED_BYTES and can_map() else self.read_all()
 
-    def _pread_bytes(self, offset: int, nbytes: int) -> bytes:
-        try:
-            return os.pread(self._file, nbytes, offset)
-        except OSError as error:
-            raise failure("read", self.path, error) from error
-
-    def pages(self, offset: int = 0, nbytes: int | None = None) -> np.ndarray:
-        """Return some of the bytes, or all, as mapped pages."""
-        return mapped(self._file, self.path, offset, nbytes)
-
-    @property
-    def number(self) -> int:
-        return self._file
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self._file).st_size
+    def pages(self) -> np.ndarray:
+        """Return all bytes as mapped pages; a copy if some are beyond the end of the file."""
+        if self._there < self.size:
+            return self.read_all()
+        return mapped(self.number, self.name, self.offset, self.size)
 
     def close(self) -> None:
-        os.close(self._file)
+        os.close(self.number)
 
 
 class LocalBlobs:
@@ -176,7 +172,55 @@ class LocalBlobs:
 
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
         """Return the chunk under ``key``, open for reading."""
-        return LocalBlob(self.path(key), read_ahead)
+        path, offset, nbytes = self.range_of(key)
+        try:
+            file, size = open_sized(path)
+        except FileNotFoundError:
+            if nbytes is not None:
+                raise StoreFailure(f"cannot open {path}: it has gone") from None
+            raise MissingBlob(path) from None
+        except OSError as error:
+            raise failure("open", path, error) from error
+        if nbytes is None:
+            blob = LocalBlob(path, file, 0, size, size)
+        else:
+            blob = LocalBlob(path, file, offset, nbytes, min(nbytes, max(size - offset, 0)))
+            try:
+                self.check_file(key, file)
+            except BaseException:
+                blob.close()
+                raise
+        if read_ahead:
+            blob.want()
+        return blob
+
+    def read(self, key: str, part: slice | None = None) -> np.ndarray | None:
+        """Return the bytes under ``key``, or some of them; None if it is missing."""
+        try:
+            blob = self.open(key)
+        except MissingBlob:
+            return None
+        try:
+            if part is None:
+                return blob.load()
+            start, stop, _ = part.indices(blob.size)
+            data = np.empty(stop - start, np.uint8)
+            blob.read_into(start, data.data)
+            return data
+        finally:
+            blob.close()
+
+    def read_into(self, key: str, offset: int, out: memoryview) -> bool:
+        """Fill ``out`` with bytes under ``key`` from ``offset`` on; return False if it is missing."""
+        try:
+            blob = self.open(key)
+        except MissingBlob:
+            return False
+        try:
+            blob.read_into(offset, out)
+        finally:
+            blob.close()
+        return True
 
     def exists(self, key: str) -> bool:
         """Return whether a chunk is stored under ``key``."""
@@ -306,3 +350,35 @@ def solid_bytes(data: memoryview) -> int:
         if np.frombuffer(data[end - block : end], np.uint64).any():
             return end if end < whole else len(data)
     return 0
+
+
+def open_ahead(blobs: Any, keys: Iterable[Any], *, read_ahead: bool, ahead: int = 2) -> Iterator[LocalBlob | None]:
+    """Open chunks in order, ``ahead`` of them in advance; yield None for a missing one.
+
+    A rank that waits for a device reads no faster than it requests. With the next chunks requested whole, 1 GiB in
+    short ranges came in 1.0 s from a cold disk here instead of 1.4 to 6 s.
+    """
+    waiting: deque[LocalBlob | None] = deque()
+    try:
+        for key in keys:
+            try:
+                waiting.append(blobs.open(key, read_ahead))
+            except MissingBlob:
+                waiting.append(None)
+            if len(waiting) > ahead:
+                yield from _hand_over(waiting)
+        while waiting:
+            yield from _hand_over(waiting)
+    finally:
+        for blob in waiting:
+            if blob is not None:
+                blob.close()
+
+
+def _hand_over(waiting: deque[LocalBlob | None]) -> Iterator[LocalBlob | None]:
+    blob = waiting.popleft()
+    try:
+        yield blob
+    finally:
+        if blob is not None:
+            blob.close()

@@ -59,17 +59,22 @@ class translated:
 
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file; also an ``opener`` of ``open``."""
+    return open_sized(path, flags, mode)[0]
+
+
+def open_sized(path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> tuple[int, int]:
+    """Open a regular file; return it with its size in bytes."""
     try:
         file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket; a FIFO without a reader; a folder
             raise
         raise _refused(path, os.stat(path).st_mode) from error
-    kind = os.fstat(file).st_mode
-    if stat.S_ISREG(kind):
-        return file
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode):
+        return file, status.st_size
     os.close(file)
-    raise _refused(path, kind)
+    raise _refused(path, status.st_mode)
 
 
 def check_regular(path: str) -> None:

@@ -18,11 +18,10 @@ import numpy as np
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import inverse, turned
 from oocarrays.mapping.selection import Axes
-from oocarrays.storage.chunks.places import Opened, open_range
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
-from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
-from oocarrays.storage.local.fs import failure, open_regular, read_into
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view, odd_size
+from oocarrays.storage.local.fs import failure, open_sized, read_into
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.stores.store_blobs import blobs_of
@@ -105,12 +104,11 @@ class RunReader:
         file = self.file
         try:
             chunk, offset, nbytes = _opened(file, key)
-        except FileNotFoundError:
+        except (FileNotFoundError, MissingBlob):
             return False
         except OSError as error:
             raise failure("open", f"{key} of {file.name}", error) from error
         try:
-            nbytes = os.lseek(chunk, 0, os.SEEK_END) if nbytes is None else nbytes
             if nbytes != self._due:
                 raise odd_size(f"{key} of {file.name}", nbytes, self._due)
             if read_into(chunk, offset + start, into):
@@ -157,13 +155,12 @@ def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
     return RunReader(file).read(axes, meter)
 
 
-def _opened(file: ArrayFile, key: str) -> Opened:
-    """Open the file of a chunk."""
+def _opened(file: ArrayFile, key: str) -> tuple[int, int, int]:
+    """Open the file of a chunk; return it with the chunk's offset in it, and its size in bytes."""
     if file.in_folder:
-        return open_regular(f"{file.presence.place}/{key}"), 0, None
+        chunk, nbytes = open_sized(f"{file.presence.place}/{key}")
+        return chunk, 0, nbytes
     blobs = blobs_of(file.zarr)
     assert isinstance(blobs, LocalBlobs), "runs are read from local files"
-    opened = open_range(blobs, key)
-    if opened is None:
-        raise FileNotFoundError(key)
-    return opened
+    blob = blobs.open(key)
+    return blob.number, blob.offset, blob.size

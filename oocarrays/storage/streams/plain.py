@@ -65,7 +65,7 @@ class PlainLayout:
 
 
 class PlainSteps:
-    """Steps of an open file, as blobs by number."""
+    """Steps of an open file, as chunks by number."""
 
     def __init__(self, path: str, layout: PlainLayout, *, writes: bool) -> None:
         self.path = path
@@ -73,9 +73,6 @@ class PlainSteps:
         with translated("open", path):
             self.file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
         self._close = weakref.finalize(self, os.close, self.file)
-
-    def open(self, number: int) -> PlainStep:
-        return PlainStep(self, number)
 
     def exists(self, number: int) -> bool:
         return self._place(number + 1) <= os.fstat(self.file).st_size
@@ -88,7 +85,7 @@ class PlainSteps:
         with translated("write", self.path):
             write_at(self.file, self._place(number), view)
 
-    def read(self, number: int, start: int, out: memoryview) -> None:
+    def read_into(self, number: int, start: int, out: memoryview) -> bool:
         """Fill ``out`` with bytes of a step from ``start``."""
         if self.layout.is_turned:
             step = np.empty(self.layout.step_bytes, np.uint8)
@@ -96,6 +93,7 @@ class PlainSteps:
             out[:] = self.layout.turned(step, into_file=False).data[start : start + len(out)]
         else:
             self._read(self._place(number) + start, out)
+        return True
 
     def _read(self, place: int, out: memoryview) -> None:
         with translated("read", self.path):
@@ -106,22 +104,6 @@ class PlainSteps:
 
     def close(self) -> None:
         self._close()
-
-
-@dataclass(frozen=True, slots=True)
-class PlainStep:
-    """One step, as a blob."""
-
-    steps: PlainSteps
-    """All steps of the file."""
-    number: int
-    """Number of the step."""
-
-    def read_into(self, start: int, out: memoryview) -> None:
-        self.steps.read(self.number, start, out)
-
-    def close(self) -> None:
-        """Do nothing, because the steps share the open file."""
 
 
 class PlainStreams(StreamFile):

@@ -19,7 +19,7 @@ from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import blobs_of
+from oocarrays.storage.stores.store_blobs import Chunks, blobs_of
 
 ChunkCache = Cache[tuple[int, int], np.ndarray]
 """Cache of chunks, by the identity of their array and their number."""
@@ -34,7 +34,7 @@ class RawChunks:
     """Uncompressed chunks by number."""
 
     def __init__(
-        self, blobs: Any, key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
+        self, blobs: Chunks[Any], key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
         cache: ChunkCache | None = None, fill: int | None = None,
     ) -> None:  # fmt: skip
         self.name = name
@@ -73,8 +73,7 @@ class RawChunks:
             self._tails.pop(number, None)
 
     def exists(self, number: int) -> bool:
-        there: bool = self._blobs.exists(self.key(number))
-        return there
+        return self._blobs.exists(self.key(number))
 
     def get(self, number: int) -> np.ndarray:
         """Return a chunk for reading."""
@@ -123,15 +122,9 @@ class RawChunks:
         if held is not None:
             out[:] = held[place : place + len(out)]
             return
-        try:
-            blob = self._blobs.open(self.key(number))
-            try:
-                blob.read_into(place, out.data)
-            finally:
-                blob.close()
-        except MissingBlob:
+        if not self._blobs.read_into(self.key(number), place, out.data):
             if self.fill is None:
-                raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is missing") from None
+                raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is missing")
             out[:] = self.fill
         self._meter.add(read_requests=1, read_bytes=len(out))
 
