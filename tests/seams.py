@@ -229,7 +229,7 @@ STEPS = {
     "put later": "oocarrays.storage.stores.underway:Putting.put",
     "put striped": "oocarrays.storage.striped.disk_layout:StripedBlobs.put",
     "change window": "oocarrays.storage.sections.write:InWindows._window",
-    "read shard": "oocarrays.storage.chunks.shard_writes:Sharded._read",
+    "read shard": "oocarrays.storage.chunks.rewriting:Sharded._read",
     "begin journal": "oocarrays.storage.journal.journal:Journal.begin",
     "replace journal": "oocarrays.storage.journal.journal:Journal.replace",
     "record part": "oocarrays.storage.journal.journal:Journal.prepare",

@@ -19,7 +19,7 @@ from oocarrays.mapping.grid import Index
 from oocarrays.mapping.points import Points, by_chunk
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken
-from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.chunks.rewriting import Sharded
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section

@@ -19,7 +19,7 @@ import numpy as np
 from oocarrays.mapping.grid import Index, turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.chunks.rewriting import Sharded
 from oocarrays.storage.chunks.write_units import Unit
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter

@@ -26,7 +26,7 @@ from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
 from oocarrays.storage.chunks.elements import cut, fill_bits, is_fill
 from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.chunks.shard_writes import ChunkLocks, Sharded
+from oocarrays.storage.chunks.rewriting import ChunkLocks, Sharded
 from oocarrays.storage.chunks.write_units import Unit, Written
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import Chain
