@@ -43,7 +43,7 @@ from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import contents
-from oocarrays.storage.sections.overlay import Piece, write_pieces
+from oocarrays.storage.sections.write import RankPiece, write_pieces
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -170,7 +170,7 @@ def _pieces(
     box: Section,
     held: Mapping[int, np.ndarray],
     messages: dict[int, np.ndarray] | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[RankPiece]:
     """Yield the elements of a box that remain visible, lowest rank first, from parts and messages."""
     for rank, axes in plan.standing(box):
         if rank in held:

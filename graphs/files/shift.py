@@ -34,9 +34,8 @@ from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.local_files import LocalFiles
-from oocarrays.storage.sections.overlay import write_pieces
 from oocarrays.storage.sections.read import read_section
-from oocarrays.storage.sections.write import write_section
+from oocarrays.storage.sections.write import write_pieces, write_section
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,8 +50,8 @@ from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL
 from oocarrays.storage.journal.receipts import Store
 from oocarrays.storage.local.names import MARK
-from oocarrays.storage.sections.overlay import write_pieces
 from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.sections.write import write_pieces
 
 
 def files_content(

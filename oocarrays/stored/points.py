@@ -19,11 +19,11 @@ from oocarrays.mapping.grid import Index
 from oocarrays.mapping.points import Points, by_chunk
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken
-from oocarrays.storage.chunks.rewriting import Sharded
+from oocarrays.storage.chunks.rewriting import each_of, unit_writer
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section
-from oocarrays.storage.sections.write import Whole, check_writable, each_of, replacing
+from oocarrays.storage.sections.write import check_writable, replacing
 from oocarrays.stored.reading import cast
 
 
@@ -93,8 +93,7 @@ def write_points(file: ArrayFile, taken: Points, values: Any) -> None:
     """Write values to points of an array described as written; of several for one element the last wins."""
     check_writable(file)
     data = taken.spread(cast(values, file.dtype))
-    lying = replacing(file).lying
-    work = (Whole if lying.chain.shard is None else Sharded)(lying, new_meter())
+    work = unit_writer(replacing(file).lying, new_meter())
     each_of(work, _units(file, taken, data), min(_at_once(file), 16))
 
 

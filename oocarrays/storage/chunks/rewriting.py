@@ -1,4 +1,7 @@
-"""Partial writes of shards: unchanged chunks are copied in their stored form, neither decoded nor encoded.
+"""Partial writes: a chunk or shard is locked, read, changed and replaced atomically.
+
+    Whole      decoded, changed and encoded again, with any codecs, in any store
+    Sharded    unchanged chunks of a shard are copied in their stored form, neither decoded nor encoded
 
 stored     ┌─────────┬─────────┬─────────┬───────┐
            │ chunk 0 │ chunk 2 │ chunk 1 │ index │      one request
@@ -19,20 +22,24 @@ section writes (to resize the array, to set attributes) ends this protection for
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import fill_bits, is_fill
-from oocarrays.storage.chunks.write_units import Written
+from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.units import Written
+from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile
@@ -45,6 +52,7 @@ from oocarrays.storage.local.names import array_document, draft_key
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.store_blobs import blobs_of
+from oocarrays.storage.stores.underway import in_order
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Locks of chunks by hash. Chunks that share one wait for each other; no deadlock, as a thread holds one at a time."""
@@ -115,39 +123,75 @@ def _set_lock(file: int, byte: int, kind: int) -> None:
     fcntl.fcntl(file, fcntl.F_OFD_SETLKW, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0))
 
 
-class Sharded:
+class UnitWriter:
+    """Writer of units of one array file with its axes in storage order; each is locked while it is changed."""
+
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+        self.file, self.meter, self._receipts, self._locks = file, meter, receipts, ChunkLocks(file)
+        self.missing = Missing(file.presence, meter, file.axes)
+        """Chunks to be changed that were missing."""
+        self._pool, self._fill = Pool(numpy_bytes), fill_bits(file)
+
+    def __call__(self, unit: Any) -> None:
+        """Write one unit."""
+        with self._locks.held(unit.index):
+            self.rewrite(unit)
+
+    def rewrite(self, unit: Any) -> None:
+        """Replace a locked chunk or shard."""
+        raise NotImplementedError
+
+
+class Whole(UnitWriter):
+    """Writer that decodes, changes and replaces chunks, of any codec in any store."""
+
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+        super().__init__(file, meter, receipts)
+        self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter, fresh=False)
+        self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
+
+    def rewrite(self, unit: Written) -> None:
+        memory = self._pool.take(self.file.stored.chunk_bytes)
+        buffer = shaped(memory, self._box.shape, self.file.dtype)
+        if not unit.covers(self._box):
+            buffer[...] = self.file.fill_value
+        if not unit.whole:
+            ((_, chunk),) = self._reader.whole_or(self.missing, [unit.index], [buffer])
+            if chunk is not None:
+                buffer[tuple(slice(n) for n in chunk.shape)] = chunk
+        unit.put_in(buffer, self._box)
+        self._writer.replace(unit.index, buffer, self._receipts)
+        self._pool.give(memory)
+
+
+class Sharded(UnitWriter):
     """Writer that reads, changes and replaces shards."""
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+        super().__init__(file, meter, receipts)
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
-        self.file, self.meter, self._layout, self._receipts = file, meter, file.chain.shard, receipts
-        self.missing = Missing(file.presence, meter, file.axes)
-        self._blobs, self._locks = blobs_of(file.zarr), ChunkLocks(file)
+        self._layout, self._codec = file.chain.shard, file.chain.compressor
+        self._writer, self._blobs = ChunkWriter(file, meter, fresh=False), blobs_of(file.zarr)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
-        self._pool, self._most = Pool(numpy_bytes), most_shard_bytes(file.chain, file.dtype.itemsize)
-        self._chunk_bytes = math.prod(self._layout.chunks) * file.dtype.itemsize
-        self._fill = fill_bits(file)
+        self._most, self._chunk_bytes = (
+            most_shard_bytes(file.chain, file.dtype.itemsize),
+            self._box.size * file.dtype.itemsize,
+        )
 
-    def __call__(self, unit: Written) -> None:
-        """Write the changed elements of one shard."""
+    def rewrite(self, unit: Written) -> None:
         key = self.file.chunk_key(unit.index)
-        with self._locks.held(unit.index):
-            old = None if unit.whole else self._read(key)
-            if old is None and not unit.whole:
-                self.missing.add(unit.index)
-            out, memory = self._pool.take(self._most), self._pool.take(self._chunk_bytes)
-            chunk = shaped(memory, self._layout.chunks, self.file.dtype)
-            nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)
-            if stored:
-                self._blobs.put(key, out[:nbytes].data)
-                self._receipts.put(key, out[:nbytes].data)
-                self.meter.add(write_requests=1, written_bytes=nbytes)
-            else:
-                self._blobs.remove(key)
-                self._receipts.absent(key)
-                self.meter.add(skipped_chunks=1)
-            self._pool.give(out)
-            self._pool.give(memory)
+        old = None if unit.whole else self._read(key)
+        if old is None and not unit.whole:
+            self.missing.add(unit.index)
+        out, memory = self._pool.take(self._most), self._pool.take(self._chunk_bytes)
+        chunk = shaped(memory, self._layout.chunks, self.file.dtype)
+        nbytes, stored = lay_out(self._layout, self._stored(unit, old, chunk), out)
+        if stored:
+            self._writer.put(unit.index, out[:nbytes].data, 0, self._receipts)
+        else:
+            self._writer.skip(unit.index, self._receipts)
+        self._pool.give(out)
+        self._pool.give(memory)
 
     def _read(self, key: str) -> np.ndarray | None:
         """Return a stored shard, read in one request, or None if it does not exist."""
@@ -189,8 +233,8 @@ class Sharded:
         return None if is_fill(chunk, self._fill) else self._encode(chunk)
 
     def _decode(self, there: np.ndarray, chunk: np.ndarray, name: str) -> None:
-        if self.file.chain.compressor is not None:
-            decode_into(self.file.chain.compressor, there, chunk, name)
+        if self._codec is not None:
+            decode_into(self._codec, there, chunk, name)
             self.meter.add(decoded_bytes=chunk.nbytes)
             return
         if len(there) != chunk.nbytes:
@@ -198,7 +242,24 @@ class Sharded:
         byte_view(chunk)[:] = there.data
 
     def _encode(self, chunk: np.ndarray) -> np.ndarray:
-        if self.file.chain.compressor is None:
+        if self._codec is None:
             return np.frombuffer(byte_view(chunk), np.uint8)
         self.meter.add(encoded_bytes=chunk.nbytes)
-        return np.frombuffer(encode(self.file.chain.compressor, chunk), np.uint8)
+        return np.frombuffer(encode(self._codec, chunk), np.uint8)
+
+
+def unit_writer(file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> UnitWriter:
+    """Return the writer of units that replaces chunks, or shards if the file has them."""
+    return (Whole if file.chain.shard is None else Sharded)(file, meter, receipts)
+
+
+def each_of(work: UnitWriter, units: Iterable[Any], at_once: int) -> None:
+    """Write each unit, ``at_once`` at a time, and report missing chunks that were to be changed."""
+    if at_once == 1:
+        for unit in units:
+            work(unit)
+    else:
+        with ThreadPoolExecutor(at_once, "write") as pool:
+            for _ in in_order(partial(pool.submit, work), units, at_once):
+                pass
+    work.missing.tell()

@@ -28,8 +28,9 @@ from oocarrays.storage.codecs.codec import encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
-from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.fs import make_folders, mode_of, open_regular, size_of, translated, write_at
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.direct_io import pieces_of
+from oocarrays.storage.local.fs import size_of, translated
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, copy
@@ -42,44 +43,28 @@ class PieceWriter:
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         assert not file.stored.coded, "pieces are bytes of plain chunks"
         assert file.stored.order is None, "scratch lies in C order"
-        assert file.folder, "scratch is in local files"
-        self.file = file
-        self.meter = meter
-        self._folder: str = file.folder
+        blobs = blobs_of(file.zarr)
+        assert isinstance(blobs, LocalBlobs), "scratch is in local files"
+        self.file, self.meter, self._blobs = file, meter, blobs
 
     def write(self, section: Section, data: np.ndarray) -> None:
         """Write the elements of ``section``: ``data.shape == section.shape``."""
-        grid = self.file.stored.grid
-        for index in grid.indices(section) if section.size else ():
-            chunk = grid.section(index)
+        stored = self.file.stored
+        for index in stored.grid.indices(section) if section.size else ():
+            chunk = stored.grid.section(index)
             part = section.intersection(chunk)
             assert part is not None, "a touched chunk shares an element with the section"
             piece = np.ascontiguousarray(data[part.relative_to(section.lower).slices], self.file.dtype)
-            self._put(os.path.join(self._folder, self.file.chunk_key(index)), part.relative_to(chunk.lower), piece)
-            self.meter.add(write_requests=1, written_bytes=piece.nbytes)
-
-    def _put(self, path: str, part: Section, piece: np.ndarray) -> None:
-        starts, elements = element_runs(part, self.file.stored.grid.chunks)
-        data, length = byte_view(piece), elements * piece.itemsize
-        with translated("write", path):
-            file = self._opened(path)
+            starts, length = element_runs(part.relative_to(chunk.lower), stored.grid.chunks)
+            runs = pieces_of(byte_view(piece), (starts * stored.itemsize).tolist(), length * stored.itemsize)
             try:
-                for at, start in zip(range(0, len(data), length), starts.tolist(), strict=True):
-                    write_at(file, start * piece.itemsize, data[at : at + length])
-                written(path)
-            finally:
-                os.close(file)
-
-    def _opened(self, path: str) -> int:
-        if not os.path.isdir(self._folder):
-            raise RunError(
-                f"{self._folder} does not exist on this worker: scratch must be on a shared disk, or it has been "
-                "removed"
-            )
-        make_folders(os.path.dirname(path))
-        file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode_of(path))
-        os.truncate(file, self.file.stored.chunk_bytes)  # every writer sets the same length, so no data is lost
-        return file
+                self._blobs.change(self.file.chunk_key(index), runs, nbytes=stored.chunk_bytes)
+            except MissingBlob:
+                folder = self._blobs.root
+                raise RunError(
+                    f"{folder} is not there on this worker: scratch must be shared, or has been removed"
+                ) from None
+            self.meter.add(write_requests=1, written_bytes=piece.nbytes)
 
 
 class ChunkWriter:
@@ -126,9 +111,9 @@ class ChunkWriter:
             written: Future[None] | None = None
             for index, chunk in chunks:
                 if self._is_fill(chunk):
-                    self._skip(index, receipts)
+                    self.skip(index, receipts)
                 elif self._codec is None and self._shard is None:
-                    self._put(index, chunk, receipts)
+                    self._store(index, chunk, receipts)
                 else:
                     out = self._room(chunk)
                     data, coded = self._made(chunk, out)
@@ -141,7 +126,7 @@ class ChunkWriter:
             if written:
                 written.result()
 
-    def _skip(self, index: Index, receipts: Unkept) -> None:
+    def skip(self, index: Index, receipts: Unkept) -> None:
         """Store no file for a chunk that holds only the fill value."""
         if not self._fresh:
             self._blobs.remove(self._file.chunk_key(index))
@@ -151,11 +136,15 @@ class ChunkWriter:
     def replace(self, index: Index, chunk: np.ndarray, receipts: Unkept = UNKEPT) -> None:
         """Store one chunk in storage order synchronously, or delete its file if it holds only the fill value."""
         if self._is_fill(chunk):
-            self._skip(index, receipts)
-        elif self._codec is None:
-            self._put(index, chunk, receipts)
+            self.skip(index, receipts)
         else:
-            self._put_bytes(index, self._encode(chunk), chunk.nbytes, receipts)
+            self._store(index, chunk, receipts)
+
+    def _store(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+        if self._through is None:
+            self.put(index, *self._made(chunk, None), receipts)
+        else:
+            self._store_by_zarr(self._through, index, chunk, receipts)
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Return a buffer for the bytes of a shard; None for an array without shards."""
@@ -173,7 +162,7 @@ class ChunkWriter:
     ) -> None:
         """Store encoded bytes, and return a shard's buffer to the pool."""
         try:
-            self._put_bytes(index, data, encoded_bytes, receipts)
+            self.put(index, data, encoded_bytes, receipts)
         finally:
             if out is not None:
                 self._pool.give(out)
@@ -184,7 +173,7 @@ class ChunkWriter:
         with self._blobs.putting() as under_way:
             for index, chunk in chunks:
                 if self._is_fill(chunk):
-                    self._skip(index, receipts)
+                    self.skip(index, receipts)
                     continue
                 data, coded = self._made(chunk, self._room(chunk))
                 under_way.put(self._file.chunk_key(index), data)
@@ -194,42 +183,30 @@ class ChunkWriter:
     def _encode(self, chunk: np.ndarray) -> memoryview:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
 
-    def _put(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
-        if self._through is None:
-            self._put_bytes(index, byte_view(chunk), 0, receipts)
-            return
-        self._through_zarr(self._through, index, chunk)
-        self._look(index, chunk, receipts)
-        self.meter.add(encoded_bytes=chunk.nbytes)
+    def put(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
+        """Store the bytes of a chunk or shard."""
+        key = self._file.chunk_key(index)
+        self._blobs.put(key, data)
+        receipts.put(key, data)
+        self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
-    def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
-        """Record the stored size of a chunk written by Zarr, which omits more chunks, such as zeros of either sign."""
-        key, folder = self._file.chunk_key(index), self._file.folder
+    def _store_by_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+        """Store a chunk by Zarr, which omits more chunks, such as zeros of either sign; record its stored size."""
+        section, key, folder = self._file.stored.grid.section(index), self._file.chunk_key(index), self._file.folder
+        if isinstance(self._blobs, LocalBlobs):
+            self._blobs.check()
+        with translated("write", f"{key} of {self._file.name}", full=True):
+            data = chunk[section.relative_to(section.lower).slices]
+            through.write(section.slices, key, data if folder else data.copy())  # a store in memory keeps a reference
+            if folder is not None:
+                written(os.path.join(folder, key))
+        self.meter.add(encoded_bytes=chunk.nbytes)
         if folder is None:
             is_skipped = default_buffer_prototype().nd_buffer.from_numpy_array(chunk).all_equal(self._file.fill_value)
             receipts.absent(key) if is_skipped else receipts.stored(key)
             return
         nbytes = size_of(os.path.join(folder, key))
         receipts.absent(key) if nbytes is None else receipts.stored(key, nbytes)
-
-    def _put_bytes(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
-        key = self._file.chunk_key(index)
-        self._blobs.put(key, data)
-        receipts.put(key, data)
-        self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
-
-    def _through_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray) -> None:
-        section = self._file.stored.grid.section(index)
-        if isinstance(self._blobs, LocalBlobs):
-            self._blobs.check()
-        key = self._file.chunk_key(index)
-        with translated("write", f"{key} of {self._file.name}", full=True):
-            data = chunk[section.relative_to(section.lower).slices]
-            local = self._file.folder is not None
-            kept = data if local else data.copy()  # a store in memory keeps a reference
-            through.write(section.slices, key, kept)
-            if self._file.folder is not None:
-                written(os.path.join(self._file.folder, key))
 
     def _is_fill(self, chunk: np.ndarray) -> bool:
         return is_fill(chunk, self._fill)

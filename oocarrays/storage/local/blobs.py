@@ -263,13 +263,22 @@ class LocalBlobs:
             return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         return False
 
-    def change(self, key: str, pieces: Iterable[Piece]) -> None:
-        """Write pieces of a stored chunk in place: a concurrent reader, or a crash, can see only some of them."""
+    def change(self, key: str, pieces: Iterable[Piece], *, nbytes: int | None = None) -> None:
+        """Write pieces of a stored chunk in place: a concurrent reader, or a crash, can see only some of them.
+
+        With ``nbytes``, a missing chunk is created, with this length for every writer, so that no piece is lost.
+        """
         path = self.path(key)
         try:
             with translated("write", path, but=(FileNotFoundError,)):
-                file = open_regular(path, os.O_WRONLY)
+                if nbytes is None:
+                    file = open_regular(path, os.O_WRONLY)
+                else:
+                    self._make_folder(self.root_of(key), os.path.dirname(path))
+                    file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode_of(path))
                 try:
+                    if nbytes is not None:
+                        os.truncate(file, nbytes)
                     write_pieces(file, pieces)
                 finally:
                     os.close(file)

@@ -87,6 +87,11 @@ def open_past_cache(path: str, flags: int) -> tuple[int, bool]:
     return os.open(path, flags & ~os.O_EXCL, mode_of(path)), False  # a refused file may have been created all the same
 
 
+def pieces_of(data: memoryview, offsets: Iterable[int], length: int) -> Iterator[Piece]:
+    """Yield consecutive pieces of one length, each with its offset."""
+    return ((offset, data[n * length : (n + 1) * length]) for n, offset in enumerate(offsets))
+
+
 def write_pieces(file: int, pieces: Iterable[Piece], *, past_cache: bool = False) -> None:
     """Write pieces of an open file, each at its offset; sector-aligned bytes past the system's cache."""
     for offset, data in pieces:

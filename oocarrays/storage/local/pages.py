@@ -75,14 +75,13 @@ def can_map() -> bool:
     return True
 
 
-def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> np.ndarray:
-    """Return the bytes of an open file from ``offset`` on, by default all, as read-only pages already in memory."""
-    size = os.fstat(file).st_size - offset if nbytes is None else nbytes
-    if size <= 0:
+def mapped(file: int, path: str, offset: int, nbytes: int) -> np.ndarray:
+    """Return bytes of an open file as read-only pages already in memory."""
+    if nbytes <= 0:
         return np.empty(0, np.uint8)
     before = offset % mmap.ALLOCATIONGRANULARITY
     with translated("read", path):
-        page_map = mmap.mmap(file, before + size, prot=mmap.PROT_READ, offset=offset - before)
+        page_map = mmap.mmap(file, before + nbytes, prot=mmap.PROT_READ, offset=offset - before)
         pages = np.frombuffer(page_map, np.uint8)
         populate(pages)
     return pages[before:]

@@ -177,7 +177,6 @@ def section_plan(
 ) -> SectionPlan:
     """Return the plan by which `read_section` reads a section, with axes in storage order."""
     stored, axes, costs = file.stored.lying, turned(axes, file.stored.order), costs or Costs()
-    out = out if out is None or file.stored.order is None else out.transpose(file.stored.order)
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)

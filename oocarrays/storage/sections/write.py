@@ -11,39 +11,34 @@ Thakur 1995, section 5.5.1 (writing array sections).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Protocol, TypedDict, TypeVar, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError
-from oocarrays.mapping.grid import Index, turned
+from oocarrays.mapping.grid import Index, turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
+from oocarrays.plan.collective.wanted import Coverage
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
-from oocarrays.storage.chunks.elements import cut, fill_bits, is_fill
-from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.chunks.rewriting import ChunkLocks, Sharded
-from oocarrays.storage.chunks.write_units import Unit, Written
-from oocarrays.storage.chunks.writer import ChunkWriter
+from oocarrays.storage.chunks.elements import cut, is_fill
+from oocarrays.storage.chunks.rewriting import UnitWriter, each_of, unit_writer
+from oocarrays.storage.chunks.units import Needs, Unit, overlays, units_of
 from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
-from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
 from oocarrays.storage.local.direct_io import Piece, on_sectors
 from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
-from oocarrays.storage.pool import Pool, numpy_bytes, shaped
+from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.stores.store_blobs import blobs_of
-from oocarrays.storage.stores.underway import in_order
 
-U = TypeVar("U", bound=Written)
-U_contra = TypeVar("U_contra", bound=Written, contravariant=True)
+RankPiece = tuple[Axes, np.ndarray]
+"""A rank's section of a box, and its values: an array of the lengths of the axes."""
 
 
 class HowToWrite(TypedDict, total=False):
@@ -74,13 +69,13 @@ def write_section(
     to local files. A chunk that holds only the fill value is not stored afterwards.
     """
     check_writable(file)
-    order = file.stored.order
     if values.shape != lengths(axes):
-        raise SelectionError(f"values of shape {values.shape} do not fit the section's shape, {lengths(axes)}")
-    file, axes, values = replacing(file).lying, turned(axes, order), values.transpose(order or range(values.ndim))
-    plan = plan_section_write(file.stored, axes, **how)
-    units = (each for each in _units(file, plan, axes, values) if not receipts.stays(file.chunk_key(each.index)))
-    each_of(_writer(file, plan, meter or Meter(), past_cache, receipts), units, plan.at_once)
+        raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
+    lying, (axes, values) = replacing(file).lying, _lying(file, axes, values)
+    plan = plan_section_write(lying.stored, axes, **how)
+    units = (Unit(lying.stored.grid, parts, axes, values) for parts in plan.units())
+    wanted = (unit for unit in units if not receipts.stays(lying.chunk_key(unit.index)))
+    each_of(_writer(lying, plan, meter or Meter(), past_cache, receipts), wanted, plan.at_once)
     return plan
 
 
@@ -100,77 +95,48 @@ def replacing(file: ArrayFile) -> ArrayFile:
     return replace(file, zarr=open_array(place, mode="r+", unfinished=True), chain=Chain(pipeline="zarr"))
 
 
-def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
-    return (Unit(file.stored.grid, parts, axes, values) for parts in plan.units())
+def _lying(file: ArrayFile, axes: Axes, values: np.ndarray) -> tuple[Axes, np.ndarray]:
+    """Return a section and its values with axes in storage order."""
+    order = file.stored.order
+    return turned(axes, order), values.transpose(order or range(values.ndim))
 
 
-def each_of(work: Writer[U], units: Iterable[U], at_once: int) -> None:
-    """Write each unit, ``at_once`` at a time, and report missing chunks that were to be changed."""
-    if at_once == 1:
-        for unit in units:
-            work(unit)
-    else:
-        with ThreadPoolExecutor(at_once, "write") as pool:
-            start: Callable[[U], Future[None]] = partial(pool.submit, work)  # type: ignore[call-arg]
-            for _ in in_order(start, units, at_once):
-                pass
-    work.missing.tell()
-
-
-# ---------------------------------------------------------------------- writers of chunks
-
-
-class Writer(Protocol[U_contra]):
-    """A way to write chunks."""
-
-    file: ArrayFile
-    """Array file to write."""
-    missing: Missing
-    """Chunks to be changed that were missing."""
-
-    def __call__(self, unit: U_contra) -> None:
-        """Write one unit."""
-
-
-def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer[Unit]:
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> UnitWriter:
     if plan.method == "direct":
         return InPlaceWriter(file, plan.window, meter)
-    if file.chain.shard is not None:
-        return Sharded(file, meter, receipts)
-    if file.stored.local and file.chain.pipeline == "plain":
+    if file.chain.shard is None and file.stored.local and file.chain.pipeline == "plain":
         return InWindows(file, plan.window, meter, past_cache=past_cache, receipts=receipts)
-    return Whole(file, meter, receipts)
+    return unit_writer(file, meter, receipts)
 
 
-class Whole:
-    """Writer that decodes, changes and replaces chunks, of any codec in any store."""
+def write_pieces(
+    file: ArrayFile,
+    pieces: Sequence[RankPiece],
+    coverage: Coverage,
+    inner: Coverage,
+    *,
+    at_once: int = 1,
+    meter: Meter,
+) -> None:
+    """Write sections of several ranks, each with its values, each chunk once, and leave the rest unchanged.
 
-    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
-        self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
-        self.missing = Missing(file.presence, meter, file.axes)
-        self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter, fresh=False)
-        self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
-        self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
-
-    def __call__(self, unit: Written) -> None:
-        with self._locks.held(unit.index):
-            memory = self._pool.take(self._nbytes)
-            buffer = shaped(memory, self._box.shape, self.file.dtype)
-            if not unit.covers(self._box):
-                buffer[...] = self.file.fill_value
-            if not unit.whole:
-                self._read(unit, buffer)
-            unit.put_in(buffer, self._box)
-            self._writer.replace(unit.index, buffer, self._receipts)
-            self._pool.give(memory)
-
-    def _read(self, unit: Written, buffer: np.ndarray) -> None:
-        ((_, chunk),) = self._reader.whole_or(self.missing, [unit.index], [buffer])
-        if chunk is not None:
-            buffer[tuple(slice(n) for n in chunk.shape)] = chunk
+    The coverages tell which written chunks, or chunks in shards, must be read first.
+    """
+    order, lying = file.stored.order, replacing(file).lying
+    needs, inner_needs = (_turned_needs(each, order) for each in (coverage, inner))
+    units = (unit for piece in pieces for unit in units_of(lying.stored.grid, *_lying(file, *piece)))
+    each_of(unit_writer(lying, meter), overlays(units, needs, inner_needs), at_once)
 
 
-class InWindows:
+def _turned_needs(coverage: Coverage, order: tuple[int, ...] | None) -> Needs:
+    """Return the predicate for chunk indexes in storage order of axes."""
+    return lambda index: coverage.needs(turned_back(index, order))
+
+
+# ---------------------------------------------------------------------- uncompressed chunks in local files
+
+
+class InWindows(UnitWriter):
     """Writer of uncompressed chunks in local files: reads and changes a window at a time, and replaces chunks
     atomically."""
 
@@ -183,22 +149,16 @@ class InWindows:
         past_cache: bool = False,
         receipts: Unkept = UNKEPT,
     ) -> None:
-        self.file, self.meter, self._locks, self._receipts = file, meter, ChunkLocks(file), receipts
-        self.missing = Missing(file.presence, meter, file.axes)
+        super().__init__(file, meter, receipts)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))
         blobs = blobs_of(file.zarr, past_cache=past_cache)
         assert isinstance(blobs, LocalBlobs), "only local files are read and written in part"
         self.blobs = blobs
         self._shape, self._nbytes = window, math.prod(window) * file.dtype.itemsize
-        self._pool = Pool(allocate if past_cache else numpy_bytes)
-        self._fill = fill_bits(file)
-
-    def __call__(self, unit: Unit) -> None:
-        with self._locks.held(unit.index):
-            self.rewrite(unit)
+        if past_cache:
+            self._pool = Pool(allocate)
 
     def rewrite(self, unit: Unit) -> None:
-        """Replace a locked chunk."""
         key, memory = self.file.chunk_key(unit.index), self._pool.take(self._nbytes)
         buffer = shaped(memory, self._shape, self.file.dtype)
         old = None if unit.whole else self._open(unit.index)
@@ -277,7 +237,6 @@ class InPlaceWriter(InWindows):
     another file by a link are replaced."""
 
     def rewrite(self, unit: Unit) -> None:
-        """Change a locked chunk."""
         key = self.file.chunk_key(unit.index)
         if unit.whole or not self.blobs.is_its_own(key):
             super().rewrite(unit)

@@ -85,9 +85,9 @@ class StripedBlobs(LocalBlobs):
         self._announce()
         return super().put_pieces(key, pieces)
 
-    def change(self, key: str, pieces: Iterable[Piece]) -> None:
+    def change(self, key: str, pieces: Iterable[Piece], *, nbytes: int | None = None) -> None:
         self._announce()
-        super().change(key, pieces)
+        super().change(key, pieces, nbytes=nbytes)
 
     def remove(self, key: str) -> None:
         self._announce()

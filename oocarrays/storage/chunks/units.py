@@ -3,11 +3,21 @@
 values      a b c d e f g h             values of a box of the chunk are copied to their positions in it
 chunk           ░c░░d░░e░
 box              [░░d░]
+
+Where pieces of several ranks overlap, the last one wins:
+
+    rank 0     ┌─────────┐               chunk    ┌───────────┐
+    rank 1     │    ┌────┼────┐    ──►            │ 0 0 1 1 1 │     read first only if ranks leave a gap,
+               └────┼────┘    │                   │ 0 0 1 1 1 │     replaced atomically
+                    └─────────┘                   │ · · 1 1 1 │
+
+Thakur 1995, section 6.3.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +27,9 @@ from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, index_of_parts, within
 from oocarrays.storage.pool import copy
+
+Needs = Callable[[Index], bool]
+"""Predicate: whether a chunk must be read before it is written."""
 
 
 class Written(Protocol):
@@ -84,6 +97,36 @@ class Unit:
         """Split a shard into a unit for each of its chunks that is written."""
         upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
         axes = common(self._axes, Section(self.lower, tuple(upper)))
-        values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)
-        for parts in grid.pieces(axes):
-            yield Unit(grid, parts, axes, values)
+        values = self.values(Section((0,) * len(chunks), self._chunks))
+        return units_of(ChunkGrid.of(self.extents, chunks), axes, values)
+
+
+def units_of(grid: ChunkGrid, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
+    """Yield a unit for each chunk with elements of a section."""
+    return (Unit(grid, parts, axes, values) for parts in grid.pieces(axes))
+
+
+class Overlay(Unit):
+    """Chunk or shard written by several ranks."""
+
+    def __init__(self, units: Sequence[Unit], needs: Needs, inner: Needs) -> None:
+        self.index, self.lower = units[0].index, units[0].lower
+        self.whole = not needs(self.index)
+        self.extents = units[0].extents
+        self._units, self._inner = units, inner
+
+    def put_in(self, data: np.ndarray, box: Section) -> None:
+        for unit in self._units:
+            unit.put_in(data, box)
+
+    def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
+        """Yield a unit for each chunk of a shard that is written."""
+        return overlays((inner for unit in self._units for inner in unit.cut(chunks)), self._inner, self._inner)
+
+
+def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Overlay]:
+    """Group units of the same chunk, in order."""
+    found: defaultdict[Index, list[Unit]] = defaultdict(list)
+    for unit in units:
+        found[unit.index].append(unit)
+    return (Overlay(each, needs, inner) for each in found.values())
