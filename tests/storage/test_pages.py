@@ -17,7 +17,7 @@ def test_a_file_in_place_is_its_bytes_and_read_only(tmp_path: Path, size: int) -
     path = tmp_path / "chunk"
     path.write_bytes(data.tobytes())
     file = os.open(path, os.O_RDONLY)
-    found = mapped(file, str(path))
+    found = mapped(file, str(path), 0, size)
     os.close(file)
     np.testing.assert_array_equal(found, data)
     if size:
