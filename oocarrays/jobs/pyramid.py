@@ -55,7 +55,7 @@ from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_
 from oocarrays.storage.files.group_file import check_group_target, holds_group, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.foreign.store import foreign_in
+from oocarrays.storage.stores.joined import foreign_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.stored.array import missing_of, placer
 
@@ -308,7 +308,7 @@ def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> tuple[tuple[
                 return stated, dict(omero) if isinstance(omero, Mapping) else None
     names, foreign = dimension_names(array), foreign_in(array.store_path.store)
     axes = image_axes(names, array.ndim)
-    facts = foreign and foreign.facts(array.store_path.path)
+    facts = foreign and foreign[0].facts(foreign[1] + array.store_path.path)
     scales = facts.scales if facts else {}
     if scales or not above or names is None:
         return tuple(axis.measured(*scales.get(axis.name, ())) for axis in axes), None

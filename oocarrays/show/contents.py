@@ -25,11 +25,10 @@ from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.files.group_file import is_consolidated, skipped_in
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
 from oocarrays.storage.files.presence import presence_of
-from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.stores.aside import with_drafts, without_drafts
-from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.stores.joined import foreign_in
 
 
 def as_json(facts: ArrayFacts | GroupFacts) -> Document:
@@ -145,10 +144,8 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
 
 def _stored_bytes(array: zarr.Array) -> int:
     """Return the bytes in the store; for a file other than Zarr, those of the array in it."""
-    found = joined_in(array.store_path.store)
-    if found and isinstance(found[0], ForeignStore):
-        return found[0].stored_bytes(found[1] + array.store_path.path)
-    return int(array.nbytes_stored())
+    found = foreign_in(array.store_path.store)
+    return int(array.nbytes_stored() if found is None else found[0].stored_bytes(found[1] + array.store_path.path))
 
 
 def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

@@ -49,11 +49,10 @@ from oocarrays.storage.files.making_room import (
 )
 from oocarrays.storage.files.places import StoreLike, lie_together, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
-from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.local.names import ARRAY_2, GROUP_2, MARK, METADATA
 from oocarrays.storage.stores.aside import keeps_drafts, with_drafts
-from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.stores.joined import foreign_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +152,8 @@ def describe_group(group: zarr.Group) -> GroupFile:
 
 def skipped_in(group: zarr.Group) -> dict[str, str]:
     """Return the reasons for skipping arrays of a file that is not Zarr, by path."""
-    found = joined_in(group.store_path.store)
-    return found[0].skipped(found[1] + group.store_path.path) if found and isinstance(found[0], ForeignStore) else {}
+    found = foreign_in(group.store_path.store)
+    return {} if found is None else found[0].skipped(found[1] + group.store_path.path)
 
 
 def _described(group: zarr.Group) -> GroupFile:

@@ -20,12 +20,11 @@ from zarr.dtype import parse_dtype
 from oocarrays.errors import NotFoundError
 from oocarrays.mapping.grid import ceil_div, ravel
 from oocarrays.plan.documents import Document
+from oocarrays.storage.foreign.filters import FILTERS
 from oocarrays.storage.local.fs import open_regular
 
 Readable = str | BinaryIO
 """File argument of libraries: its path, or an object that reads it."""
-FILTERS = "oocarrays.filters"
-"""Name in documents of the codec for all filters of a chunk."""
 ROW_BYTES = 2**22
 """Approximate bytes of a chunk of a file without chunks."""
 

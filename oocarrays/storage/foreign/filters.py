@@ -21,8 +21,9 @@ from zarr.core.buffer import Buffer
 from zarr.registry import register_codec
 
 from oocarrays.errors import UnsupportedError
-from oocarrays.storage.foreign.facts import FILTERS
 
+FILTERS = "oocarrays.filters"
+"""Name in documents of the codec for all filters of a chunk."""
 BYTE_FILTERS = (
     "shuffle",
     "fletcher32",

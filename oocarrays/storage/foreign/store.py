@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numcodecs.vlen import VLenUTF8
-from zarr.abc.store import ByteRequest, Store
+from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import UnsupportedError
@@ -43,6 +43,7 @@ class ForeignStore(OnlyRead):
     """Files of another format as a Zarr store."""
 
     why = "it is not a Zarr store and is read-only"
+    is_foreign = True
 
     def __init__(self, contents: Contents, url: str) -> None:
         super().__init__(url)
@@ -258,13 +259,6 @@ class ForeignStore(OnlyRead):
             names = (each.removeprefix(above).partition("/")[0] for each in below if each != path)
             for name in dict.fromkeys(names):
                 yield name
-
-
-def foreign_in(store: Any) -> ForeignStore | None:
-    """Return the foreign store inside ``store``, or None."""
-    while not isinstance(store, ForeignStore) and isinstance(getattr(store, "_store", None), Store):
-        store = store._store
-    return store if isinstance(store, ForeignStore) else None
 
 
 def _parted(key: str) -> tuple[str, str]:

@@ -48,6 +48,8 @@ class Joined(Store):
     supports_writes = supports_deletes = True
     supports_partial_writes = False
     supports_listing = True
+    is_foreign: ClassVar[bool] = False
+    """Whether it shows files of another format as Zarr."""
 
     def __init__(self, url: str = "", *, read_only: bool = True) -> None:
         super().__init__(read_only=read_only)
@@ -195,3 +197,9 @@ def joined_in(store: Any) -> tuple[Joined, str] | None:
     while isinstance(store, WrapperStore):
         prefix, store = getattr(store, "prefix", "") + prefix, store._store
     return (store, prefix) if isinstance(store, Joined) else None
+
+
+def foreign_in(store: Any) -> tuple[Any, str] | None:
+    """Return the store of a file of another format inside ``store``, and the prefix of its keys; None for others."""
+    found = joined_in(store)
+    return found if found and found[0].is_foreign else None
