@@ -29,10 +29,9 @@ from oocarrays.graphs.settings import costs, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import PAGE_BYTES, PIECE_CALLS
 from oocarrays.plan.machine import OTHER
-from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.assembling import Assembler, UnfinishedChunks
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum, open_ahead

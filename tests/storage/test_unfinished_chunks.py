@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oocarrays.storage.chunks.unfinished import UnfinishedChunks
+from oocarrays.storage.chunks.assembling import UnfinishedChunks
 
 pytestmark = pytest.mark.once
 

@@ -21,7 +21,6 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import StorePath
 
-from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
@@ -143,7 +142,6 @@ class Places:
         blobs = blobs_of(file.zarr)
         assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
         self._blobs = blobs
-        self._path = blobs.path
         self._expected = None if file.stored.coded else file.stored.chunk_bytes
         self._shard = file.chain.shard
         self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
@@ -158,7 +156,7 @@ class Places:
             blob = self._open(key, files)
             if blob is not None:
                 found.append((number, blob.number, blob.offset, blob.size))
-                if self._is_odd(blob.size):
+                if self._expected not in (None, blob.size):
                     raise odd_size(blob.name, blob.size, self._expected)
         return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
@@ -177,26 +175,12 @@ class Places:
                 want(files[key], max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
         for key, size, (_, here) in zip(keys, sizes, boxes, strict=True):
             opened[here] = files[key]
-            places[here] = entries = indices.index(key)[numbers[here]].view(np.int64)
-            self._check_shard(key, size, entries.reshape(-1, 2))
+            entries = indices.index(key)[numbers[here]]
+            places[here] = entries.view(np.int64)
+            layout.check(entries.reshape(-1, 2), size, self._blobs.path(key), self._expected)
         places = places.reshape(-1, 2)
         stored = np.flatnonzero(places[:, 0] != MISSING)
         return FoundChunks(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
-
-    def _check_shard(self, key: str, size: int, entries: np.ndarray) -> None:
-        """Raise if a shard's index contains chunks outside its file, or of a wrong size."""
-        stored = entries[entries[:, 0] != MISSING].view(np.uint64)
-        if not len(stored):
-            return
-        offsets, nbytes = stored.T
-        if max(int(offsets.max()), int(nbytes.max()), end := int((offsets + nbytes).max())) > size:
-            raise CorruptChunkError(f"{self._path(key)} is truncated: it has {size} bytes, its index expects {end}")
-        for each in map(int, (nbytes.min(), nbytes.max())):
-            if self._is_odd(each):
-                raise odd_size(f"a chunk in {self._path(key)}", each, self._expected)
-
-    def _is_odd(self, nbytes: int) -> bool:
-        return self._expected not in (None, nbytes)
 
     def _open(self, key: str, files: dict[str, int]) -> LocalBlob | None:
         """Open the file of a chunk or shard and note its descriptor, -1 if it is not stored."""

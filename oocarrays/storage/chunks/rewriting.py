@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import fill_bits, is_fill
 from oocarrays.storage.chunks.reader import ChunkReader
@@ -217,11 +216,10 @@ class Sharded(UnitWriter):
         if old is None:
             return [[NOT_STORED, NOT_STORED]] * layout.count, name
         data = old[-layout.index_bytes :] if layout.at_end else old[: layout.index_bytes]
-        entries: list[list[int]] = layout.read_index(data.tobytes(), name).tolist()
-        end = max((offset + nbytes for offset, nbytes in entries if nbytes != NOT_STORED), default=0)
-        if end > len(old):
-            raise CorruptChunkError(f"{name} is truncated: it has {len(old)} bytes, its index expects {end}")
-        return entries, name
+        entries = layout.read_index(data.tobytes(), name)
+        layout.check(entries, len(old), name)
+        listed: list[list[int]] = entries.tolist()
+        return listed, name
 
     def _changed(self, inner: Written, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
         """Return the stored bytes of a changed chunk; None if it holds only the fill value."""

@@ -23,7 +23,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import turned, turned_back
-from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, odd_size
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import Blobs, StoreBlobs
@@ -84,6 +84,16 @@ class ShardLayout:
         if self.checksum and data[len(entries) :] != _checksum(entries):
             raise CorruptChunkError(f"{name} cannot be decoded: the checksum of its index is wrong")
         return np.frombuffer(entries, ENTRY)
+
+    def check(self, entries: np.ndarray, size: int, name: str, chunk_bytes: int | None = None) -> None:
+        """Raise if chunks of an index lie outside their shard of ``size`` bytes, or have another size than they
+        must."""
+        stored = entries[entries[:, 0] != NOT_STORED]
+        if len(stored) and max(int(stored.max()), end := int(stored.sum(axis=1).max())) > size:  # sums may wrap
+            raise CorruptChunkError(f"{name} is cut short: it has {size} bytes, its index says {end}")
+        odd = stored[:, 1] != chunk_bytes
+        if chunk_bytes is not None and odd.any():
+            raise odd_size(f"a chunk in {name}", int(stored[odd, 1][0]), chunk_bytes)
 
     def write_index(self, entries: np.ndarray) -> bytes:
         """Return the bytes of an index of ``shape == (count, 2)``."""
