@@ -34,8 +34,8 @@ from oocarrays.storage.stores.store_blobs import StoreBlobs, blobs_of
 
 Part = tuple[Section, np.ndarray | None]
 """Section of an array, and its elements; None if they are not stored."""
-Came = LocalBlob | np.ndarray | Literal["by Zarr"] | None
-"""Stored chunk: an open file, its bytes, or one that Zarr reads; None if it is missing."""
+Came = LocalBlob | np.ndarray | Literal["by Zarr"]
+"""Stored chunk: an open file, its bytes, or one that Zarr reads."""
 
 
 class ChunkReader:
@@ -150,7 +150,7 @@ class ChunkReader:
     def _complete(self, data: np.ndarray, start: int, nbytes: int) -> np.ndarray:
         """Return the bytes of a requested range; raise if there are fewer."""
         if len(data) != nbytes:
-            raise CorruptChunkError(f"a chunk of {self._file.name} is cut short: {len(data)} bytes at {start}")
+            raise CorruptChunkError(f"a chunk of {self._file.name} is truncated: {len(data)} bytes at {start}")
         return data
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
@@ -193,8 +193,8 @@ class ChunkReader:
             else:
                 yield index, chunk
 
-    def _came(self, indices: list[Index]) -> Iterator[Came]:
-        """Return the stored chunks in order, of which some are opened, or requested, ahead."""
+    def _came(self, indices: list[Index]) -> Iterator[Came | None]:
+        """Return the stored chunks in order, opened or requested ahead; None for a missing one."""
         if self._through:
             return repeat("by Zarr", len(indices))
         if self._fetches:

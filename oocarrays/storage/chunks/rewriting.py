@@ -258,6 +258,7 @@ def each_of(work: UnitWriter, units: Iterable[Any], at_once: int) -> None:
             work(unit)
     else:
         with ThreadPoolExecutor(at_once, "write") as pool:
-            for _ in in_order(partial(pool.submit, work), units, at_once):
+            start: Any = partial(pool.submit, work)
+            for _ in in_order(start, units, at_once):
                 pass
     work.missing.tell()

@@ -60,9 +60,9 @@ class PieceWriter:
             try:
                 self._blobs.change(self.file.chunk_key(index), runs, nbytes=stored.chunk_bytes)
             except MissingBlob:
-                folder = self._blobs.root
                 raise RunError(
-                    f"{folder} is not there on this worker: scratch must be shared, or has been removed"
+                    f"{self._blobs.root} does not exist on this worker: scratch must be on a shared disk, or it has "
+                    "been removed"
                 ) from None
             self.meter.add(write_requests=1, written_bytes=piece.nbytes)
 

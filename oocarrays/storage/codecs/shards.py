@@ -90,7 +90,7 @@ class ShardLayout:
         must."""
         stored = entries[entries[:, 0] != NOT_STORED]
         if len(stored) and max(int(stored.max()), end := int(stored.sum(axis=1).max())) > size:  # sums may wrap
-            raise CorruptChunkError(f"{name} is cut short: it has {size} bytes, its index says {end}")
+            raise CorruptChunkError(f"{name} is truncated: it has {size} bytes, its index expects {end}")
         odd = stored[:, 1] != chunk_bytes
         if chunk_bytes is not None and odd.any():
             raise odd_size(f"a chunk in {name}", int(stored[odd, 1][0]), chunk_bytes)

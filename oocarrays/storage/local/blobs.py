@@ -84,7 +84,7 @@ class LocalBlob:
         if offset + nbytes > self.size:
             self.close()
             raise CorruptChunkError(
-                f"{self.name} is cut short: it has {self.size} bytes, its index says {offset + nbytes}"
+                f"{self.name} is truncated: it has {self.size} bytes, its index expects {offset + nbytes}"
             )
         self.offset, self.size, self._there = self.offset + offset, nbytes, nbytes
 
@@ -104,8 +104,8 @@ class LocalBlob:
             raise failure("read", self.name, error) from error
         if lacks:
             raise CorruptChunkError(
-                f"{self.name} is cut short: it has {os.fstat(self.number).st_size} bytes, "
-                f"and {lacks} more were expected at {self.offset + offset + len(out) - lacks}"
+                f"{self.name} is truncated: it has {os.fstat(self.number).st_size} bytes, "
+                f"{lacks} fewer than expected at {self.offset + offset + len(out) - lacks}"
             )
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
@@ -177,7 +177,7 @@ class LocalBlobs:
             file, size = open_sized(path)
         except FileNotFoundError:
             if nbytes is not None:
-                raise StoreFailure(f"cannot open {path}: it has gone") from None
+                raise StoreFailure(f"cannot open {path}: it was removed") from None
             raise MissingBlob(path) from None
         except OSError as error:
             raise failure("open", path, error) from error

@@ -70,7 +70,7 @@ def write_section(
     """
     check_writable(file)
     if values.shape != lengths(axes):
-        raise SelectionError(f"values of shape {values.shape} are not of the section's, {lengths(axes)}")
+        raise SelectionError(f"values of shape {values.shape} do not fit the section's shape, {lengths(axes)}")
     lying, (axes, values) = replacing(file).lying, _lying(file, axes, values)
     plan = plan_section_write(lying.stored, axes, **how)
     units = (Unit(lying.stored.grid, parts, axes, values) for parts in plan.units())

@@ -53,7 +53,7 @@ class StoreBlobs:
         data = self.read(key, slice(offset, offset + len(out)))
         if data is not None:
             if len(data) != len(out):
-                raise CorruptChunkError(f"{self.path(key)} is cut short: {len(data)} bytes, not {len(out)}")
+                raise CorruptChunkError(f"{self.path(key)} is truncated: {len(data)} bytes, not {len(out)}")
             out[:] = data.data
         return data is not None
 
