@@ -253,7 +253,7 @@ class StoredArray(Extents):
         file = self._file
         if out is None:
             check_room(taken.size * file.stored.itemsize)
-        return read(file, taken, method=method, out=out)
+        return read(file, taken, method=method, out=out, runs=self._runs)
 
     def load(self, section: Any = ...) -> Any:
         """Return a section, by default all, as a numpy array, without a memory limit.
@@ -264,7 +264,7 @@ class StoredArray(Extents):
         >>> StoredArray(zarr.create_array({}, data=np.arange(4), chunks=(2,))).load()
         array([0, 1, 2, 3])
         """
-        return read(self._file, selection_of(section, self.shape))
+        return read(self._file, selection_of(section, self.shape), runs=self._runs)
 
     def write(
         self,

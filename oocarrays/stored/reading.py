@@ -209,10 +209,11 @@ def read(
     method: Method = "auto",
     out: np.ndarray | None = None,
     meter: Meter | None = None,
+    runs: RunReader | None = None,
 ) -> Any:
     """Read the selected elements of an array; see `oocarrays.OutOfCoreArray.read`."""
     file, meter = array if isinstance(array, ArrayFile) else describe(array), meter or new_meter()
-    read_as = _read_into(file, taken, method, out, meter)
+    read_as = _read_into(file, taken, method, out, meter, runs)
     warn_of_missing(meter, file.presence.name)
     return read_as
 
@@ -230,9 +231,11 @@ def read_small(reader: RunReader, key: Any) -> Any:
     return found[()]
 
 
-def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter) -> Any:
+def _read_into(
+    file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter, runs: RunReader | None
+) -> Any:
     chosen(method, "method", METHODS)
-    found = read_runs(file, taken.axes, meter) if out is None else None
+    found = read_runs(file, taken.axes, meter, runs) if out is None else None
     if found is not None:
         return taken.arranged(found)[()]
     ways, threads = _ways(file), settings.local_cores()

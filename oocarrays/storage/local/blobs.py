@@ -150,9 +150,8 @@ class LocalBlobs:
 
     def __init__(self, root: str, *, past_cache: bool = False) -> None:
         self.root = root.rstrip("/") or "/"  # for an array at its store's root, the name ends with a slash
-        self._below = os.path.join(self.root, "")
+        self._below = f"{self.root}/" if self.root != "/" else "/"
         self.past_cache = past_cache and hasattr(os, "O_DIRECT")
-        self._local = threading.local()
         self._folders: set[str] = set()
 
     def path(self, key: str) -> str:
@@ -210,13 +209,18 @@ class LocalBlobs:
         finally:
             blob.close()
 
-    def read_into(self, key: str, offset: int, out: memoryview) -> bool:
-        """Fill ``out`` with bytes under ``key`` from ``offset`` on; return False if it is missing."""
+    def read_into(self, key: str, offset: int, out: memoryview, due: int | None = None) -> bool:
+        """Fill ``out`` with bytes under ``key`` from ``offset`` on; return False if it is missing.
+
+        Raise if it has another size than ``due``.
+        """
         try:
             blob = self.open(key)
         except MissingBlob:
             return False
         try:
+            if due not in (None, blob.size):
+                raise odd_size(blob.name, blob.size, due)
             blob.read_into(offset, out)
         finally:
             blob.close()
@@ -323,19 +327,12 @@ class LocalBlobs:
         write_all(file, data[:at_once])
         if at_once == len(data):
             return
-        staging = self._staging()
+        staging = _staging()
         for start in range(at_once, len(data), STAGING_BYTES):
             piece = data[start : start + STAGING_BYTES]
             staging[: len(piece)] = piece
             write_all(file, staging[: padded(len(piece))])
         os.ftruncate(file, len(data))
-
-    def _staging(self) -> memoryview:
-        if not hasattr(self._local, "staging"):
-            pages = mmap.mmap(-1, STAGING_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._local.staging = memoryview(pages)
-        staging: memoryview = self._local.staging
-        return staging
 
     def _create(self, path: str) -> tuple[int, bool]:
         """Return a new file, and whether it bypasses the cache, which some file systems refuse."""
@@ -344,6 +341,18 @@ class LocalBlobs:
             file, self.past_cache = open_past_cache(path, flags)
             return file, self.past_cache
         return os.open(path, flags, mode_of(path)), False
+
+
+_MEMORY = threading.local()
+
+
+def _staging() -> memoryview:
+    """Return this thread's sector-aligned memory for writes past the cache."""
+    if not hasattr(_MEMORY, "staging"):
+        pages = mmap.mmap(-1, STAGING_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _MEMORY.staging = memoryview(pages)
+    staging: memoryview = _MEMORY.staging
+    return staging
 
 
 def solid_bytes(data: memoryview) -> int:

@@ -9,19 +9,17 @@ Thakur 1995, section 5.5.1: the direct method, for sections without sieving.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import inverse, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
-from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view, odd_size
-from oocarrays.storage.local.fs import failure, open_sized, read_into
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.stores.store_blobs import blobs_of
@@ -55,6 +53,12 @@ class RunReader:
             self._axes.append((axis, grid.shape[axis], grid.chunks[axis], step))
             step *= grid.chunks[axis]
 
+    @cached_property
+    def _blobs(self) -> LocalBlobs:
+        blobs = blobs_of(self.file.zarr)
+        assert isinstance(blobs, LocalBlobs), "runs are read from local files"
+        return blobs
+
     def read(self, taken: Sequence[Any], meter: Meter) -> np.ndarray | None:
         """Read a section that is one run of each of a few chunks; return None for any other."""
         found = self._runs(taken) if self._fits and len(taken) == len(self._axes) else None
@@ -66,7 +70,7 @@ class RunReader:
         lacking: list[tuple[int, ...]] = []
         for run in runs:
             into = data[run.place : run.place + run.nbytes]
-            if self._read(self._key(run.chunk), run.start, into):
+            if self._blobs.read_into(self._key(run.chunk), run.start, into, self._due):
                 meter.add(read_requests=1, read_bytes=run.nbytes)
             else:
                 lacking.append(run.chunk)
@@ -99,26 +103,6 @@ class RunReader:
         runs = [Run(tuple(index), start, nbytes, 0)] if along is None else _cut(along, index, start)
         return None if runs is None else (kept[::-1], shape[::-1], runs)
 
-    def _read(self, key: str, start: int, into: memoryview) -> bool:
-        """Read bytes of a chunk from ``start``; return whether the chunk exists."""
-        file = self.file
-        try:
-            chunk, offset, nbytes = _opened(file, key)
-        except (FileNotFoundError, MissingBlob):
-            return False
-        except OSError as error:
-            raise failure("open", f"{key} of {file.name}", error) from error
-        try:
-            if nbytes != self._due:
-                raise odd_size(f"{key} of {file.name}", nbytes, self._due)
-            if read_into(chunk, offset + start, into):
-                raise CorruptChunkError(f"a chunk of {file.name} was truncated while it was read")
-        except OSError as error:
-            raise failure("read", file.name, error) from error
-        finally:
-            os.close(chunk)
-        return True
-
 
 def _span(taken: Any, extent: int) -> tuple[int, int] | None:
     """Return the first element along an axis and the number of consecutive ones; None if they are not consecutive."""
@@ -150,17 +134,6 @@ def _cut(along: tuple[int, int, int, int, int], index: list[int], start: int) ->
 
 
 @watched(writes=False)
-def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
-    """Read a section by `RunReader`; return None if it cannot."""
-    return RunReader(file).read(axes, meter)
-
-
-def _opened(file: ArrayFile, key: str) -> tuple[int, int, int]:
-    """Open the file of a chunk; return it with the chunk's offset in it, and its size in bytes."""
-    if file.in_folder:
-        chunk, nbytes = open_sized(f"{file.presence.place}/{key}")
-        return chunk, 0, nbytes
-    blobs = blobs_of(file.zarr)
-    assert isinstance(blobs, LocalBlobs), "runs are read from local files"
-    blob = blobs.open(key)
-    return blob.number, blob.offset, blob.size
+def read_runs(file: ArrayFile, axes: Axes, meter: Meter, runs: RunReader | None = None) -> np.ndarray | None:
+    """Read a section by a `RunReader`, which may have been kept; return None if it cannot."""
+    return (runs or RunReader(file)).read(axes, meter)
