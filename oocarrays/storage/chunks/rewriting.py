@@ -29,7 +29,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -258,7 +257,6 @@ def each_of(work: UnitWriter, units: Iterable[Any], at_once: int) -> None:
             work(unit)
     else:
         with ThreadPoolExecutor(at_once, "write") as pool:
-            start: Any = partial(pool.submit, work)
-            for _ in in_order(start, units, at_once):
+            for _ in in_order(lambda unit: pool.submit(work, unit), units, at_once):
                 pass
     work.missing.tell()
