@@ -45,7 +45,7 @@ from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
-from oocarrays.storage.local.fs import open_regular, translated
+from oocarrays.storage.local.fs import open_sized, translated
 from oocarrays.storage.local.names import array_document, draft_key
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
@@ -102,7 +102,7 @@ def _locked(path: str, byte: int) -> int | None:
     while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
             with translated("lock a chunk in", path, but=(PermissionError, FileNotFoundError)):
-                file = open_regular(path, os.O_RDWR)
+                file, _ = open_sized(path, os.O_RDWR)
         except (PermissionError, FileNotFoundError):
             return None
         try:
