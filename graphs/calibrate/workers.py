@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -29,9 +29,12 @@ from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import TOGETHER, cores_of, known_workers, workers_of
 from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.between import Exchanges
-from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.run.builder import Builder, Outbox
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
@@ -196,35 +199,34 @@ def _time_on(address: str) -> float:
 # ---------------------------------------------------------------------- rounds of one task per rank
 
 
-@dataclass(eq=False, kw_only=True)
-class SmallRound(Messages):
-    """Tasks of a round in which every rank has a few bytes for every other rank."""
+def _check(live: Live[SmallRound], round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
+    """Check the received messages, and discard them."""
+    assert all(part is None or len(part) == live.program.nbytes for part in came.values())
 
-    schedule: Schedule
-    """Steps, with their senders and receivers."""
+
+@dataclass(frozen=True, kw_only=True)
+class SmallRound(Program):
+    """Round in which every rank has a few bytes for every other rank."""
+
+    exchange: ClassVar[Exchange] = Exchange(order=lambda live, round: live.program.plan, unpack=_check)
+    plan: Schedule
     homes: Sequence[str]
     """Worker of each rank."""
     nbytes: int = 64
     """Bytes of each message."""
 
     @property
-    def on_workers(self) -> bool:
-        return True
+    def processes(self) -> int:
+        return self.plan.ranks
 
-    def order(self, round: Round) -> Schedule:
-        return self.schedule
 
-    def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
-        """Check the received messages, and discard them."""
-        assert all(part is None or len(part) == self.nbytes for part in came.values())
-
-    def _read(self, rank: int) -> Outbox:
-        """Make the messages of a rank, and register them for the other ranks."""
-        worker = this_worker()
-        assert worker is not None, "ranks are workers"
-        outbox = Outbox([np.zeros(self.nbytes, "u1") for _ in range(self.schedule.ranks)], None)
-        Exchanges.of(worker).hold(self, (), rank, outbox)
-        return outbox
+def read(live: Live[SmallRound], rank: int) -> Outbox:
+    """Make the messages of a rank, and register them for the other ranks."""
+    worker, program = this_worker(), live.program
+    assert worker is not None, "ranks are workers"
+    outbox = Outbox([np.zeros(program.nbytes, "u1") for _ in range(program.plan.ranks)], None)
+    Exchanges.of(worker).hold(live, (), rank, outbox)
+    return outbox
 
 
 def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> float:
@@ -243,14 +245,14 @@ def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> fl
 
 def _round_seconds(client: Client, workers: Sequence[str], ranks: int, *, whole: bool) -> float:
     homes = spread(ranks, workers)
-    run = SmallRound(schedule=complete_exchange(ranks), homes=homes)
-    builder = Builder(run.id, SmallRound.task, run)
+    run = Run(SmallRound(plan=complete_exchange(ranks), homes=homes))
+    builder = Builder(run.id, call, run)
     builder.share("exchange")
-    read = [builder.add("read", rank) for rank in range(ranks)]
+    made = [builder.add(read, rank) for rank in range(ranks)]
     if whole:
-        ends = [builder.add_whole(whole_round, TOGETHER, rank, held=read[rank], after=read) for rank in range(ranks)]
+        ends = [builder.add_whole(whole_round, TOGETHER, rank, held=made[rank], after=made) for rank in range(ranks)]
     else:
-        ends = [builder.add("alone", rank, buffers=(read[rank],), after=read) for rank in range(ranks)]
+        ends = [builder.add(barrier, rank, name="alone", buffers=(made[rank],), after=made) for rank in range(ranks)]
     pin(client, run.id, homes, run.topic)
     start = time.perf_counter()
     futures: list[Any] = client.get(builder.graph, ends, sync=False)  # type: ignore[no-untyped-call]

@@ -33,7 +33,7 @@ from distributed.protocol.serialize import to_serialize
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import LOST, homes_name
-from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, Peers, held_key
+from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, Peers, exchange_of, held_key, message_for
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
 
@@ -97,8 +97,8 @@ class RankCourse(Protocol):
 class Held:
     """Memory that a rank holds for the other ranks of a round, from the read until all have written."""
 
-    run: weakref.ref[Any]
-    """Run that packs messages from it."""
+    live: weakref.ref[Any]
+    """Live state of the run that packs messages from it."""
     what: weakref.ref[Any]
     """Object that Dask keeps alive."""
     credit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREDIT))
@@ -166,27 +166,27 @@ class Exchanges(WorkerPlugin):
 
     # ------------------------------------------------------------------ data held here
 
-    def hold(self, run: Any, round: tuple[int, ...], rank: int, what: Any) -> None:
+    def hold(self, live: Any, round: tuple[int, ...], rank: int, what: Any) -> None:
         """Register a rank's data for requests while the data exists; callable from any thread."""
-        self.hold_as((run.id, round, rank), run, what)
+        self.hold_as((live.id, round, rank), live, what)
 
-    def hold_as(self, place: Place, run: Any, what: Any) -> None:
+    def hold_as(self, place: Place, live: Any, what: Any) -> None:
         """Register data for requests under a place; callable from any thread."""
-        self.worker.loop.add_callback(self._hold, run, place, what)  # type: ignore[no-untyped-call]
+        self.worker.loop.add_callback(self._hold, live, place, what)  # type: ignore[no-untyped-call]
 
-    def _hold(self, run: Any, place: Place, what: Any) -> None:
+    def _hold(self, live: Any, place: Place, what: Any) -> None:
         there = self._held.get(place)
         if there is None or there.what() is not what:
-            self._held[place] = Held(weakref.ref(run), weakref.ref(what))
+            self._held[place] = Held(weakref.ref(live), weakref.ref(what))
             self.changed()
 
     def let_go(self, place: Place) -> None:
         """Unregister data; callable from any thread."""
         self.worker.loop.add_callback(self._held.pop, place, None)  # type: ignore[no-untyped-call]
 
-    def begin(self, course: RankCourse, run: Any, what: Any) -> None:
+    def begin(self, course: RankCourse, live: Any, what: Any) -> None:
         """Register a rank in the middle of a round, and its data."""
-        self._hold(run, course.place, what)
+        self._hold(live, course.place, what)
         self.enter(course)
 
     def enter(self, course: RankCourse) -> None:
@@ -254,18 +254,17 @@ class Exchanges(WorkerPlugin):
             raise NotYet
         held, course = self._held[place], self.courses.get(place) if stage else None
         async with held.credit:
-            run, what = held.run(), held.what()
-            if run is None or what is None:
+            live, what = held.live(), held.what()
+            if live is None or what is None:
                 raise NotYet
-            with run.meter.phase("send", (*place[1], stage, place[2])):
+            with live.meter.phase("send", (*place[1], stage, place[2])):
+                packed = partial(message_for, live, place[1], place[2], what, destination)
                 if course:
                     message = course.message(stage, destination)
-                elif run.is_packed:
-                    message = run.message_for(place[1], place[2], what, destination)
                 else:
-                    message = await self.in_a_thread(partial(run.message_for, place[1], place[2], what, destination))
+                    message = packed() if exchange_of(live).is_packed else await self.in_a_thread(packed)
                 if message is not None:
-                    run.meter.add(messages=1, sent_bytes=message.nbytes)
+                    live.meter.add(messages=1, sent_bytes=message.nbytes)
                 yield Given(message, partial(course.went, stage) if course else _nothing)
 
     def _can_give(self, place: Place, stage: int) -> bool:
@@ -281,7 +280,7 @@ class Exchanges(WorkerPlugin):
         if key not in self.worker.data:
             return False
         what: Any = self.worker.data[key]
-        self._hold(what.run, place, what)
+        self._hold(what.live, place, what)
         return True
 
     async def in_a_thread(self, work: Callable[[], T]) -> T:

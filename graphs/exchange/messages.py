@@ -16,7 +16,8 @@ request ─► no answer yet ─► scheduler: worker is present ─► waits on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -133,6 +134,32 @@ def nothing_to_copy(live: Live[Any], round: Round, stage: int, rank: int, there:
     raise NotImplementedError
 
 
+def nobody(live: Live[Any], round: Round, rank: int) -> Sequence[int]:
+    """Return no ranks: each may have data for this one."""
+    return ()
+
+
+def steps_wait(live: Live[Any], round: Round) -> bool:
+    """Return True: each step waits until the previous one has been received and taken."""
+    return True
+
+
+def never_over(live: Live[Any], round: Round, rank: int) -> bool:
+    """Return False: ranks repeat a round when a worker is lost."""
+    return False
+
+
+def begun_empty(live: Live[Any], round: Round, rank: int, held: Any) -> Any:
+    """Return None: received parts need no object to be placed in."""
+    return None
+
+
+def placed_on_arrival(live: Live[Any], round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
+    """Place received parts as those of stage 0."""
+    found = {origin: part for origin, part in came.items() if part is not None}
+    return exchange_of(live).place(live, round, 0, rank, there, found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """Functions by which the ranks of a program exchange data; a program has it as ``exchange``."""
@@ -148,6 +175,21 @@ class Exchange:
     sources: Callable[[Live[Any], Round, int, int], Sequence[int]] = arriving_from
     """Return the ranks from which one copies in a stage, between threads."""
 
+    # functions of a round held by one task: see `whole`; its program has ``homes`` and ``sending``
+
+    silent: Callable[[Live[Any], Round, int], Sequence[int]] = nobody
+    """Return the ranks known to have nothing for a rank."""
+    waits: Callable[[Live[Any], Round], bool] = steps_wait
+    """Return whether each step waits until the previous one has been received and taken."""
+    is_over: Callable[[Live[Any], Round, int], bool] = never_over
+    """Return whether a rank needs nothing more of a round, which it finished before a worker was lost."""
+    begin: Callable[[Live[Any], Round, int, Any], Any] = begun_empty
+    """Return the object that a rank receives into, with the rank's own part."""
+    unpack: Callable[[Live[Any], Round, int, Any, dict[int, np.ndarray | None]], Any] = placed_on_arrival
+    """Place received parts, given by origin; None for an origin without a part."""
+    is_packed: bool = True
+    """Whether held data is packed already, so that a message from it is made at once."""
+
 
 def exchange_of(live: Live[Any]) -> Exchange:
     exchange: Exchange = live.program.exchange
@@ -158,6 +200,14 @@ def bytes_for(live: Live[Any], round: Round, rank: int, held: Any, final: int) -
     """Return the part of one rank for another, as bytes."""
     data = None if held is None else exchange_of(live).pack(live, round, rank, held, final)
     return None if data is None else data.reshape(-1).view(np.uint8)
+
+
+def message_for(live: Live[Any], round: Round, rank: int, held: Any, final: int) -> Message | None:
+    """Return a message with the part of one rank for another; None if empty."""
+    from oocarrays.graphs.cluster.nearby import Message
+
+    part = bytes_for(live, round, rank, held, final)
+    return None if part is None else Message([part], [(rank, final)])
 
 
 def send(live: Live[Any], round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
@@ -235,11 +285,27 @@ class Messages(Tasks):
         copy=lambda live, *given: live.copied(*given),  # type: ignore[attr-defined]
         order=lambda live, round: live.order(round),  # type: ignore[attr-defined]
         sources=lambda live, *given: live.sources(*given),  # type: ignore[attr-defined]
+        waits=lambda live, round: live.waits(round),  # type: ignore[attr-defined]
+        is_over=lambda live, *given: live.is_over(*given),  # type: ignore[attr-defined]
+        begin=lambda live, *given: live.begun(*given),  # type: ignore[attr-defined]
+        unpack=lambda live, *given: live.unpacked(*given),  # type: ignore[attr-defined]
     )
+    homes: Sequence[str] = ()
+    """Worker of each rank when the graph was built."""
 
     @property
     def program(self) -> Any:
         return self
+
+    @property
+    def live(self) -> Any:
+        return self
+
+    @contextmanager
+    def during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
+        """Count a task while it runs."""
+        with self._counted(), self._during(verb, args):
+            yield
 
     # ------------------------------------------------------------------ methods of each kind of exchange
 
@@ -266,19 +332,6 @@ class Messages(Tasks):
         """Copy a rank's elements straight from other ranks' buffers, between threads."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------ methods for a round held by one task
-
-    homes: Sequence[str] = ()
-    """Worker of each rank when the graph was built."""
-    sending: str = ""
-    """Suffix in the keys of data held for ranks that fetch it in any order."""
-    is_packed: ClassVar[bool] = True
-    """Whether held data is packed already, so that a message from it is made at once."""
-
-    def silent(self, round: Round, rank: int) -> Sequence[int]:
-        """Return the ranks known to have nothing for ``rank``."""
-        return ()
-
     def waits(self, round: Round) -> bool:
         """Return whether each step waits until the previous one has been received and taken."""
         return True
@@ -293,18 +346,7 @@ class Messages(Tasks):
 
     def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
         """Place received parts, given by origin; None for an origin without a part."""
-        return self.placed(round, 0, rank, there, {origin: part for origin, part in came.items() if part is not None})
-
-    def bytes_for(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-        """Return the part of one rank for another, as bytes."""
-        return bytes_for(self, round, rank, held, final)  # type: ignore[arg-type]
-
-    def message_for(self, round: Round, rank: int, held: Any, final: int) -> Message | None:
-        """Return a message with the part of one rank for another; None if empty."""
-        from oocarrays.graphs.cluster.nearby import Message
-
-        part = self.bytes_for(round, rank, held, final)
-        return None if part is None else Message([part], [(rank, final)])
+        return placed_on_arrival(self, round, rank, there, came)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------ the tasks
 

@@ -39,7 +39,7 @@ from distributed.worker_state_machine import SecedeEvent
 from oocarrays.errors import RunError
 from oocarrays.graphs.events import tell
 from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
-from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, held_key
+from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, bytes_for, exchange_of, held_key
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
@@ -48,26 +48,29 @@ from oocarrays.plan.exchange.schedule import IDLE
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
     from oocarrays.graphs.exchange.messages import Messages, Round
+    from oocarrays.graphs.run.run import Run
+
+    AnyRun = Messages | Run[Any]
 
 
-async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+async def whole_round(run: AnyRun, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Run a round of one rank by its schedule, on a worker; return the rank's region."""
     return await _through(RankRound, run, key, args, held)
 
 
-async def arrivals(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+async def arrivals(run: AnyRun, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Fetch all parts for one rank as soon as each is ready, on a worker; return the result."""
     return await _through(Takes, run, key, args, held)
 
 
-async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
+async def _through(kind: type[RankRound], run: AnyRun, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
     *round, rank = args
     withdrawn: BaseException | None = None
-    with run._counted(), run._during("round", args):
+    with run.during("round", args):
         worker = get_worker()
         worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
         try:
-            region = await kind(run, tuple(round), rank, held, worker, key).through()
+            region = await kind(run.live, tuple(round), rank, held, worker, key).through()
         except asyncio.CancelledError as error:  # no failure of the run
             withdrawn = error
         except Stopped:
@@ -96,11 +99,12 @@ class Stopped(Exception):
 class RankRound:
     """One rank in one round."""
 
-    def __init__(self, run: Messages, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
-        self.run, self.round, self.rank, self.held = run, round, rank, held
+    def __init__(self, live: Any, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
+        self.live, self.round, self.rank, self.held = live, round, rank, held
+        self.exchange = exchange_of(live)
         self.key, self.suffix = key, key[0].rpartition("-")[2]
-        self.place = run.id, round, rank
-        self.order = run.order(round)
+        self.place = live.id, round, rank
+        self.order = self.exchange.order(live, round)
         self.given_up = False
         self._worker, self._exchanges = worker, Exchanges.of(worker)
         self._stage = 0
@@ -116,10 +120,10 @@ class RankRound:
 
     def held_by(self, source: int) -> Place:
         """Return the place under which a rank holds its data for the others."""
-        return self.run.id, self.round, source
+        return self.live.id, self.round, source
 
     def home_of(self, source: int) -> str:
-        return self._exchanges.home(self.suffix, source, self.run.homes[source])
+        return self._exchanges.home(self.suffix, source, self.live.program.homes[source])
 
     def is_at(self, stage: int) -> bool:
         return stage in self._going
@@ -170,16 +174,16 @@ class RankRound:
 
     async def through(self) -> Any:
         """Run the round; return the rank's region."""
-        self._exchanges.begin(self, self.run, self.held)
+        self._exchanges.begin(self, self.live, self.held)
         try:
             await self._exchanges.know(self.suffix)
             self.given_up = self.given_up or self._exchanges.is_broken(self.suffix)
-            self._region = await self._in_a_thread(lambda: self.run.begun(self.round, self.rank, self.held))
+            self._region = await self._in_a_thread(self._begun)
             if not self.given_up:
                 with suppress(GivenUp):
                     await self._by_schedule()
-            over = self.run.is_over
-            if self.given_up and not await self._in_a_thread(lambda: over(self.round, self.rank)):
+            over = self.exchange.is_over
+            if self.given_up and not await self._in_a_thread(lambda: over(self.live, self.round, self.rank)):
                 await self._as_they_come(1)
             return self._region
         finally:
@@ -187,7 +191,7 @@ class RankRound:
 
     async def _by_schedule(self) -> None:
         """Run step by step; or fetch parts as soon as they are ready, if steps need not wait."""
-        waits = self.run.waits(self.round)
+        waits = self.exchange.waits(self.live, self.round)
         if not (waits or self.order.forwards):
             await self._as_they_come(CREDIT)
             return
@@ -212,10 +216,13 @@ class RankRound:
 
     def _kept(self, stage: int, came: Sequence[Message | None]) -> Carried:
         """Return the parts that this rank carries for others after a stage."""
-        return carried_parts(self.order, stage, self.rank, self._carried, came, self.run.rooms)
+        return carried_parts(self.order, stage, self.rank, self._carried, came, self.live.rooms)
+
+    def _begun(self) -> Any:
+        return self.exchange.begin(self.live, self.round, self.rank, self.held)
 
     def _own(self, final: int) -> Any:
-        return self.run.bytes_for(self.round, self.rank, self.held, final)
+        return bytes_for(self.live, self.round, self.rank, self.held, final)
 
     async def _fetched(self, source: int, stage: int) -> Delivered:
         """Fetch the message of a stage; retry, because the scheduler will report on a worker that does not answer."""
@@ -230,10 +237,10 @@ class RankRound:
         parts = arrived_parts(self.rank, [delivered.message])
         due = arriving(self.order, stage, self.rank) if stage and self.order.forwards else (source,)
         async with self._unpacking:
-            with self.run.meter.phase("receive", (*self.round, stage, self.rank)):
+            with self.live.meter.phase("receive", (*self.round, stage, self.rank)):
                 came = {origin: parts.get(origin) for origin in due if origin not in self._came}
-                region, unpacked = self._region, self.run.unpacked
-                self._region = await self._in_a_thread(lambda: unpacked(self.round, self.rank, region, came))
+                region, unpack = self._region, self.exchange.unpack
+                self._region = await self._in_a_thread(lambda: unpack(self.live, self.round, self.rank, region, came))
                 self._came.update(came)
         await delivered.taken()
 
@@ -309,14 +316,14 @@ class Takes(RankRound):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._came |= set(self.run.silent(self.round, self.rank))
-        self._homes = list(self.run.homes)
+        self._came |= set(self.exchange.silent(self.live, self.round, self.rank))
+        self._homes: list[str] = list(self.live.program.homes)
         self._look_at, self._pause = 0.0, LOOK_SECONDS
-        self._wanted = Wanted(self._worker, f"{self.run.id}-{self.rank}")
+        self._wanted = Wanted(self._worker, f"{self.live.id}-{self.rank}")
 
     def held_by(self, source: int) -> Place:
         """Return the place under which a rank holds its data for the others."""
-        return self.run.sending, self.round, source
+        return self.live.program.sending, self.round, source
 
     def home_of(self, source: int) -> str:
         return self._homes[source]
@@ -328,7 +335,7 @@ class Takes(RankRound):
         """Fetch all parts; return the result."""
         self._exchanges.enter(self)
         try:
-            self._region = await self._in_a_thread(lambda: self.run.begun(self.round, self.rank, self.held))
+            self._region = await self._in_a_thread(self._begun)
             await self._as_they_come(CREDIT)
             return self._region
         finally:
@@ -342,7 +349,8 @@ class Takes(RankRound):
         if now < self._look_at:
             return
         self._look_at, self._pause = now + self._pause, min(2 * self._pause, 5.0)
-        left = {held_key(self.run.sending, rank): rank for rank in range(self.order.ranks) if rank not in self._came}
+        others = (rank for rank in range(self.order.ranks) if rank not in self._came)
+        left = {held_key(self.live.program.sending, rank): rank for rank in others}
         scheduler = self._worker.scheduler
         states, there = await scheduler.get_task_status(keys=[*left]), await scheduler.who_has(keys=[*left])
         gone = [key for key in left if states[key] in (None, "released", "forgotten")]

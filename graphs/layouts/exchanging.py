@@ -16,22 +16,25 @@ part. Thakur 1995, sections 3.4 and 4.2.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.events import this_worker
-from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, steps_of
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, RankTasks, new_suffix
+from oocarrays.graphs.run.live import Live, RunState
+from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
+from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.mapping.layouts.local import sides
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Assembly, is_together
@@ -45,139 +48,175 @@ if TYPE_CHECKING:
 class HeldPart:
     """Old part held until all receivers have read it; Dask does not learn its size, as the part reports it."""
 
-    run: Exchanging
-    """Exchange that packs the part."""
+    live: Live[PartExchange]
+    """Live state of the exchange that packs the part."""
     part: np.ndarray
     """Held array."""
 
+    def __reduce__(self) -> Any:
+        return _held, (Sealed(self.live.program), self.live.state, self.part)
 
-@dataclass(eq=False, kw_only=True)
-class Exchanging(Messages):
-    """Tasks of one exchange of parts; subclasses define the sizes of messages and the assembly of parts."""
 
+def _held(program: Sealed[PartExchange], state: RunState, part: np.ndarray) -> HeldPart:
+    return HeldPart(Live(program.value, state), part)
+
+
+class Moves(Protocol):
+    """Elements that move from the parts of ranks to new ones: frozen data."""
+
+    def sizes(self) -> np.ndarray:
+        """Return the number of elements from each origin to each final rank: a square matrix."""
+
+    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
+        """Allocate the new part of a rank."""
+
+    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
+        """Copy the share of a rank from an old part into its new part."""
+
+    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
+        """Pack the share of another rank from the old part of ``rank``; None if it is empty."""
+
+    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
+        """Copy received messages, by the rank that packed them, into the new part."""
+
+
+# ---------------------------------------------------------------------- functions of the exchange
+
+
+def schedule_of(live: Live[PartExchange], round: Round) -> Schedule:
+    schedule = live.program.schedule
+    assert schedule is not None, "workers send messages"
+    return schedule
+
+
+def pack(
+    live: Live[PartExchange], round: Round, rank: int, held: np.ndarray | HeldPart, final: int
+) -> np.ndarray | None:
+    """Pack a rank's elements for another when they are sent."""
+    return live.program.plan.packed(rank, _part(held), final, live.rooms)
+
+
+def lenders(live: Live[PartExchange], round: Round, stage: int, rank: int) -> Sequence[int]:
+    """Return all ranks with elements for this rank, itself first: not all ranks start with the same sender."""
+    wants = live.once("sizes", live.program.plan.sizes)[:, rank] > 0
+    return [int(each) for each in np.roll(np.arange(len(wants)), -rank) if wants[each]]
+
+
+def copy(
+    live: Live[PartExchange], round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]
+) -> np.ndarray:
+    """Return a rank's new part, copied from the held parts."""
+    program = live.program
+    made = program.plan.made(rank, program.dtype)
+    for source, part in held.items():
+        if part.size:
+            program.plan.take(source, part, rank, made)
+    others = [source for source in held if source != rank]
+    if others:
+        sizes = live.once("sizes", program.plan.sizes)
+        live.meter.add(sent_bytes=int(sizes[others, rank].sum()) * program.dtype.itemsize)
+    return made
+
+
+def place(
+    live: Live[PartExchange], round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]
+) -> Any:
+    """Unpack received messages, or keep them for later."""
+    if live.program.assembly == "asynchronous":
+        return _unpacked(live, rank, there, came)
+    return kept(live, round, stage, rank, there, came)
+
+
+def silent(live: Live[PartExchange], round: Round, rank: int) -> Sequence[int]:
+    """Return the ranks that have no elements for this rank."""
+    found: list[int] = np.flatnonzero(live.once("sizes", live.program.plan.sizes)[:, rank] == 0).tolist()
+    return found
+
+
+def begun(live: Live[PartExchange], round: Round, rank: int, held: HeldPart | Message | None) -> np.ndarray:
+    """Allocate the new part, and copy the rank's own elements."""
+    return begin(live, rank, held.part if isinstance(held, HeldPart) else held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartExchange(Program):
+    """Exchange of parts."""
+
+    exchange: ClassVar[Exchange] = Exchange(
+        pack=pack, place=place, copy=copy, order=schedule_of, sources=lenders, silent=silent, begin=begun,
+        is_packed=False,
+    )  # fmt: skip
+    plan: Moves
     schedule: Schedule | None
     """Steps, with their senders and receivers; None between threads, which copy from each other's parts."""
     assembly: Assembly
     """Time of unpacking: on arrival, or after all messages."""
     dtype: np.dtype
     """Dtype of the elements."""
-    is_packed: ClassVar[bool] = False
+    homes: Sequence[str] = ()
+    """Worker of each rank's old part."""
+    sending: str = ""
+    """Suffix in the keys of old parts, held for ranks that fetch them in any order."""
 
     @property
-    def on_workers(self) -> bool:
-        """Return whether ranks are on workers, which report to a scheduler."""
-        return self.schedule is not None
+    def processes(self) -> int | None:
+        return None if self.schedule is None else self.schedule.ranks
 
-    # ------------------------------------------------------------------ methods of subclasses
 
-    @abstractmethod
-    def sizes(self) -> np.ndarray:
-        """Return the number of elements from each origin to each final rank: a square matrix."""
+# ---------------------------------------------------------------------- tasks
 
-    @abstractmethod
-    def made(self, rank: int) -> np.ndarray:
-        """Allocate the new part of a rank."""
 
-    @abstractmethod
-    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Copy the share of a rank from an old part into its new part."""
+def lend(live: Live[PartExchange], rank: int, part: np.ndarray | HeldPart) -> Message | None:
+    """Pack a rank's elements for itself, if its new part is on another worker."""
+    from oocarrays.graphs.cluster.nearby import Message
 
-    @abstractmethod
-    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Copy received messages, by the rank that packed them, into the new part."""
+    own = pack(live, (), rank, part, rank)
+    return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
 
-    # ------------------------------------------------------------------ tasks
 
-    def order(self, round: Round) -> Schedule:
-        """Return the schedule of a round."""
-        assert self.schedule is not None, "workers send messages"
-        return self.schedule
+def begin(live: Live[PartExchange], rank: int, held: np.ndarray | Message | None) -> np.ndarray:
+    """Allocate the new part, and copy the rank's own elements from its old part or its message."""
+    if held is None or isinstance(held, np.ndarray):
+        return copy(live, (), 0, rank, None, {} if held is None else {rank: held})
+    made = live.program.plan.made(rank, live.program.dtype)
+    return _unpacked(live, rank, made, arrived_parts(rank, [held]))
 
-    @cached_property
-    def lenders(self) -> list[Sequence[int]]:
-        """Ranks with elements for each rank: itself first, so that not all ranks start with the same sender.
 
-        Used on threads only, so the list is not sent to workers.
-        """
-        wants = self.sizes() > 0
-        return [
-            [int(each) for each in np.roll(np.arange(len(wants)), -to) if wants[each, to]] for to in range(len(wants))
-        ]
+def assemble(live: Live[PartExchange], rank: int, held: np.ndarray | Message | None, came: Came | None) -> np.ndarray:
+    """Make the new part from the rank's own elements and all messages."""
+    return _unpacked(live, rank, begin(live, rank, held), came.messages if came else {})
 
-    def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
-        """Return all ranks with elements for this rank."""
-        return self.lenders[rank]
 
-    def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]) -> np.ndarray:
-        """Return a rank's new part, copied from the held parts."""
-        made = self.made(rank)
-        for source, part in held.items():
-            if part.size:
-                self.take(source, part, rank, made)
-        others = [source for source in held if source != rank]
-        if others:
-            self.meter.add(sent_bytes=int(self._sizes[others, rank].sum()) * self.dtype.itemsize)
-        return made
+def hold(live: Live[PartExchange], rank: int, part: np.ndarray) -> HeldPart:
+    """Register an old part, so that receivers find it."""
+    from oocarrays.graphs.exchange.between import Exchanges
 
-    def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
-        """Unpack received messages, or keep them for later."""
-        if self.assembly == "asynchronous":
-            return self._unpacked(rank, there, came)
-        return super().placed(round, stage, rank, there, came)
+    held, worker = HeldPart(live, part), this_worker()
+    if worker is None:
+        raise PlacementError("the exchange was made for a cluster, whose workers exchange: compute it there")
+    Exchanges.of(worker).hold_as((live.program.sending, (), rank), live, held)
+    return held
 
-    def _lend(self, rank: int, part: np.ndarray | HeldPart) -> Message | None:
-        """Pack a rank's elements for itself, if its new part is on another worker."""
-        from oocarrays.graphs.cluster.nearby import Message
 
-        own = self.packed((), rank, part.part if isinstance(part, HeldPart) else part, rank)
-        return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
+def gone(live: Live[PartExchange], rank: int, held: HeldPart) -> None:
+    """Do nothing: until this task, a rank's old part is held."""
 
-    def _begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
-        """Allocate the new part, and copy the rank's own elements from its old part or its message."""
-        if held is None or isinstance(held, np.ndarray):
-            return self.copied((), 0, rank, None, {} if held is None else {rank: held})
-        return self._unpacked(rank, self.made(rank), arrived_parts(rank, [held]))
 
-    def _assemble(self, rank: int, held: np.ndarray | Message | None, came: Came | None) -> np.ndarray:
-        """Make the new part from the rank's own elements and all messages."""
-        return self._unpacked(rank, self._begin(rank, held), came.messages if came else {})
+def end(live: Live[PartExchange], rank: int, part: np.ndarray) -> np.ndarray:
+    return part
 
-    # ------------------------------------------------------------------ receipt in order of arrival
 
-    def silent(self, round: Round, rank: int) -> Sequence[int]:
-        """Return the ranks that have no elements for this rank."""
-        found: list[int] = np.flatnonzero(self._sizes[:, rank] == 0).tolist()
-        return found
+def _part(held: np.ndarray | HeldPart) -> np.ndarray:
+    return held.part if isinstance(held, HeldPart) else held
 
-    @cached_property
-    def _sizes(self) -> np.ndarray:
-        return self.sizes()
 
-    def message_for(self, round: Round, rank: int, held: HeldPart, final: int) -> Message | None:
-        """Pack a rank's elements for another, on request."""
-        return super().message_for(round, rank, held.part, final)
+def _unpacked(live: Live[PartExchange], rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
+    made = part if part.flags.writeable else part.copy()
+    live.program.plan.unpack({origin: data.view(live.program.dtype) for origin, data in came.items()}, rank, made)
+    return made
 
-    def begun(self, round: Round, rank: int, held: HeldPart | Message | None) -> np.ndarray:
-        """Allocate the new part, and copy the rank's own elements."""
-        return self._begin(rank, held.part if isinstance(held, HeldPart) else held)
 
-    def _hold(self, rank: int, part: np.ndarray) -> HeldPart:
-        """Register an old part, so that receivers find it."""
-        from oocarrays.graphs.exchange.between import Exchanges
-
-        held, worker = HeldPart(self, part), this_worker()
-        if worker is None:
-            raise PlacementError("this exchange was planned for a cluster's workers: compute it on that cluster")
-        Exchanges.of(worker).hold_as((self.sending, (), rank), self, held)
-        return held
-
-    def _end(self, rank: int, part: np.ndarray) -> np.ndarray:
-        return part
-
-    def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
-        made = part if part.flags.writeable else part.copy()
-        self.unpack({origin: data.view(self.dtype) for origin, data in came.items()}, rank, made)
-        return made
+# ---------------------------------------------------------------------- the graph
 
 
 class _ExchangeBuilder(Builder):
@@ -186,12 +225,13 @@ class _ExchangeBuilder(Builder):
     The two workers may differ if ranks outnumber workers and the number of ranks changes.
     """
 
-    def __init__(self, exchanging: Exchanging, homes: tuple[Sequence[str], Sequence[str]]) -> None:
-        super().__init__(exchanging.id, Exchanging.task, exchanging)
-        self.share("exchange")
+    def __init__(self, program: PartExchange, homes: tuple[Sequence[str], Sequence[str]]) -> None:
         sending, receiving = homes
-        self._sending = self.suffix if sending == receiving else new_suffix()
-        exchanging.sending, exchanging.homes = self._sending, sending
+        suffix = new_suffix()
+        self._sending = suffix if sending == receiving else new_suffix()
+        run = Run(replace(program, sending=self._sending, homes=tuple(sending)), id=suffix)
+        super().__init__(suffix, call, run)
+        self.share("exchange")
         self.homes = {self._sending: sending, self.suffix: receiving} if receiving else {}
         self.moved = [before != after for before, after in zip(sending, receiving, strict=True)]
 
@@ -203,26 +243,26 @@ class _ExchangeBuilder(Builder):
         """Return the key of a rank's elements for itself: its old part, or a message if the new part is elsewhere."""
         if old is None or not (self.moved and self.moved[rank]):
             return old
-        return self.add("lend", rank, buffers=(old,)) if wants(rank, rank) else None
+        return self.add(lend, rank, buffers=(old,)) if wants(rank, rank) else None
 
     def together(self, old: Sequence[Key], ranks: int) -> list[Key]:
         """Add one task per rank that receives from all others; old parts are held until all ranks have received."""
-        held = [self.add("hold", rank, buffers=(key,)) for rank, key in enumerate(old)]
+        held = [self.add(hold, rank, buffers=(key,)) for rank, key in enumerate(old)]
         own: list[Key | None] = [
-            self.add("lend", rank, buffers=(key,)) if self.moved and self.moved[rank] else key
+            self.add(lend, rank, buffers=(key,)) if self.moved and self.moved[rank] else key
             for rank, key in enumerate(held)
         ]
         own += [None] * (ranks - len(own))
         came = [self.add_whole(arrivals, TOGETHER, rank, held=own[rank], after=()) for rank in range(ranks)]
-        took = [self.add("took", rank, after=[key]) for rank, key in enumerate(came)]  # parts stay on their workers
-        over = self.add("freed", 0, name="over", after=took)
-        gone = [self.add("gone", rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
-        freed = self.add("freed", 0, after=gone)  # a request for any part waits until all ranks have received
-        return [self.add("end", rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
+        took = [self.add(barrier, rank, name="took", after=[key]) for rank, key in enumerate(came)]  # parts stay there
+        over = self.add(barrier, 0, name="over", after=took)
+        left = [self.add(gone, rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
+        freed = self.add(barrier, 0, name="freed", after=left)  # a request for any part waits until all have received
+        return [self.add(end, rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
 
 
 def exchange_tasks(
-    exchanging: Exchanging,
+    program: PartExchange,
     old: Sequence[Key],
     ranks: int,
     workers: Sequence[str],
@@ -231,35 +271,36 @@ def exchange_tasks(
     meter: Meter | None = None,
 ) -> RankTasks:
     """Return the tasks of one exchange to this number of ``ranks``."""
-    if exchanging.schedule is None:
-        exchanging.meter = meter or exchanging.meter
-        return _between_threads(exchanging, old, ranks)
-    builder = _ExchangeBuilder(exchanging, sides(len(old), ranks, workers))
-    if is_together(exchanging.schedule, exchanging.assembly):
+    if program.schedule is None:
+        return _between_threads(program, old, ranks, meter)
+    builder = _ExchangeBuilder(program, sides(len(old), ranks, workers))
+    if is_together(program.schedule, program.assembly):
         keys = builder.together(old, ranks)
         return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
-    sizes, every, waits = exchanging.sizes(), exchanging.schedule.ranks, exchanging.assembly == "synchronous"
+    sizes, every, waits = program.plan.sizes(), program.schedule.ranks, program.assembly == "synchronous"
 
     def wants(origin: int, final: int) -> bool:
         return bool(sizes[origin, final])
 
     before = _padded(old, every)
     own = [builder.held(rank, before[rank], wants) for rank in range(ranks)]
-    new = [] if waits else [builder.add("begin", rank, buffers=(own[rank],)) for rank in range(ranks)]
-    exchange = ExchangeTasks(exchanging.schedule, builder.add, synchronous=ordered)
+    new = [] if waits else [builder.add(begin, rank, buffers=(own[rank],)) for rank in range(ranks)]
+    exchange = ExchangeTasks(program.schedule, steps_of(builder), synchronous=ordered)
     there = exchange.build(outboxes=before, regions=_padded(new, every), wants=wants)
     if waits:
-        there = [builder.add("assemble", rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
+        there = [builder.add(assemble, rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
     keys = [key for key in there[:ranks] if key is not None]
     return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
 
 
-def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> RankTasks:
+def _between_threads(program: PartExchange, old: Sequence[Key], ranks: int, meter: Meter | None) -> RankTasks:
     """Add one task per rank that copies from the parts of the others."""
-    builder = Builder(exchanging.id, Exchanging.task, exchanging)
-    sources = (exchanging.sources((), 0, rank) for rank in range(ranks))
-    held = [tuple(old[source] for source in each) for each in sources]
-    keys = [builder.add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
+    run = Run(program)
+    run.meter = meter or run.meter
+    builder = Builder(run.id, call, run)
+    held = [tuple(old[source] for source in lenders(run.live, (), 0, rank)) for rank in range(ranks)]
+    add = steps_of(builder)
+    keys = [add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
     return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
 
 

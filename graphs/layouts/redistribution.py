@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import KernelError
-from oocarrays.graphs.exchange.messages import Round
-from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks, exchanged_arrays
+from oocarrays.graphs.cluster.shared import Rooms
+from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_tasks, exchanged_arrays
 from oocarrays.graphs.layouts.parts import Parts, RankParts
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import on_host
@@ -91,13 +90,13 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
 
 def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> RankParts:
     """Return the window of every rank: its part with halos."""
-    shifting = Shifting(halos=halos, schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
-    return exchanged_arrays("windows", parts, exchange_tasks(shifting, parts.keys, halos.ranks, workers, meter=meter))
+    program = PartExchange(plan=Shifting(halos=halos), schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
+    return exchanged_arrays("windows", parts, exchange_tasks(program, parts.keys, halos.ranks, workers, meter=meter))
 
 
-@dataclass(eq=False, kw_only=True)
-class Shifting(Exchanging):
-    """Tasks of one exchange of borders."""
+@dataclass(frozen=True, kw_only=True)
+class Shifting:
+    """Borders that move to the windows of other ranks; implements `Moves`."""
 
     halos: Halos
     """Halo pieces that each rank receives, by sender."""
@@ -106,14 +105,9 @@ class Shifting(Exchanging):
         """Return the number of elements that each rank sends to each for its halo."""
         return self.halos.sizes()
 
-    @cached_property
-    def lenders(self) -> list[Sequence[int]]:
-        """Senders of each rank's halo."""
-        return [self.halos.lenders(rank) for rank in range(self.halos.ranks)]
-
-    def made(self, rank: int) -> np.ndarray:
+    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
         """Allocate the window of a rank, with its boundary values filled in."""
-        window = np.empty(self.halos.shape(rank), self.dtype)
+        window = np.empty(self.halos.shape(rank), dtype)
         for place, constant in self.halos.filled(rank):
             window[place] = constant
         return window
@@ -122,11 +116,11 @@ class Shifting(Exchanging):
         """Copy a rank's halo pieces from a part into its window."""
         put(self.halos, source, rank, lent(part, self.halos.taken(source, rank)), made)
 
-    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
+    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
         """Pack the halo pieces of another rank from the part of ``rank``."""
         if rank not in self.halos.lenders(final):
             return None
-        return self.rooms.packed(lent(held, self.halos.taken(rank, final))).reshape(-1)
+        return rooms.packed(lent(part, self.halos.taken(rank, final))).reshape(-1)
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
         """Copy received halo pieces into the window."""
@@ -134,9 +128,9 @@ class Shifting(Exchanging):
             put(self.halos, source, rank, message.reshape(lengths(self.halos.taken(source, rank))), made)
 
 
-@dataclass(eq=False, kw_only=True)
-class RowExchange(Exchanging):
-    """Tasks of one all-to-all exchange of rows."""
+@dataclass(frozen=True, kw_only=True)
+class RowExchange:
+    """Rows that move from every rank to every other; implements `Moves`."""
 
     plan: AlltoallPlan
     """Plan of the rows sent between ranks."""
@@ -145,17 +139,17 @@ class RowExchange(Exchanging):
         """Return the number of elements from each rank to each."""
         return self.plan.sizes()
 
-    def made(self, rank: int) -> np.ndarray:
+    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
         """Allocate the result of a rank."""
-        return np.empty(self.plan.shape(rank), self.dtype)
+        return np.empty(self.plan.shape(rank), dtype)
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
         """Copy the rows of one sender into the result."""
         made[self.plan.place(source, rank)] = part[self.plan.taken(source, rank)]
 
-    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        rows = held[self.plan.taken(rank, final)]
-        return self.rooms.packed(rows).reshape(-1) if rows.size else None
+    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
+        rows = part[self.plan.taken(rank, final)]
+        return rooms.packed(rows).reshape(-1) if rows.size else None
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
         """Copy received rows into the result."""
@@ -166,8 +160,9 @@ class RowExchange(Exchanging):
 
 def rows_exchanged(parts: RankParts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> RankParts:
     """Return the received rows of every rank."""
-    exchange = RowExchange(plan=plan, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
-    return exchanged_arrays("rows", parts, exchange_tasks(exchange, parts.keys, plan.ranks, workers, meter=meter))
+    rows = RowExchange(plan=plan)
+    program = PartExchange(plan=rows, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
+    return exchanged_arrays("rows", parts, exchange_tasks(program, parts.keys, plan.ranks, workers, meter=meter))
 
 
 def moved(
@@ -189,9 +184,9 @@ def _stays(transfer: Transfer) -> bool:
     return before == after and not transfer.work.moved
 
 
-@dataclass(eq=False, kw_only=True)
-class Moving(Exchanging):
-    """Tasks of one transfer."""
+@dataclass(frozen=True, kw_only=True)
+class Moving:
+    """Elements of one transfer; implements `Moves`."""
 
     transfer: Transfer
     """Transfer, with the layouts before and afterwards."""
@@ -200,19 +195,19 @@ class Moving(Exchanging):
         """Return the number of elements from each origin to each final rank."""
         return square(self.transfer.sizes())
 
-    def made(self, rank: int) -> np.ndarray:
+    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
         """Allocate the new part of a rank."""
-        return np.empty(self.transfer.target.local_shape(rank), self.dtype)
+        return np.empty(self.transfer.target.local_shape(rank), dtype)
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
         """Copy the share of a rank from an old part into its new one."""
         move(part, self.transfer, source, rank, made)
 
-    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
+    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
         """Pack the elements that ``rank`` holds for another."""
         if final >= self.transfer.target.ranks:
             return None
-        message = pack(held, self.transfer, rank, final, self.rooms.take)
+        message = pack(part, self.transfer, rank, final, rooms.take)
         return message if len(message) else None
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
@@ -230,8 +225,9 @@ def exchanged(
 ) -> Parts:
     """Return the parts after a transfer; without a schedule, it is a copy between threads."""
     travels = transfer.bare() if schedule else transfer
-    moving = Moving(transfer=travels, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
+    moving = Moving(transfer=travels)
+    program = PartExchange(plan=moving, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
     ranks = transfer.target.ranks
-    made = exchange_tasks(moving, parts.keys, ranks, workers, ordered=messaging.ordered, meter=meter)
+    made = exchange_tasks(program, parts.keys, ranks, workers, ordered=messaging.ordered, meter=meter)
     new = exchanged_arrays("parts", parts, made)
     return replace(parts, layout=transfer.target, graph=new.graph, name=new.name, keys=new.keys, homes=new.homes)

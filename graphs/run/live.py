@@ -52,6 +52,15 @@ class RunState:
     made: bool = False
     """Whether this graph made the targets, so that no chunk in them comes from an earlier attempt."""
 
+    def __reduce__(self) -> Any:
+        others = {"content": {}, "remains": NOTHING_LEFT, "versions": (), "begun": False, "made": False}
+        told = {name: getattr(self, name) for name, usual in others.items() if getattr(self, name) != usual}
+        return _state, (self.id, self.processes, self.durable, told)  # as few bytes as most runs need
+
+
+def _state(id: str, processes: int | None, durable: bool, others: Mapping[str, Any]) -> RunState:
+    return RunState(id=id, processes=processes, durable=durable, **others)
+
 
 @final
 class Live(Generic[P]):
@@ -78,6 +87,10 @@ class Live(Generic[P]):
         self.syncer.begin_anew()
         self.responses: list[ResponseCheck | None] = []
         self._opened.clear()
+
+    @property
+    def id(self) -> str:
+        return self.state.id
 
     @property
     def on_workers(self) -> bool:

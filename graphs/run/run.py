@@ -61,8 +61,10 @@ T = TypeVar("T")
 class Run(Generic[P]):
     """Execution of a program: its tasks are counted and reported, and the first failure stops them all."""
 
-    def __init__(self, program: P, content: Document | None = None, remains: Remains = NOTHING_LEFT) -> None:
-        id = remains.id or uuid.uuid4().hex[:12]
+    def __init__(
+        self, program: P, content: Document | None = None, remains: Remains = NOTHING_LEFT, id: str | None = None
+    ) -> None:
+        id = remains.id or id or uuid.uuid4().hex[:12]
         durable = bool(setting("durable"))
         self.state = RunState(
             id=id, processes=program.processes, durable=durable, content=content or {}, remains=remains
@@ -116,7 +118,17 @@ class Run(Generic[P]):
         After a failure, every task except `create` raises the first error, whichever task the scheduler hears of first.
         Tasks of lazy arrays fail one by one: no task begins their run, and they may be computed again.
         """
-        live, begins = self.live, function is create
+        live = self.live
+        with self.during(function.__name__, args, begins=function is create):
+            result = function(live, *given)
+        if self.on_workers:
+            tell(self.topic, function.__name__, args, live.meter)  # on threads the counts stay in the meter
+        return result
+
+    @contextmanager
+    def during(self, name: str, args: tuple[Any, ...], *, begins: bool = False) -> Iterator[None]:
+        """Measure a task while it runs, and stop the run if it fails."""
+        live = self.live
         with self._counted(live):
             if GIVEN_UP and is_given_up():
                 raise RunError(f"run {self.id} has been given up")
@@ -124,15 +136,12 @@ class Run(Generic[P]):
                 raise self.abort(live.failure)
             try:
                 early = begins or not self.state.begun
-                with live.meter.phase(function.__name__, args), found(begins=early), live.compared():
-                    result = function(live, *given)
+                with live.meter.phase(name, args), found(begins=early), live.compared():
+                    yield
             except BaseException as error:  # noqa: BLE001  the first failure is passed on, of any type
                 if begins:
                     live.failure = None  # of an earlier attempt in this process
                 raise self.abort(error) from error.__cause__
-        if self.on_workers:
-            tell(self.topic, function.__name__, args, live.meter)  # on threads the counts stay in the meter
-        return result
 
     @contextmanager
     def _counted(self, live: Live[P]) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_of
-from oocarrays.graphs.layouts.exchanging import exchange_tasks
+from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_tasks
 from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
 from oocarrays.mapping.layouts.local import sides, spread
@@ -63,8 +64,9 @@ def test_only_messages_leave_a_worker(ranks: tuple[int, int], workers: str, sche
     )
     parts = parts_of_array(X, source, spread(before, workers))
     transfer = Transfer(source, target)
-    moving = Moving(transfer=transfer, schedule=ooc.Schedule.of(schedule, 8), assembly=assembly, dtype=X.dtype)  # type: ignore[arg-type]
-    made = exchange_tasks(moving, parts.keys, after, workers)
+    order: Any = {"schedule": ooc.Schedule.of(schedule, 8), "assembly": assembly}
+    program = PartExchange(plan=Moving(transfer=transfer), dtype=X.dtype, **order)
+    made = exchange_tasks(program, parts.keys, after, workers)
     homes = {**parts.homes, **made.homes}
 
     def home(key: tuple[object, ...]) -> str:
