@@ -26,10 +26,7 @@ import numpy as np
 from distributed import Worker
 
 from oocarrays.graphs.run.builder import Builder
-from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Program
-from oocarrays.graphs.run.run import Run
-from oocarrays.graphs.run.steps import VERBS, Add, Carried, arrived_parts, arriving, carried_parts, sent_parts
+from oocarrays.graphs.run.steps import PHASES, VERBS, Add, Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import Tasks
 from oocarrays.plan.exchange.schedule import Schedule
 
@@ -85,6 +82,8 @@ class Peers:
         return False
 
 
+Live = Any
+"""Live state of a run, `oocarrays.graphs.run.live.Live`; a run of the old ladder itself."""
 Round = tuple[int, ...]
 """Name of one of a graph's exchanges: its plain arguments, empty for a single exchange."""
 
@@ -105,56 +104,56 @@ class Came:
 # ---------------------------------------------------------------------- exchanges, as data of a program
 
 
-def plan_order(live: Live[Any], round: Round) -> Schedule:
+def plan_order(live: Live, round: Round) -> Schedule:
     """Return the schedule of the plan, for every round."""
     schedule: Schedule = live.program.plan.schedule
     return schedule
 
 
-def packed_before(live: Live[Any], round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
+def packed_before(live: Live, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
     """Return a message that was packed when the data was read."""
     message: np.ndarray | None = held.messages[final]
     return message
 
 
-def kept(live: Live[Any], round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Came:
+def kept(live: Live, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Came:
     """Keep received parts until all have arrived; copy a part that shared its message with others."""
     if exchange_of(live).order(live, round).forwards:
         came = {origin: part.copy() for origin, part in came.items()}
     return Came((there.messages if there else {}) | came)
 
 
-def arriving_from(live: Live[Any], round: Round, stage: int, rank: int) -> Sequence[int]:
+def arriving_from(live: Live, round: Round, stage: int, rank: int) -> Sequence[int]:
     """Return the ranks that packed the parts received in a stage; in stage 0 only the rank itself."""
     return arriving(exchange_of(live).order(live, round), stage, rank) if stage else (rank,)
 
 
-def nothing_to_copy(live: Live[Any], round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
+def nothing_to_copy(live: Live, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
     """Raise: the ranks of this exchange are on workers, or read other ranks' buffers in the task that uses them."""
     raise NotImplementedError
 
 
-def nobody(live: Live[Any], round: Round, rank: int) -> Sequence[int]:
+def nobody(live: Live, round: Round, rank: int) -> Sequence[int]:
     """Return no ranks: each may have data for this one."""
     return ()
 
 
-def steps_wait(live: Live[Any], round: Round) -> bool:
+def steps_wait(live: Live, round: Round) -> bool:
     """Return True: each step waits until the previous one has been received and taken."""
     return True
 
 
-def never_over(live: Live[Any], round: Round, rank: int) -> bool:
+def never_over(live: Live, round: Round, rank: int) -> bool:
     """Return False: ranks repeat a round when a worker is lost."""
     return False
 
 
-def begun_empty(live: Live[Any], round: Round, rank: int, held: Any) -> Any:
+def begun_empty(live: Live, round: Round, rank: int, held: Any) -> Any:
     """Return None: received parts need no object to be placed in."""
     return None
 
 
-def placed_on_arrival(live: Live[Any], round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
+def placed_on_arrival(live: Live, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
     """Place received parts as those of stage 0."""
     found = {origin: part for origin, part in came.items() if part is not None}
     return exchange_of(live).place(live, round, 0, rank, there, found)
@@ -164,45 +163,45 @@ def placed_on_arrival(live: Live[Any], round: Round, rank: int, there: Any, came
 class Exchange:
     """Functions by which the ranks of a program exchange data; a program has it as ``exchange``."""
 
-    pack: Callable[[Live[Any], Round, int, Any, int], np.ndarray | None] = packed_before
+    pack: Callable[[Live, Round, int, Any, int], np.ndarray | None] = packed_before
     """Return the contiguous part of a rank's held data for a final rank, or None if empty, when the message is sent."""
-    place: Callable[[Live[Any], Round, int, int, Any, dict[int, np.ndarray]], Any] = kept
+    place: Callable[[Live, Round, int, int, Any, dict[int, np.ndarray]], Any] = kept
     """Place parts received in a stage, given by origin, in what the rank has received before; return both."""
-    copy: Callable[[Live[Any], Round, int, int, Any, Mapping[int, Any]], Any] = nothing_to_copy
+    copy: Callable[[Live, Round, int, int, Any, Mapping[int, Any]], Any] = nothing_to_copy
     """Copy a rank's elements straight from other ranks' buffers, between threads."""
-    order: Callable[[Live[Any], Round], Schedule] = plan_order
+    order: Callable[[Live, Round], Schedule] = plan_order
     """Return the schedule of a round."""
-    sources: Callable[[Live[Any], Round, int, int], Sequence[int]] = arriving_from
+    sources: Callable[[Live, Round, int, int], Sequence[int]] = arriving_from
     """Return the ranks from which one copies in a stage, between threads."""
 
     # functions of a round held by one task: see `whole`; its program has ``homes`` and ``sending``
 
-    silent: Callable[[Live[Any], Round, int], Sequence[int]] = nobody
+    silent: Callable[[Live, Round, int], Sequence[int]] = nobody
     """Return the ranks known to have nothing for a rank."""
-    waits: Callable[[Live[Any], Round], bool] = steps_wait
+    waits: Callable[[Live, Round], bool] = steps_wait
     """Return whether each step waits until the previous one has been received and taken."""
-    is_over: Callable[[Live[Any], Round, int], bool] = never_over
+    is_over: Callable[[Live, Round, int], bool] = never_over
     """Return whether a rank needs nothing more of a round, which it finished before a worker was lost."""
-    begin: Callable[[Live[Any], Round, int, Any], Any] = begun_empty
+    begin: Callable[[Live, Round, int, Any], Any] = begun_empty
     """Return the object that a rank receives into, with the rank's own part."""
-    unpack: Callable[[Live[Any], Round, int, Any, dict[int, np.ndarray | None]], Any] = placed_on_arrival
+    unpack: Callable[[Live, Round, int, Any, dict[int, np.ndarray | None]], Any] = placed_on_arrival
     """Place received parts, given by origin; None for an origin without a part."""
     is_packed: bool = True
     """Whether held data is packed already, so that a message from it is made at once."""
 
 
-def exchange_of(live: Live[Any]) -> Exchange:
+def exchange_of(live: Live) -> Exchange:
     exchange: Exchange = live.program.exchange
     return exchange
 
 
-def bytes_for(live: Live[Any], round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
+def bytes_for(live: Live, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
     """Return the part of one rank for another, as bytes."""
     data = None if held is None else exchange_of(live).pack(live, round, rank, held, final)
     return None if data is None else data.reshape(-1).view(np.uint8)
 
 
-def message_for(live: Live[Any], round: Round, rank: int, held: Any, final: int) -> Message | None:
+def message_for(live: Live, round: Round, rank: int, held: Any, final: int) -> Message | None:
     """Return a message with the part of one rank for another; None if empty."""
     from oocarrays.graphs.cluster.nearby import Message
 
@@ -210,7 +209,7 @@ def message_for(live: Live[Any], round: Round, rank: int, held: Any, final: int)
     return None if part is None else Message([part], [(rank, final)])
 
 
-def send(live: Live[Any], round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
+def send(live: Live, round: Round, stage: int, rank: int, held: Any, carried: Carried | None) -> Message | None:
     """Return the message of a step, packed when it is sent."""
     own = partial(bytes_for, live, round, rank, held)
     message = sent_parts(exchange_of(live).order(live, round), stage, rank, own, carried)
@@ -220,22 +219,22 @@ def send(live: Live[Any], round: Round, stage: int, rank: int, held: Any, carrie
 
 
 def carry(
-    live: Live[Any], round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
+    live: Live, round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
 ) -> Carried:
     """Return the parts that this rank carries for others after a step."""
     return carried_parts(exchange_of(live).order(live, round), stage, rank, carried, messages, live.rooms)
 
 
-def receive(live: Live[Any], round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
+def receive(live: Live, round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
     """Place or keep the parts received for this rank."""
     return exchange_of(live).place(live, round, stage, rank, there, arrived_parts(rank, messages))
 
 
-def taken(live: Live[Any], round: Round, stage: int, rank: int) -> None:
+def taken(live: Live, round: Round, stage: int, rank: int) -> None:
     """Mark the messages to a rank in a step as received."""
 
 
-def exchange(live: Live[Any], round: Round, stage: int, rank: int, there: Any, *held: Any) -> Any:
+def exchange(live: Live, round: Round, stage: int, rank: int, there: Any, *held: Any) -> Any:
     """Copy a rank's share from other ranks' buffers in place; each other rank counts as a message."""
     found = dict(zip(exchange_of(live).sources(live, round, stage, rank), held, strict=True))
     live.meter.add(messages=len(found.keys() - {rank}))
@@ -246,7 +245,7 @@ STEPS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (send
 """Functions of ranks in an exchange."""
 
 
-def step(run: Run[Any], function: Callable[..., Any], args: tuple[int, ...], count: int, *inputs: Any) -> Any:
+def step(run: Any, function: Callable[..., Any], args: tuple[int, ...], count: int, *inputs: Any) -> Any:
     """Run a task of an exchange: its plain arguments are those of the round, the stage and the rank."""
     *round, stage, rank = args
     return run.call(function, args, (tuple(round), stage, rank, *inputs[:count]))
@@ -257,7 +256,7 @@ def steps_of(builder: Builder) -> Add:
     return lambda verb, *args, **how: builder.add(STEPS[verb], *args, do=step, **how)
 
 
-def available(live: Live[Any], rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
+def available(live: Live, rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
     """Split a task's inputs into buffers to read in place and received parts, both by rank."""
     if not live.on_workers:
         return {origin: held for origin, held in enumerate(inputs) if held is not None}, {}
@@ -265,7 +264,7 @@ def available(live: Live[Any], rank: int, inputs: Sequence[Any]) -> tuple[dict[i
     return {} if own is None else {rank: own}, dict(came.messages) if came else {}
 
 
-def parts_for(live: Live[Any], round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
+def parts_for(live: Live, round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
     """Return all parts packed for a rank, by origin, from a task's inputs."""
     held, came = available(live, rank, inputs)
     packed = {origin: exchange_of(live).pack(live, round, origin, each, rank) for origin, each in held.items()}
@@ -278,17 +277,17 @@ def parts_for(live: Live[Any], round: Round, rank: int, inputs: Sequence[Any]) -
 class Messages(Tasks):
     """Tasks of exchanges as methods; those between threads send no messages. Its live state is the run itself."""
 
-    phases: ClassVar[Mapping[str, str]] = Program.phases
+    phases: ClassVar[Mapping[str, str]] = PHASES
     exchange: ClassVar[Exchange] = Exchange(
-        pack=lambda live, *given: live.packed(*given),  # type: ignore[attr-defined]
-        place=lambda live, *given: live.placed(*given),  # type: ignore[attr-defined]
-        copy=lambda live, *given: live.copied(*given),  # type: ignore[attr-defined]
-        order=lambda live, round: live.order(round),  # type: ignore[attr-defined]
-        sources=lambda live, *given: live.sources(*given),  # type: ignore[attr-defined]
-        waits=lambda live, round: live.waits(round),  # type: ignore[attr-defined]
-        is_over=lambda live, *given: live.is_over(*given),  # type: ignore[attr-defined]
-        begin=lambda live, *given: live.begun(*given),  # type: ignore[attr-defined]
-        unpack=lambda live, *given: live.unpacked(*given),  # type: ignore[attr-defined]
+        pack=lambda live, *given: live.packed(*given),
+        place=lambda live, *given: live.placed(*given),
+        copy=lambda live, *given: live.copied(*given),
+        order=lambda live, round: live.order(round),
+        sources=lambda live, *given: live.sources(*given),
+        waits=lambda live, round: live.waits(round),
+        is_over=lambda live, *given: live.is_over(*given),
+        begin=lambda live, *given: live.begun(*given),
+        unpack=lambda live, *given: live.unpacked(*given),
     )
     homes: Sequence[str] = ()
     """Worker of each rank when the graph was built."""
@@ -311,22 +310,22 @@ class Messages(Tasks):
 
     def order(self, round: Round) -> Schedule:
         """Return the schedule of a round; by default the plan's."""
-        return plan_order(self, round)  # type: ignore[arg-type]
+        return plan_order(self, round)
 
     def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
         """Return the contiguous part of ``rank`` for ``final``, or None if empty; called when the message is sent.
 
         By default the part has been packed before.
         """
-        return packed_before(self, round, rank, held, final)  # type: ignore[arg-type]
+        return packed_before(self, round, rank, held, final)
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
         """Place received parts, given by origin; by default keep them until all have arrived."""
-        return kept(self, round, stage, rank, there, came)  # type: ignore[arg-type]
+        return kept(self, round, stage, rank, there, came)
 
     def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
         """Return the ranks from which one copies in a stage, between threads; in stage 0 only itself."""
-        return arriving_from(self, round, stage, rank)  # type: ignore[arg-type]
+        return arriving_from(self, round, stage, rank)
 
     def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
         """Copy a rank's elements straight from other ranks' buffers, between threads."""
@@ -346,7 +345,7 @@ class Messages(Tasks):
 
     def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
         """Place received parts, given by origin; None for an origin without a part."""
-        return placed_on_arrival(self, round, rank, there, came)  # type: ignore[arg-type]
+        return placed_on_arrival(self, round, rank, there, came)
 
     # ------------------------------------------------------------------ the tasks
 
@@ -364,8 +363,8 @@ class Messages(Tasks):
 
     def available(self, rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
         """Split a task's inputs into buffers to read in place and received parts, both by rank."""
-        return available(self, rank, inputs)  # type: ignore[arg-type]
+        return available(self, rank, inputs)
 
     def parts_for(self, round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
         """Return all parts packed for a rank, by origin, from a task's inputs."""
-        return parts_for(self, round, rank, inputs)  # type: ignore[arg-type]
+        return parts_for(self, round, rank, inputs)

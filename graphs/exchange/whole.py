@@ -47,23 +47,20 @@ from oocarrays.plan.exchange.schedule import IDLE
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
-    from oocarrays.graphs.exchange.messages import Messages, Round
-    from oocarrays.graphs.run.run import Run
-
-    AnyRun = Messages | Run[Any]
+    from oocarrays.graphs.exchange.messages import Live, Round
 
 
-async def whole_round(run: AnyRun, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+async def whole_round(run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Run a round of one rank by its schedule, on a worker; return the rank's region."""
     return await _through(RankRound, run, key, args, held)
 
 
-async def arrivals(run: AnyRun, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+async def arrivals(run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Fetch all parts for one rank as soon as each is ready, on a worker; return the result."""
     return await _through(Takes, run, key, args, held)
 
 
-async def _through(kind: type[RankRound], run: AnyRun, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
+async def _through(kind: type[RankRound], run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
     *round, rank = args
     withdrawn: BaseException | None = None
     with run.during("round", args):
@@ -99,7 +96,7 @@ class Stopped(Exception):
 class RankRound:
     """One rank in one round."""
 
-    def __init__(self, live: Any, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
+    def __init__(self, live: Live, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
         self.live, self.round, self.rank, self.held = live, round, rank, held
         self.exchange = exchange_of(live)
         self.key, self.suffix = key, key[0].rpartition("-")[2]

@@ -188,7 +188,9 @@ class KeptRun(EndingRun):
 
     def is_done(self, part: tuple[int, ...]) -> bool:
         """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
-        return part in self.done or (self.processes is not None and is_recorded(self.journal, part))
+        if part in self.done or self.processes is None:
+            return part in self.done
+        return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
 
 
 class JournaledRun(KeptRun):
@@ -367,11 +369,6 @@ def is_another_plan(journal: Journal, run: str, remains: Remains) -> bool:
     if now not in (remains.beginning, remains.found):
         raise RunError(f"{journal.store} has changed since run {run} stopped: resume it again")
     return bool(now != remains.beginning)
-
-
-def is_recorded(journal: Journal, part: tuple[int, ...]) -> bool:
-    """Return whether a part of a run on workers is done; after the run's end, all are."""
-    return journal.has(part) if journal.is_there() else is_finished(journal.store)
 
 
 def changed_since(

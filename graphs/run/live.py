@@ -11,13 +11,12 @@ from itertools import chain
 from typing import Any, Generic, TypeVar, final
 
 from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.run.journaled import is_recorded
 from oocarrays.graphs.run.program import Part, Program
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.run.work import local_folders
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
@@ -72,7 +71,9 @@ class Live(Generic[P]):
         self._opening = threading.RLock()
         self._opened: dict[Any, Any] = {}
         self.syncer = Syncer(
-            lambda: dict.fromkeys(local_folders(place for t in program.targets for place in (t.store, *t.places))),
+            lambda: dict.fromkeys(
+                folder for t in program.targets for place in (t.store, *t.places) for folder in folders_of(place)
+            ),
             active=state.durable and bool(program.targets),
             patience=0.0 if self.on_workers else syncing.GROUP_SECONDS,
         )
@@ -162,8 +163,9 @@ class Live(Generic[P]):
 
     def is_done(self, part: Part) -> bool:
         """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
-        recorded = self.on_workers and bool(self.program.targets)
-        return part in self.state.remains.done or (recorded and is_recorded(self.journal, part))
+        if part in self.state.remains.done or not (self.on_workers and self.program.targets):
+            return part in self.state.remains.done
+        return self.journal.has(part) if self.journal.is_there() else is_finished(self.store)
 
     def record(self, part: Part, stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
         """Record that a part is done, once it is on its device.

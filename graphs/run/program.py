@@ -10,9 +10,7 @@ import zarr
 from zarr.storage import MemoryStore
 
 from oocarrays.graphs.run.builder import Builder
-from oocarrays.graphs.run.journaled import check_folder
-from oocarrays.graphs.run.steps import VERBS, Key
-from oocarrays.graphs.run.work import InPlace
+from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.plan.cost import Traffic
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import RankFiles
@@ -20,6 +18,16 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 
 Part = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Destination of a run that creates no target: an existing array, or existing local array files."""
+
+    store: StoreLike
+    """Folder, or store and path, of the array or of the group of files."""
+
+
 NOWHERE = InPlace(MemoryStore())
 """Destination of a program without targets, whose result is returned in memory."""
 
@@ -48,7 +56,7 @@ class Program:
     """Plan of the run."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """Request kept beside existing data while a run writes in place; empty for other runs."""
-    phases: ClassVar[Mapping[str, str]] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+    phases: ClassVar[Mapping[str, str]] = PHASES
     """Phase of a plan to which the seconds of each function count; others count as beginning and end."""
     threads_stay: ClassVar[bool] = False
     """Whether a run planned for threads cannot leave its process."""
@@ -115,9 +123,7 @@ class Program:
         return "nothing is left of it"
 
     def check_visible(self) -> None:
-        """Raise if this worker does not see the folders of the targets."""
-        for target in self.targets:
-            check_folder(target.store)
+        """Raise if this worker does not see existing data that the run changes."""
 
     def remaining(self, done: Collection[Part]) -> Remaining:
         """Return the work that remains after these parts."""

@@ -38,13 +38,14 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import tell, topic_of
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.live import Live, P, RunState
 from oocarrays.graphs.run.looking import fingerprints
-from oocarrays.graphs.run.program import Part
+from oocarrays.graphs.run.program import InPlace, Part
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
-from oocarrays.graphs.run.work import InPlace, Probed, found, probed
+from oocarrays.graphs.run.work import Probed, found, probed
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike
@@ -326,6 +327,8 @@ def probe(live: Live[Any], address: str, rank: int) -> Probed:
     """Return a rank, its planned worker and its actual worker; raise if that worker does not see the data."""
     live.look()
     live.program.check_visible()
+    for target in live.program.targets:
+        check_folder(target.store)
     return probed(address, rank)
 
 

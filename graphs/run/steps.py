@@ -35,6 +35,8 @@ Pair = tuple[int, int]
 
 VERBS = ("send", "carry", "receive", "taken", "exchange")
 """Tasks of ranks in an exchange; their last arguments are the stage, from 1, and the rank."""
+PHASES: Mapping[str, str] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+"""Phase of a plan to which the seconds of each task count; others count as beginning and end."""
 Add = Callable[..., Key]
 """Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""
 

@@ -10,7 +10,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -333,14 +332,3 @@ def live_workers() -> set[str]:
 
     with worker_client() as client:
         return set(known_workers(client))
-
-
-# ---------------------------------------------------------------------- runs that write in place
-
-
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """Destination of a run that creates no target: an existing array, or existing local array files."""
-
-    store: StoreLike
-    """Folder, or store and path, of the array or of the group of files."""
