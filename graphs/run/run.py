@@ -8,19 +8,24 @@
 
 Threads share the run. On a cluster it travels once to each worker, which opens its own files.
 
-How to convert a run class of the old ladder (`Tasks` to `JournaledRun`); `graphs.reductions.program` is an example:
+How to convert a run class of the old ladder (`Tasks` to `JournaledRun`); `graphs.reductions.program` is an example with
+a journal, `graphs.files.shift` one that writes in place, `graphs.collective.read` lazy tasks without a job:
 
 1. Its frozen attributes become a `Program`, with `sources`, `targets` and `remaining`. `Sealed` and ``__getstate__``
    go: a run seals the whole program, and nothing else of a process travels.
 2. A method ``_verb(self, *args, *inputs)`` becomes a module function ``verb(live, *args, *inputs)``. Its name stays in
-   keys, events and phases. A verb of `tasks.BARRIERS` is ``builder.add(barrier, …, name=verb)``.
-3. What `_here` made is made by ``live.once(key, make)``.
+   keys, events and phases. A verb of `tasks.BARRIERS` is ``builder.add(barrier, …, name=verb)``. A function that begins
+   or ends a rank's share of a run calls ``live.look()``, as those of `create`, `probe` and `recording.end` do.
+3. What `_here` made is made by ``live.once(key, make)``; a target is opened by ``live.target(number)``.
 4. Hooks become data: `_check_target`, `_make_targets`, `_finishing` and `_changed_places` are ``check``, ``create``,
    ``finishing`` and ``places`` of the targets; `left` and `expected` are `remaining`; `reads`, `read_from` and `stores`
    follow from the sources. A step that one kind alone has is a call in its own function. A default that does not fit
    becomes a member of `Program`, with the present value as default.
-5. Functions of messages are an `Exchange` (`graphs.exchange.messages`); ``steps_of(builder)`` adds their tasks.
-6. ``build_graph`` becomes `Program.graph`; the job has ``Run(program, content, remains)`` and no ``_build``.
+5. Functions of messages are an `Exchange` (`graphs.exchange.messages`); ``steps_of(builder)`` adds their tasks. Rounds
+   held by one task read ``homes`` and ``sending`` of the program.
+6. ``build_graph`` becomes `Program.graph`, and the job has ``Run(program, content, remains)`` and no ``_build``. Lazy
+   tasks are built around ``Builder(run.id, call, run)``: no task begins their run, so each fails by itself.
+7. Tests that let a worker die name the function and its module (`tests.seams.task_of` does so by itself).
 """
 
 from __future__ import annotations
