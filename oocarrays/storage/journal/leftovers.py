@@ -33,7 +33,6 @@ from typing import Literal
 from zarr.core.sync import sync
 
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, TargetError
-from oocarrays.mapping.given import from_home
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
@@ -148,8 +147,7 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
 
     Symbolic links are not followed, and unreadable folders are skipped. Chunk contents are not read.
     """
-    check_path(path, "the folder")
-    root = os.path.realpath(from_home(path))
+    root = os.path.realpath(check_path(path, "the folder"))
     if not os.path.isdir(root):
         raise NotFoundError(f"no such folder: {path}")
     return sorted(_leftovers(root, None), key=lambda leftover: leftover.path)

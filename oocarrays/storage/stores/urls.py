@@ -79,8 +79,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     if isinstance(place, dict):
         return MemoryStore(place)  # as Zarr does
     if isinstance(place, str | os.PathLike):
-        check_path(place)
-        place = from_home(place)
+        place = check_path(place)
     have_all_entered()
     for known in PLACES:
         if (found := known(place, options, ways)) is not None:
@@ -168,8 +167,8 @@ def _with(store: Store, **changed: Any) -> Store:
     return again
 
 
-def check_path(path: Any, name: str = "the path") -> None:
-    """Raise if a path is not valid on any machine, or is ambiguous."""
+def check_path(path: Any, name: str = "the path") -> Any:
+    """Return a path with ``~`` replaced; raise if it is not valid on any machine, or is ambiguous."""
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -178,6 +177,7 @@ def check_path(path: Any, name: str = "the path") -> None:
         raise InputError(f"{name} {text!r} is {'not a path: it contains a zero byte' if text else 'empty'}")
     if "::" in text and "://" not in text:
         raise InputError(f"{name} {text!r} contains '::', which chains URLs and is not allowed in folder names here")
+    return from_home(path)
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
@@ -190,8 +190,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
         return made
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
-    check_path(place, "scratch")
-    return os.path.abspath(os.fsdecode(from_home(place)))
+    return os.path.abspath(os.fsdecode(check_path(place, "scratch")))
 
 
 def joined_url(parts: Iterable[str | RemoteStore]) -> str:

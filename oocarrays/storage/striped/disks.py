@@ -179,7 +179,7 @@ def disk_of(given: Any) -> Disk:
     folder = str(place.root) if isinstance(place, LocalStore) else place
     if not isinstance(folder, str | os.PathLike):
         raise InputError(f"disk {given!r} is no folder: parts of a striped file are kept in folders")
-    check_path(folder, "the disk")
+    folder = check_path(folder, "the disk")
     if not os.path.isdir(folder):
         raise NotFoundError(f"no such disk: {os.fsdecode(folder)} is not a folder")
     return FolderDisk(os.path.abspath(os.fsdecode(folder)))

@@ -145,10 +145,10 @@ class Moved:
     """Bytes of the values."""
 
 
-def lay_out(source: Any, target: StripedStore) -> Moved:
-    """Copy all values of a store to a striped store, as stored."""
+def lay_out(source: Any, target: StripedStore, *, resume: bool = False) -> Moved:
+    """Copy all values of a store to a striped store, as stored; with ``resume``, those that are missing."""
     store, prefix = _place(source)
-    return sync(_lay_out(store, prefix, target))
+    return sync(_lay_out(store, prefix, target, resume=resume))
 
 
 def _place(source: Any) -> tuple[Store, str]:
@@ -157,31 +157,42 @@ def _place(source: Any) -> tuple[Store, str]:
     return (source, "") if isinstance(source, Store) else (LocalStore(str(source), read_only=True), "")
 
 
-async def _lay_out(store: Store, prefix: str, target: StripedStore) -> Moved:
-    if not await target.is_empty(""):
-        raise TargetError(f"the target {target} exists: lay it out on disks on which there is no such store")
+async def _lay_out(store: Store, prefix: str, target: StripedStore, *, resume: bool) -> Moved:
+    there = {key async for key in target.list_prefix("")}
+    if there and not resume:
+        raise TargetError(
+            f"the target {target} already exists; pass resume=True to continue, or name disks without this store"
+        )
     before = f"{prefix}/" if prefix else ""
     keys = [key.removeprefix(before) async for key in store.list_prefix(before)]
     if not any(key in SAYING for key in keys):
         raise NotFoundError(f"no Zarr array or group in {store}")
     keys = [key for key in keys if key not in HIDDEN and not key.endswith(PARTIAL_END)]
+    if foreign := there.difference(keys):
+        raise TargetError(f"the target {target} already exists, with {min(foreign)}, which {store} lacks")
     documents = sorted((key for key in keys if turn_of(key) is None), key=lambda key: -key.count("/"))
 
     receipts: Recorded = {}
+    written: dict[str, int] = {}
 
     async def copied(key: str) -> int:
         value = await store.get(before + key, PROTOTYPE)
         if value is None:
             raise InputError(f"{key} of {store} has gone while it was copied")
         receipts[key] = receipt_of(value)
-        await target.set(key, value)
+        kept = await target.get(key, PROTOTYPE) if key in there else None
+        if kept is not None and kept.to_bytes() != value.to_bytes():
+            raise TargetError(f"the target {target} already exists, with another {key} than {store}")
+        if kept is None:
+            await target.set(key, value)
+            written[key] = len(value)
         return len(value)
 
-    sizes = await each_of(copied, [key for key in keys if turn_of(key) is not None], AT_ONCE * len(target.disks))
+    await each_of(copied, [key for key in keys if turn_of(key) is not None], AT_ONCE * len(target.disks))
     for key in documents:
-        sizes.append(await copied(key))
+        await copied(key)
     await put_record(target, receipts)
-    return Moved(keys=len(sizes), nbytes=sum(sizes))
+    return Moved(keys=len(written), nbytes=sum(written.values()))
 
 
 def add(store: Any, disk: Any, options: Any = None) -> Moved:
