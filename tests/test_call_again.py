@@ -377,6 +377,6 @@ def test_a_command_of_a_queue(folder: Path, runs: Server, capsys: pytest.Capture
     assert main([*words, "--resume"]) == 0
     assert capsys.readouterr().out == f"{folder / 't'}: 10 of 10 chunks, nothing to do\n"
     assert main(["update", str(folder / "t"), "--resume"]) == 0
-    levels = ["pyramid", str(folder / "a"), str(folder / "p"), "--resume", "--quiet"]
+    levels = ["pyramid", str(folder / "a"), str(folder / "p"), "--resume"]
     assert main(levels) == main(levels) == 0
     assert "nothing to do" in capsys.readouterr().out

@@ -193,7 +193,7 @@ def test_what_a_living_run_uses_stays(place: Path, runs: Server, method: str, ca
 def test_clean_says_what_it_removed_and_what_it_kept(place: Path, runs: Server, capsys: pytest.CaptureFixture) -> None:
     target = kill(runs, place, "staged", "partial", 8)
     (scratch,), partial = place.glob(".oocarrays-*"), list(target.joinpath("c").rglob("*.partial"))
-    kept = dict.fromkeys([target, scratch], "kept: resume it, or ask for --unfinished")
+    kept = dict.fromkeys([target, scratch], "kept: resume it, or pass --unfinished")
     for options, words in [
         (["--dry-run"], kept | dict.fromkeys(partial, "to be removed")),
         (["--dry-run", "--unfinished"], dict.fromkeys([target, scratch, *partial], "to be removed")),

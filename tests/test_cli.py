@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli.main import main
+from oocarrays.cli.main import CODES, main
 from tests.dying import Server
 
 COMMAND = Path(sys.executable).parent / "oocarrays"
@@ -78,11 +80,111 @@ def test_rechunk_writes_the_same_array_in_other_chunks(work: Path) -> None:
     assert "100 %" in done.stderr
 
 
-def test_quiet_prints_no_plan_and_no_bar(work: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["rechunk", "rows.zarr", "columns.zarr", "--chunks", "60,8", "--memory", "64MiB", "--quiet"]) == 0
+WRITING = {
+    "rechunk": ["rechunk", "rows.zarr", "new.zarr", "--chunks", "60,8"],
+    "map": ["map", "rows.zarr", "new.zarr", "--kernel", "numpy:negative"],
+    "reduce": ["reduce", "rows.zarr", "new.zarr", "--how", "mean", "--axis", "y"],
+    "pyramid": ["pyramid", "rows.zarr", "new.zarr", "--levels", "2"],
+}
+"""Commands that write a new target, and take --resume, --json and --quiet."""
+
+
+@pytest.mark.parametrize("words", WRITING.values(), ids=WRITING)
+def test_quiet_prints_nothing_on_success(work: Path, capsys: pytest.CaptureFixture, words: list[str]) -> None:
+    for _ in range(2):
+        assert main([*words, "--memory", "64MiB", "--quiet", "--resume"]) == 0
+        assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("words", WRITING.values(), ids=WRITING)
+def test_resume_starts_and_ends_at_once_if_the_target_is_finished(
+    work: Path, capsys: pytest.CaptureFixture, words: list[str]
+) -> None:
+    assert main([*words, "--memory", "64MiB", "--resume"]) == 0
+    assert "wrote" in capsys.readouterr().out
+    before = tree(work / "new.zarr")
+    assert main([*words, "--memory", "64MiB", "--resume"]) == 0
+    assert re.fullmatch(r"new\.zarr: \d+ of \d+ chunks?, nothing to do\n", capsys.readouterr().out)
+    assert tree(work / "new.zarr") == before
+    assert main([*words, "--memory", "64MiB"]) == 2
+    assert "new.zarr already exists; pass --overwrite to replace it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", WRITING.values(), ids=WRITING)
+def test_json_is_one_object_of_plan_and_result(work: Path, capsys: pytest.CaptureFixture, words: list[str]) -> None:
+    def told(*more: str) -> dict[str, Any]:
+        assert main([*words, "--memory", "64MiB", "--json", *more]) == 0
+        document: dict[str, Any] = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        return document
+
+    plan, done, again = told("--dry-run"), told("--quiet"), told("--resume")
+    assert (plan["target"], plan["finished"], plan["left"], plan["run"]) == ("new.zarr", False, 1.0, None)
+    assert 0 < plan["plan"]["peak_bytes"] <= plan["plan"]["budget_bytes"] == 64 * 2**20
+    assert plan["plan"]["traffic"]["read_requests"] == done["run"]["read_requests"] == 6
+    assert [each["reason"] for each in plan["plan"]["alternatives"]].count("taken") == 1
+    assert done["run"]["targets"][0].startswith(f"{work}/new.zarr")
+    assert done["run"]["seconds"] > 0
+    assert (again["finished"], again["left"], again["run"]) == (True, 0.0, None)
+
+
+def test_a_kernel_of_the_current_folder_gets_its_arguments(work: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("own_kernels.py").write_text("def scaled(block, other, by=1):\n    return block + by * other\n")
+    words = ["map", "rows.zarr", "rows.zarr", "new.zarr", "--kernel", "own_kernels:scaled", "--arg", "by=2"]
+    assert main([*words, "--chunks", "60,8", "--quiet"]) == 0
+    np.testing.assert_array_equal(ooc.open_array("new.zarr"), 3 * DATA)
+    assert ooc.open_array("new.zarr").chunks == (60, 8)
+
+
+def test_labels_of_a_reduction_are_read_from_a_file(work: Path) -> None:
+    labels = np.arange(60) % 7
+    np.save("labels.npy", labels)
+    Path("labels.txt").write_text("\n".join("abcdefg"[each] for each in labels))
+    for name in ("labels.npy", "labels.txt"):
+        words = ["reduce", "rows.zarr", "new.zarr", "--how", "max", "--axis", "0", "--by", name]
+        assert main([*words, "--overwrite", "--quiet"]) == 0
+        np.testing.assert_array_equal(ooc.open_array("new.zarr"), [DATA[labels == each].max(0) for each in range(7)])
+
+
+def test_verbose_is_taken_before_and_after_the_command(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("logging.basicConfig", lambda **how: asked.append(how))
+    for words in (["-v", "info", "rows.zarr"], ["info", "rows.zarr", "-v"], ["info", "--verbose", "rows.zarr"]):
+        assert main(words) == 0
+    assert len(asked) == 3
+    assert main(["info", "rows.zarr"]) == 0
+    assert len(asked) == 3
+
+
+def test_the_bar_and_the_summary_tell_the_same_time(work: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(WRITING["rechunk"]) == 0
     out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 1
-    assert err == ""
+    [bar], [summary] = re.findall(r", ([\d.]+ s)$", err, re.MULTILINE)[-1:], re.findall(r"MB/s, ([\d.]+ s), ", out)
+    assert bar == summary
+
+
+def test_exit_codes_are_listed_in_the_help_and_in_the_guide(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    page = (Path(__file__).parents[1] / "examples/guide/batch.md").read_text()
+    for code, meaning in CODES.items():
+        assert f"\n  {code:<5}{meaning}\n" in out
+        assert f"| {code} | {meaning} |" in page.replace("`", "")
+
+
+def test_output_that_nobody_reads_is_no_error(work: Path) -> None:
+    line = f"set -o pipefail; {COMMAND} schedule lex --ranks 600 | head -1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_full_output_is_one_line(work: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([COMMAND, "info", "rows.zarr"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "oocarrays: cannot write to standard output: No space left on device\n"
 
 
 @pytest.mark.parametrize("method", ["independent", "two-phase", "staged"])
@@ -178,7 +280,7 @@ def rechunk(source: str = "rows.zarr", target: str = "new.zarr", chunks: str = "
 WRONG: dict[str, tuple[list[str], str]] = {
     # id: what is typed, what the line must say (a regular expression)
     "no such store": (rechunk("nowhere.zarr"), r"no such store: .*nowhere\.zarr"),
-    "a group": (rechunk("group.zarr"), r"group\.zarr is a group, but chunks=.* names none"),
+    "a group": (rechunk("group.zarr"), r"group\.zarr is a group, but --chunks=.* names none"),
     "an empty folder": (rechunk("empty"), r"no Zarr array in .*empty"),
     "a folder of other files": (rechunk("folder"), r"no Zarr array in .*folder"),
     "a file": (rechunk("file.txt"), r"file\.txt"),
@@ -224,6 +326,31 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no command": ([], r"COMMAND"),
     "unknown command": (["shrink"], r"shrink"),
     "unknown option": ([*rechunk(), "--fast"], r"--fast"),
+    "unknown option of another command": ([*rechunk(), "--kernel=a:b"], r"oocarrays rechunk: .*--kernel"),
+    "no kernel": (["map", "rows.zarr", "new.zarr"], r"oocarrays map: .*--kernel"),
+    "a kernel without a module": (["map", "rows.zarr", "new.zarr", "--kernel=mean"], r"--kernel='mean' must be a func"),
+    "a kernel of no module": (
+        ["map", "rows.zarr", "new.zarr", "--kernel=no.such:f"],
+        r"--kernel='no\.such:f' cannot be",
+    ),
+    "a kernel that is not a function": (
+        ["map", "rows.zarr", "new.zarr", "--kernel=math:pi"],
+        r"is a float, not a func",
+    ),
+    "an argument without a name": (
+        ["map", "rows.zarr", "new.zarr", "--kernel=numpy:negative", "--arg=3"],
+        r"'3' is not NAME=VALUE",
+    ),
+    "a depth of letters": (
+        ["map", "rows.zarr", "new.zarr", "--kernel=numpy:negative", "--depth=a"],
+        r"--depth: 'a' is not one value",
+    ),
+    "no such reduction": (["reduce", "rows.zarr", "new.zarr", "--how=mode"], r"--how: .*'mode'.*'mean'"),
+    "no such axis": (["reduce", "rows.zarr", "new.zarr", "--how=sum", "--axis=z"], r"--axis='z' is not one of the 2"),
+    "no labels": (
+        ["reduce", "rows.zarr", "new.zarr", "--how=sum", "--axis=0", "--by=none.npy"],
+        r"--by none\.npy cannot be read: No such file",
+    ),
     "info of nothing": (["info", "nowhere.zarr"], r"no such store: .*nowhere\.zarr"),
     "info of an empty folder": (["info", "empty"], r"no Zarr array or group in .*empty"),
     "info of a file": (["info", "file.txt"], r"file\.txt has a format that is not read: text"),
@@ -305,6 +432,12 @@ def test_a_wrong_setting_gets_one_line(work: Path, name: str, capsys: pytest.Cap
     with dask.config.set({name: "some", "oocarrays.memory": "some" if name.endswith("memory") else "64MiB"}):
         code = main(typed)
     check_refusal(code, *capsys.readouterr(), r"some")
+
+
+def test_a_kernel_that_fails_is_one_line(work: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["map", "rows.zarr", "new.zarr", "--kernel=os:getpid", "--quiet"]) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"oocarrays: the kernel failed on slab .*: TypeError: .*getpid\(\) takes no arguments.*", error)
 
 
 def hide_chunk(folder: Path) -> None:

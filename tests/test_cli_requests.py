@@ -25,7 +25,7 @@ def test_the_eight_distributions_stand_in_a_table(capsys: pytest.CaptureFixture[
 
 def test_one_layout_cut_in_stripes_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     line = "requests --shape 64x64 --ranks 4 --layout block,* --orientation 1,0 --chunk 64B --json"
-    (found,) = json.loads(shown(capsys, line))
+    (found,) = json.loads(shown(capsys, line))["layouts"]
     assert (found["distribution_requests"], found["distribution_elements"]) == (256, 16)
     assert (found["transaction_requests"], found["rank_requests"]) == (256, [64] * 4)
 

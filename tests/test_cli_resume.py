@@ -76,12 +76,19 @@ def test_resume_says_what_is_left_and_does_it(
     check_finished(target)
 
 
-def test_a_quiet_resume_prints_no_plan_and_no_bar(work: Path, runs: Server, capsys: pytest.CaptureFixture) -> None:
+def test_a_quiet_resume_prints_nothing(work: Path, runs: Server, capsys: pytest.CaptureFixture) -> None:
     target = killed(runs, work)
     assert main(["resume", "target.zarr", "--quiet"]) == 0
-    out, err = capsys.readouterr()
-    assert re.fullmatch(r"\d+ % of target.zarr is done by rechunk; \d+ % is left\nwrote .*\n", out)
-    assert err == ""
+    assert capsys.readouterr() == ("", "")
+    check_finished(target)
+
+
+def test_a_resume_for_programs_tells_what_was_left(work: Path, runs: Server, capsys: pytest.CaptureFixture) -> None:
+    target = killed(runs, work)
+    left = ooc.resume(target).left
+    assert main(["resume", "target.zarr", "--json", "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["target"], told["left"], told["run"]["targets"]) == ("target.zarr", left, [str(target)])
     check_finished(target)
 
 
@@ -182,7 +189,7 @@ def test_an_interrupted_command_names_the_one_that_goes_on(
     check_unfinished(work / "two words.zarr")
     second = interrupt(runs, "resume", "two words.zarr", after=1)  # the first may have left no more than that
     for err in (first, second):
-        line = r"oocarrays: interrupted at (\d+) %; what was written stays, go on with: (oocarrays resume '.*')\n"
+        line = r"oocarrays: interrupted at (\d+) %; written chunks stay, continue with: (oocarrays resume '.*')\n"
         typed = re.fullmatch(line, err)
         assert typed, err
     check_unfinished(work / "two words.zarr")
@@ -232,7 +239,7 @@ def test_a_batch_system_ends_a_command_as_ctrl_c_does(
     former = signal.getsignal(signal.SIGTERM)
     replace_step(monkeypatch, "call rechunk", begun_and_terminated)
     assert main(["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"]) == 128 + signal.SIGTERM
-    said = "oocarrays: terminated; what was written stays, go on with: oocarrays resume t.zarr\n"
+    said = "oocarrays: terminated; written chunks stay, continue with: oocarrays resume t.zarr\n"
     assert capsys.readouterr() == ("", said)
     assert signal.getsignal(signal.SIGTERM) == former
 
@@ -280,7 +287,7 @@ def test_what_a_cluster_left_goes_on_on_a_cluster(
     chunk.write_bytes(data)
     check_refusal(main(["resume", "target.zarr"]), *capsys.readouterr(), r"chunks of .* have changed since")
     as_is = ["resume", "target.zarr", "--as-is"]
-    check_refusal(main(as_is), *capsys.readouterr(), r"planned for 2 workers: pass scheduler=")
+    check_refusal(main(as_is), *capsys.readouterr(), r"planned for 2 workers: pass --scheduler, or")
     runs.run("main", *as_is, "--scheduler", address, "--quiet")
     check_finished(work / "target.zarr")
 

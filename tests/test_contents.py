@@ -138,7 +138,7 @@ def test_a_group_that_a_run_has_left_says_what_to_do(tmp_path: Path, capsys: pyt
     Journal(tmp_path / "g.zarr").begin(RUN, {})
     lines = shown(tmp_path / "g.zarr", capsys).splitlines()
     assert lines[1:3] == [
-        f"│   unfinished: run {RUN} did not write all of it; go on with:",
+        f"│   unfinished: run {RUN} did not write all of it; continue with:",
         f"│   oocarrays resume {tmp_path}/g.zarr",
     ]
     assert not any(UNFINISHED_MARK in line for line in lines)

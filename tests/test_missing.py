@@ -220,7 +220,7 @@ def test_the_command_line_takes_it(source: Path, tmp_path: Path, capfd: pytest.C
     target = str(tmp_path / "target")
     words = ["rechunk", str(source), target, "--chunks", "96,10", "--quiet", "--missing"]
     assert main([*words, "error"]) == 1
-    assert "lacks 3 chunks, and missing='error': (3, 0), (7, 0), (8, 0)\n" in capfd.readouterr().err
+    assert "lacks 3 chunks, and --missing='error': (3, 0), (7, 0), (8, 0)\n" in capfd.readouterr().err
     assert main(["resume", target, "--quiet", "--missing", "warn"]) == 0
     assert capfd.readouterr().err == f"oocarrays: {source} lacks 3 chunks: read as the fill value\n"
     assert main(["read", str(source), "[::5]", "--missing", "error"]) == 1

@@ -84,8 +84,8 @@ def test_the_command_line_plans_for_them(rows: str, tmp_path: Path, capsys: pyte
     assert "64 ranks" in capsys.readouterr().out.splitlines()[0]
     for more, what in (
         (["--worker-memory", "4GiB"], "add --dry-run"),
-        (["--dry-run"], "need --worker-memory"),
-        (["--dry-run", "--worker-memory", "4GiB", "--scheduler", "tcp://127.0.0.1:8786"], "pass one of them"),
+        (["--dry-run"], "needs --worker-memory"),
+        (["--dry-run", "--worker-memory", "4GiB", "--scheduler", "tcp://127.0.0.1:8786"], ": give one"),
     ):
         assert main([*line, *more]) == 2
         assert what in capsys.readouterr().err
@@ -94,7 +94,7 @@ def test_the_command_line_plans_for_them(rows: str, tmp_path: Path, capsys: pyte
 def test_a_sweep_is_a_table_and_a_picture(rows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["plan", rows, str(tmp_path / "c.zarr"), "--chunks", "32768,128", "--sweep", "workers=4,16"]
     assert main([*line, "--sweep", "memory=160MB,1GiB", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["plans"]
     assert [(each["workers"], each["memory"]) for each in found] == [
         (4, "160MB"), (4, "1GiB"), (16, "160MB"), (16, "1GiB"),
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_sweep_is_a_table_and_a_picture(rows: str, tmp_path: Path, capsys: pyt
     assert [row.split()[0] for row in text[:3]] == ["workers", "4", "16"]
     assert picture.stat().st_size > 0
     for more, what in (
-        ([], "nothing is said of memory"),
+        ([], "--sweep needs the memory of the clusters"),
         (["--sweep", "disks=3"], "is not one of workers, memory, threads"),
         (["--sweep", "threads=two"], "are whole numbers"),
         (["--sweep", f"threads={','.join(map(str, range(1, 200)))}", "--worker-memory", "1GiB"], "more than 256"),

@@ -159,12 +159,12 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
         return dict(enumerate(self._addresses))
 
     def _execute(self) -> Any:
+        start = time.perf_counter()
         if self._cluster:
             self._find_workers(self._cluster)
         self._run.look_back()
         self._built = None  # keys are new in each run; parts done by an earlier run are left out
         self._whole()
-        start = time.perf_counter()
         if self._cluster:
             with forked(self._run, self._cluster.client):
                 name = self._on_cluster(self._cluster)

@@ -2,65 +2,61 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from typing import Any
 
 from oocarrays.advice import Advice
-from oocarrays.cli.options import shared_options
+from oocarrays.cli.reports import print_json
+from oocarrays.cli.signatures import command
+from oocarrays.errors import InputError
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.documents import Document
 from oocarrays.show.pictures import load_picture
 
 
-def advise_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``advise``."""
-    parser.add_argument(
-        "traces", metavar="TRACE.json", nargs="+", help="what ooc.trace(...).save wrote; several are added"
-    )
-    parser.add_argument("--memory", help="bytes that each process may hold, such as 1GiB (default: what is free)")
-    parser.add_argument(
-        "--ranks", type=int, help="ranks that may read for each other (default: as the trace says, or none)"
-    )
-    parser.add_argument("--keep", metavar="ARRAY", action="append", default=[], help="an array that stays as it is")
-    parser.add_argument(
-        "--weight",
-        metavar="[PRODUCER:]CONSUMER=NUMBER",
-        type=_edge_weight,
-        action="append",
-        default=[],
-        help="how often a block runs after the block that wrote its input; once for each pair",
-    )
-    parser.add_argument("--no-copies", action="store_true", help="advise one layout of each array, no second copy")
-    shared_options(
-        parser, "json", "draw", draw="draw blocks, arrays, and the weight and seconds of each flow: .png, .svg, .pdf"
-    )
-    parser.set_defaults(command=_advise)
+@command()
+def advise_command(
+    traces: list[str],
+    *,
+    memory: str | None = None,
+    ranks: int | None = None,
+    keep: list[str] | tuple[()] = (),
+    weight: list[str] | tuple[()] = (),
+    copies: bool = True,
+    draw: str | None = None,
+    json: bool = False,
+) -> None:
+    """Recommend chunks of arrays from recorded reads and writes.
+
+    traces TRACE.json: files written by ooc.trace(...).save; several are added
+    memory: bytes that each process may hold, such as 1GiB (default: the free memory)
+    ranks: number of ranks that may read for each other (default: that of the trace, or none)
+    keep ARRAY: array whose chunks stay as they are; may be repeated
+    weight [PRODUCER:]CONSUMER=NUMBER: how often CONSUMER runs after the block that wrote its input; may be repeated
+    copies: recommend one layout of each array, and no second copy
+    draw: draw blocks, arrays, and the weight and seconds of each flow, to a .png, .svg or .pdf file
+    """
+    if draw:
+        load_picture().check_file(draw)
+    loaded = [Trace.load(path) for path in traces]
+    how: dict[str, Any] = {"memory": memory, "ranks": ranks, "keep": list(keep), "weights": dict(map(_weight, weight))}
+    advice: Advice = sum(loaded[1:], loaded[0]).advise(copies=copies, **how)
+    print_json({"arrays": _documents(advice)}) if json else print(advice)
+    if draw:
+        advice.draw().savefig(draw)
+        print(f"drew {draw}", file=sys.stderr if json else sys.stdout)
 
 
-def _advise(options: argparse.Namespace) -> None:
-    if options.draw:
-        load_picture().check_file(options.draw)
-    traces = [Trace.load(path) for path in options.traces]
-    how = {"memory": options.memory, "ranks": options.ranks, "keep": options.keep, "weights": dict(options.weight)}
-    advice: Advice = sum(traces[1:], traces[0]).advise(copies=not options.no_copies, **how)
-    print(json.dumps(_as_json(advice), ensure_ascii=False) if options.json else advice)
-    if options.draw:
-        advice.draw().savefig(options.draw)
-        print(f"drew {options.draw}", file=sys.stderr if options.json else sys.stdout)
-
-
-def _edge_weight(text: str) -> tuple[tuple[str | None, str], float]:
+def _weight(text: str) -> tuple[tuple[str | None, str], float]:
     edge, _, number = text.rpartition("=")
     producer, _, consumer = edge.rpartition(":")
     try:
         return (producer or None, consumer), float(number if consumer else "")
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not [PRODUCER:]CONSUMER=NUMBER") from None
+        raise InputError(f"--weight {text!r} is not [PRODUCER:]CONSUMER=NUMBER") from None
 
 
-def _as_json(advice: Advice) -> list[Document]:
+def _documents(advice: Advice) -> list[Document]:
     return [
         {
             "array": each.array,

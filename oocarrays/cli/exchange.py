@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-
-from oocarrays.cli.options import shared_options
-from oocarrays.errors import ScheduleError
+from oocarrays.cli.reports import print_json
+from oocarrays.cli.signatures import command
+from oocarrays.errors import InputError, ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
-from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
+from oocarrays.options.networks import NETWORKS, carrier_of
+from oocarrays.plan.documents import Document
 from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.prediction import Carrier
-from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule
-from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
+from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.sections.requests import RequestCounts
 from oocarrays.show.exchanges import (
     count_requests,
@@ -23,41 +22,49 @@ from oocarrays.show.exchanges import (
     schedule_text,
 )
 from oocarrays.show.pictures import load_picture
-from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
+from oocarrays.show.redistributions import Outlook, itemsize, layouts
+from oocarrays.show.redistributions import shape as parsed_shape
+
+MOST_MESSAGES = 2**20
+"""Maximum number of messages of a schedule to print."""
 
 
-def requests_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``requests``."""
-    parser.add_argument("--shape", required=True, help="elements in each axis, such as 4096,4096")
-    parser.add_argument("--ranks", type=int, required=True, help="logical processors")
-    parser.add_argument("--layout", help="such as '(block, *)' (default: every one of block and cyclic axes)")
-    parser.add_argument(
-        "--orientation", default="row", help="how it is stored: row, column, or axes such as 1,0 (default: %(default)s)"
-    )
-    parser.add_argument("--chunk", help="a stripe in elements, or in bytes such as 128KiB; or chunks such as 256,4096")
-    parser.add_argument("--dtype", default="float32", help="of the elements (default: %(default)s)")
-    shared_options(parser, "json")
-    parser.set_defaults(command=_requests)
+@command()
+def requests_command(
+    *,
+    shape: str,
+    ranks: int,
+    layout: str | None = None,
+    orientation: str = "row",
+    chunk: str | None = None,
+    dtype: str = "float32",
+    json: bool = False,
+) -> None:
+    """Count the requests of ranks that read their parts of an array.
 
-
-def _requests(options: argparse.Namespace) -> None:
-    extents, order = shape(options.shape), options.orientation
-    itemsize(options.dtype)
+    shape: elements in each axis, such as 4096,4096
+    ranks: number of logical processors
+    layout: layout of the array over the ranks, such as '(block, *)' (default: all of block and cyclic axes)
+    orientation: storage order of the axes: row, column, or from the slowest to the fastest, such as 1,0
+    chunk: stripe in elements, or in bytes such as 128KiB; or chunks such as 256,4096 (default: one request a run)
+    """
+    sides = parsed_shape(shape)
+    itemsize(dtype)
     counts = [
         count_requests(
-            extents,
-            layout,
-            ranks=options.ranks,
-            orientation=tuple(map(int, order.split(","))) if order.replace(",", "").isdigit() else order,
-            chunk=None if options.chunk is None else parsed_chunk(options.chunk),
-            dtype=options.dtype,
+            sides,
+            each,
+            ranks=ranks,
+            orientation=orientation,
+            chunk=None if chunk is None else parsed_chunk(chunk),
+            dtype=dtype,
         )
-        for layout in ([options.layout] if options.layout else distributions_of(len(extents)))
+        for each in ([layout] if layout else distributions_of(len(sides)))
     ]
-    print(json.dumps(list(map(_as_json, counts))) if options.json else requests_table(counts))
+    print_json({"layouts": list(map(_document, counts))}) if json else print(requests_table(counts))
 
 
-def _as_json(counts: RequestCounts) -> dict[str, object]:
+def _document(counts: RequestCounts) -> Document:
     return {
         "layout": str(counts.layout),
         "distribution_requests": counts.distribution_requests,
@@ -67,128 +74,116 @@ def _as_json(counts: RequestCounts) -> dict[str, object]:
     }
 
 
-MOST_MESSAGES = 2**20
-"""Maximum number of messages of a schedule to print."""
+@command()
+def schedule_command(
+    name: str,
+    *,
+    ranks: int,
+    columns: int | None = None,
+    network: str | None = None,
+    constants: str | None = None,
+    bytes: str | None = None,
+    draw: str | None = None,
+    json: bool = False,
+) -> None:
+    """Show who sends to whom in each step of an exchange.
 
-
-def schedule_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``schedule``."""
-    names = ", ".join(name.lower() for name in NAMES)
-    parser.add_argument("name", metavar="NAME", help=f"one of {names}")
-    parser.add_argument("--ranks", type=int, required=True, help="logical processors")
-    parser.add_argument(
-        "--columns", type=int, help="columns of the mesh that ipex and rex stand on (default: --network's)"
-    )
-    parser.add_argument("--network", help=f"show the busiest link of each step: {NETWORKS}")
-    _constants_option(parser)
-    parser.add_argument(
-        "--bytes", metavar="SIZE", help="that every pair exchanges, such as 16KiB: show predicted seconds"
-    )
-    shared_options(
-        parser, "json", "draw", json="for machines: a list of steps, each of [source, destination]",
-        draw="draw the steps: .png, .svg, .pdf; .gif shows one after another",
-    )  # fmt: skip
-    parser.set_defaults(command=_schedule)
-
-
-def _constants_option(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join([*NAMED, "workers"])
-    parser.add_argument(
-        "--constants",
-        metavar="NAME|FILE|TEXT",
-        help=f"what messages take: {names}; a file in YAML; or startup=5us,exchange=0.1ns,saturated=0.1ns in seconds "
-        "and seconds a byte (default: the setting oocarrays.networks, or what is known of such a network)",
-    )
-
-
-def _schedule(options: argparse.Namespace) -> None:
-    carrier = None if options.network is None else carrier_of(options.network, options.ranks, options.constants)
-    network = carrier.network if carrier else None
-    columns = options.columns
-    if columns is None and isinstance(network, Mesh):
-        columns = network.columns
-    schedule = Schedule.of(options.name, options.ranks, columns=columns)
-    if len(schedule) * options.ranks > MOST_MESSAGES:
+    name: schedule: lex, pex, rex, bex, pex-gen, pex-gen-shift, gen or ipex
+    ranks: number of logical processors
+    columns: columns of the mesh for ipex and rex (default: those of --network)
+    network: network whose busiest link in each step is shown: mesh:4x8, torus:4x8, hypercube, fat-tree, dragonfly:9x4x2
+        for 2 ranks on each of 4 routers of 9 groups, flat, or flat:2x4 for 4 ranks on each of 2 hosts
+    bytes SIZE: bytes that every pair exchanges, such as 16KiB: show predicted seconds on --network
+    draw: draw the steps to a .png, .svg or .pdf file, or one after another to a .gif file
+    json: print one JSON object to standard output: steps, each a list of [source, destination]
+    """
+    carrier = None if network is None else carrier_of(network, ranks, constants)
+    there = carrier.network if carrier else None
+    if columns is None and isinstance(there, Mesh):
+        columns = there.columns
+    schedule = Schedule.of(name, ranks, columns=columns)
+    if len(schedule) * ranks > MOST_MESSAGES:
         raise ScheduleError(
-            f"--ranks {options.ranks}: {len(schedule)} steps of up to {options.ranks} messages are more than the "
-            f"{MOST_MESSAGES} that are shown"
+            f"--ranks {ranks}: {len(schedule)} steps of up to {ranks} messages are more than the {MOST_MESSAGES} that "
+            "are shown"
         )
-    if options.draw:
-        load_picture("schedules").check(schedule, options.draw)
-    if options.json:
-        print(json.dumps(schedule_json(schedule)))
-    else:
-        _print_schedule(options, schedule, carrier)
-    if options.draw:
-        load_picture("schedules").save(schedule, options.draw)
-        if not options.json:
-            print(f"drew {options.draw}")
+    if draw:
+        load_picture("schedules").check(schedule, draw)
+    print_json({"steps": schedule_json(schedule)}) if json else _print_schedule(schedule, carrier, bytes)
+    if draw:
+        load_picture("schedules").save(schedule, draw)
+        if not json:
+            print(f"drew {draw}")
 
 
-def _print_schedule(options: argparse.Namespace, schedule: Schedule, carrier: Carrier | None) -> None:
+def _print_schedule(schedule: Schedule, carrier: Carrier | None, size: str | None) -> None:
     network = carrier.network if carrier else None
-    if options.bytes is not None and network is None:
-        raise ScheduleError(f"--bytes {options.bytes} needs --network to predict seconds: {NETWORKS}")
-    nbytes = None if options.bytes is None else size_in_bytes(options.bytes, "bytes")
+    if size is not None and network is None:
+        raise ScheduleError(f"--bytes {size} needs --network to predict seconds: {NETWORKS}")
+    nbytes = None if size is None else size_in_bytes(size, "bytes")
     constants = carrier.constants if carrier else ()
     print(schedule_text(schedule, network=network, nbytes=nbytes, constants=constants))
     if nbytes and carrier:
         print(f"predicted by {carrier.whose}")
 
 
-def redistribute_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``redistribute``."""
-    names = ", ".join(name.lower() for name in (*NAMES, COLORING))
-    parser.add_argument("--from", dest="source", metavar="LAYOUT", required=True, help="such as 'cyclic(11)'")
-    parser.add_argument("--to", dest="target", metavar="LAYOUT", required=True, help="such as '(*, block)'")
-    extents = parser.add_mutually_exclusive_group(required=True)
-    extents.add_argument("--extent", dest="shape", metavar="N", help="elements of an array of one axis, such as 1M")
-    extents.add_argument("--shape", dest="shape", help="elements in each axis, such as 1024x1024")
-    parser.add_argument("--ranks", type=int, help="logical processors")
-    parser.add_argument("--to-ranks", type=int, help="afterwards (default: as many)")
-    parser.add_argument("--grid", type=_grid, help="ranks along each axis, such as 2x2 (default: as even as can be)")
-    parser.add_argument("--to-grid", type=_grid, help="afterwards")
-    parser.add_argument("--dtype", default="float32", help="of the elements (default: %(default)s)")
-    parser.add_argument(
-        "--method", default="auto", help=f"one of {', '.join(METHODS)} (default: the cheapest of those that apply)"
-    )
-    parser.add_argument("--schedule", help=f"one of {names} (default: all that take the ranks, the cheapest first)")
-    parser.add_argument("--network", default="flat", help=f"{NETWORKS} (default: %(default)s)")
-    _constants_option(parser)
-    shared_options(parser, "json", "draw", draw="draw messages by step, and the links' load: .png, .svg, .pdf")
-    parser.set_defaults(command=_redistribute)
+@command()
+def redistribute_command(
+    *,
+    from_: str,
+    to: str,
+    shape: str,
+    ranks: int | None = None,
+    to_ranks: int | None = None,
+    grid: str | None = None,
+    to_grid: str | None = None,
+    dtype: str = "float32",
+    method: str = "auto",
+    schedule: str | None = None,
+    network: str = "flat",
+    constants: str | None = None,
+    draw: str | None = None,
+    json: bool = False,
+) -> None:
+    """Show the cost of a change of an array's layout over ranks.
 
-
-def _grid(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(map(int, text.replace("×", "x").split("x")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no grid such as 2x2") from None
-
-
-def _redistribute(options: argparse.Namespace) -> None:
-    if options.draw:
-        load_picture().check_file(options.draw)
+    from_ LAYOUT: layout before, such as 'cyclic(11)'
+    to LAYOUT: layout after, such as '(*, block)'
+    shape: elements in each axis, such as 1024x1024, or 1M for one axis
+    ranks: number of logical processors
+    to_ranks: number of logical processors afterwards (default: as before)
+    grid: ranks along each axis, such as 2x2 (default: as even as possible)
+    to_grid: ranks along each axis afterwards (default: as even as possible)
+    method: method: block-to-cyclic, cyclic-to-block, ky-to-y, x-to-kx, general, gcd, lcm, direct, indirect,
+        indirect-gcd or indirect-lcm (default: the cheapest that applies)
+    schedule: schedule: lex, pex, rex, bex, pex-gen, pex-gen-shift, gen, ipex or coloring (default: all, the cheapest
+        first)
+    network: network: see schedule --help
+    draw: draw the messages of each step, and the load of the links, to a .png, .svg or .pdf file
+    """
+    if draw:
+        load_picture().check_file(draw)
     before, after = layouts(
-        shape(options.shape),
-        options.source,
-        options.target,
-        ranks=(options.ranks, options.to_ranks),
-        grids=(options.grid, options.to_grid),
+        parsed_shape(shape),
+        from_,
+        to,
+        ranks=(ranks, to_ranks),
+        grids=(_grid("--grid", grid), _grid("--to-grid", to_grid)),
     )
-    carrier = carrier_of(options.network, max(before.ranks, after.ranks), options.constants)
+    carrier = carrier_of(network, max(before.ranks, after.ranks), constants)
     plan = plan_redistribution(
-        before,
-        after,
-        itemsize(options.dtype),
-        options.method,
-        costs=costs(),
-        carrier=carrier,
-        schedule=options.schedule,
+        before, after, itemsize(dtype), method, costs=costs(), carrier=carrier, schedule=schedule
     )
-    outlook = Outlook.of(plan, carrier, options.schedule)
-    print(json.dumps(outlook.as_json()) if options.json else outlook.text())
-    if options.draw:
-        load_picture("exchanges").draw(outlook).savefig(options.draw)
-        if not options.json:
-            print(f"drew {options.draw}")
+    outlook = Outlook.of(plan, carrier, schedule)
+    print_json(outlook.as_json()) if json else print(outlook.text())
+    if draw:
+        load_picture("exchanges").draw(outlook).savefig(draw)
+        if not json:
+            print(f"drew {draw}")
+
+
+def _grid(flag: str, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(map(int, text.replace("×", "x").split("x")))
+    except ValueError:
+        raise InputError(f"{flag} {text!r} is no grid such as 2x2") from None

@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
+from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import shared_options
+from oocarrays.cli.reports import print_json
+from oocarrays.cli.signatures import command
 from oocarrays.graphs.calibrate.machine import calibrate
 from oocarrays.graphs.calibrate.striping import calibrate_disks
 from oocarrays.graphs.calibrate.workers import calibrate_workers
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.settings import costs, keep, keep_disks
+from oocarrays.plan.documents import Document
 from oocarrays.show import report
 
 
-def calibrate_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``calibrate``."""
-    parser.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
-    shared_options(parser, "scheduler", scheduler="measure the workers of a cluster, too, and messages between them")
-    parser.add_argument("--disks", metavar="DISK", nargs="+", help="measure these disks instead, for striped arrays")
-    parser.set_defaults(command=_calibrate)
+@command()
+def calibrate_command(
+    *, store: str | None = None, scheduler: str | None = None, disks: list[str] | tuple[()] = (), json: bool = False
+) -> None:
+    """Measure the speed of this machine, and keep it for all later plans.
+
+    store: folder on the device to be measured (default: the current folder)
+    scheduler: address of a Dask scheduler: measure its workers too, and messages between them
+    disks: disks to measure instead, for striped arrays: folders
+    """
+    rows, document = _disks(list(disks)) if disks else _machine(store, scheduler)
+    print_json(document) if json else print(f"{report.table(rows)}\nkept in {document['file']}")
 
 
-def _calibrate(options: argparse.Namespace) -> None:
-    if options.disks:
-        _calibrate_disks(options.disks)
-    else:
-        _calibrate_machine(options)
-
-
-def _calibrate_disks(disks: list[str]) -> None:
-    """Measure disks alone and together, and print the milliseconds of a block at each."""
+def _disks(disks: list[str]) -> tuple[list[tuple[str, ...]], Document]:
+    """Measure disks alone and together: the milliseconds of a block at each."""
     kept = calibrate_disks(disks)
     path = keep_disks(kept)
-    rows = [
-        (each.mode, disk, format_bytes(row.block), f"{1e3 * row.times.disks[place]:.2f} ms")
+    measured = [
+        (each.mode, disk, row.block, row.times.disks[place])
         for each in kept
         for place, disk in enumerate(each.disks)
         for row in each.measured
     ]
-    print(report.table([("", "disk", "block", "takes"), *rows]))
-    print(f"kept in {path}")
+    rows = [(mode, disk, format_bytes(block), f"{1e3 * took:.2f} ms") for mode, disk, block, took in measured]
+    names = ("mode", "disk", "block_bytes", "seconds")
+    document = {"file": str(path), "disks": [dict(zip(names, each, strict=True)) for each in measured]}
+    return [("", "disk", "block", "takes"), *rows], document
 
 
-def _calibrate_machine(options: argparse.Namespace) -> None:
-    client = client_of(options.scheduler or "threads")
+def _machine(store: str | None, scheduler: Any) -> tuple[list[tuple[str, ...]], Document]:
+    """Measure this machine, and the workers of a cluster."""
+    client = client_of(scheduler or "threads")
     planned = asdict(costs())
-    measured = calibrate(options.store)
+    measured = calibrate(store)
     if client:
         with client.as_current():
             measured |= calibrate_workers(client)
     path = keep(measured)
     rows = [(name, report.number_text(planned[name]), report.number_text(value)) for name, value in measured.items()]
-    print(report.table([("oocarrays.cost.", "planned with", "measured"), *rows]))
-    print(f"kept in {path}")
+    return [("oocarrays.cost.", "planned with", "measured"), *rows], {"file": str(path), "cost": measured}

@@ -1,19 +1,21 @@
 """Command line: runs one command, and reports its end in one line and an exit code.
 
-Commands are listed by name, in groups, with the module of their options, which is imported on use.
+Commands are listed by name, in groups, with the module of their function, which is imported on use.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import logging
+import os
 import re
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
@@ -21,29 +23,53 @@ from typing import Any, NamedTuple, NoReturn
 
 from oocarrays.errors import InputError, MissingChunksWarning, OocError
 
+FAILED, WRONG_INPUT = 1, 2
+CODES = {
+    0: "success, also if nothing was left to do; compare: equal",
+    FAILED: "the run failed, and can be resumed once the cause is removed; compare: different",
+    WRONG_INPUT: "wrong input: the same command would fail again",
+    128 + signal.SIGINT: "interrupted by Ctrl-C; the target can be resumed",
+    128 + signal.SIGPIPE: "the reader of the output is gone, such as head",
+    128 + signal.SIGTERM: "ended by SIGTERM, as batch systems send it; the target can be resumed",
+}
+"""Exit codes and their meaning."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code: 0, 1 for a failed run, 2 for wrong input."""
+    """Run one command, and return one of `CODES`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
-    words = _with_negative_chunks(sys.argv[1:] if arguments is None else arguments)
+    words = _with_negative_values(sys.argv[1:] if arguments is None else arguments)
     options = parser_of_all(version("oocarrays")).parse_args(words)
+    options.words = words
     if options.verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
         with _terminated_as_interrupted(), _warnings_in_a_line():
-            return int(options.command(options) or 0)
-    except InputError as error:
-        print(f"oocarrays: {_as_typed(str(error), options)}", file=sys.stderr)
-        return WRONG_INPUT
+            code: int = options.run(options)
+            sys.stdout.flush()
     except OocError as error:
-        print(f"oocarrays: {_as_typed(str(error), options)}", file=sys.stderr)
-        return FAILED
+        print(f"oocarrays: {_as_typed(str(error), options.run.flags)}", file=sys.stderr)
+        return WRONG_INPUT if isinstance(error, InputError) else FAILED
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
-        what_now = options.what_now(options) if "what_now" in options else ""
-        print(f"oocarrays: {'terminated' if number == signal.SIGTERM else 'interrupted'}{what_now}", file=sys.stderr)
+        word = "terminated" if number == signal.SIGTERM else "interrupted"
+        print(f"oocarrays: {word}{options.run.stopped(options)}", file=sys.stderr)
         return 128 + int(number)
+    except OSError as error:
+        return _output_lost(error)
+    return code
+
+
+def _output_lost(error: OSError) -> int:
+    """Return the exit code if standard output is gone or full; jobs translate errors of their files."""
+    if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+    if error.errno == errno.EPIPE:
+        return 128 + signal.SIGPIPE
+    print(f"oocarrays: cannot write to standard output: {error.strerror}", file=sys.stderr)
+    return FAILED
 
 
 @contextmanager
@@ -80,105 +106,116 @@ def _warnings_in_a_line() -> Iterator[None]:
         yield
 
 
-def _as_typed(message: str, options: argparse.Namespace) -> str:
-    """Replace argument names by ``--overwrite`` and ``--resume`` if the command has them."""
-    for name in ("overwrite", "resume"):
-        if name in options:
-            message = re.sub(rf"\b(ask for|with) {name}\b", rf"\1 --{name}", message)
-            message = message.replace(f"{name}=True (--{name})", f"--{name}").replace(f"{name}=True", f"--{name}")
+def _as_typed(message: str, flags: Mapping[str, str]) -> str:
+    """Replace the names of arguments in a message by flags of the command: ``ranks=0`` by ``--ranks=0``."""
+    message = re.sub(r"\b\w+\([^()]*=[^()]*\), or (?=--)", "", message)
+    for name, flag in flags.items():
+        before = r"(?<![\w./'\"=-])"
+        message = re.sub(rf"{before}{name}=True(?:, {flag}| \({flag}\))?", flag, message)
+        message = re.sub(rf"{before}{name}=(?![,; ])", f"{flag}=", message)
+        message = re.sub(rf"{before}{name}=(?=[,; ])", flag, message)
     return message
 
 
-def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
-    """Join ``--chunks -1,8`` and ``--shards -1,8`` by ``=``: argparse takes ``-1,8`` for an option."""
+def _with_negative_values(arguments: Sequence[str]) -> list[str]:
+    """Join ``--chunks -1,8`` by ``=``: argparse takes ``-1,8`` for an option."""
     joined: list[str] = []
     for word in arguments:
-        if joined and joined[-1] in ("--chunks", "--shards") and word.startswith("-"):
+        is_value = re.match(r"-[\d.]", word) and joined and joined[-1].startswith("--") and "=" not in joined[-1]
+        if is_value:
             joined[-1] += f"={word}"
         else:
             joined.append(word)
     return joined
 
 
-WRONG_INPUT, FAILED = 2, 1
-"""Exit codes."""
-
-
-class Command(NamedTuple):
-    """Command, with the module and the name of the function that adds its options."""
+class Entry(NamedTuple):
+    """Command, with the module and the name of its function."""
 
     name: str
     does: str
-    options: str
+    function: str
 
 
 GROUPS = {
-    "work": (
-        Command("demo", "rechunk an array larger than its budget, and check it", "runs.demo_options"),
-        Command("rechunk", "write an array again in other chunks", "runs.rechunk_options"),
-        Command("update", "bring a rechunked array up to date with its source", "runs.update_options"),
-        Command("pyramid", "write an image in several resolutions, as OME-Zarr", "runs.pyramid_options"),
-        Command("resume", "go on with a run that stopped", "runs.resume_options"),
-        Command("stripe", "lay an array out over several disks, add or empty one, verify", "stripes.stripe_options"),
-        Command("clean", "remove what dead runs have left in a folder", "stores.clean_options"),
+    "write": (
+        Entry("rechunk", "write an array, or arrays of a group, again in other chunks", "runs.rechunk_command"),
+        Entry("map", "apply a function of numpy blocks to arrays", "runs.map_command"),
+        Entry("reduce", "sum, average, … along axes", "runs.reduce_command"),
+        Entry("update", "bring a rechunked array up to date with its source", "runs.update_command"),
+        Entry("pyramid", "write an image in several resolutions, as OME-Zarr", "runs.pyramid_command"),
+        Entry("resume", "continue a run that stopped", "runs.resume_command"),
+        Entry("stripe", "distribute an array over several disks, or change that", "stripes.stripe_command"),
+        Entry("clean", "remove the remains of dead runs in a folder", "stores.clean_command"),
+        Entry("demo", "rechunk an array that is larger than its budget, and check it", "runs.demo_command"),
     ),
-    "look": (
-        Command("info", "show what a store holds: an array, or a group as a tree", "stores.info_options"),
-        Command("read", "read a section of an array, and show what it took", "sections.read_options"),
-        Command("compare", "say whether two arrays or groups are equal, and where not", "stores.compare_options"),
-        Command("advise", "say which chunks arrays should have, from how they are read", "advise.advise_options"),
-        Command("plan", "plan a rechunk for clusters that are not there", "planning.plan_options"),
+    "read": (
+        Entry("info", "show an array, or a group as a tree", "stores.info_command"),
+        Entry("read", "print a section of an array", "sections.read_command"),
+        Entry("compare", "compare two arrays or groups", "stores.compare_command"),
+        Entry("advise", "recommend chunks from recorded reads", "advise.advise_command"),
+        Entry("plan", "plan a rechunk for clusters that do not exist", "planning.plan_command"),
     ),
     "tools": (
-        Command("calibrate", "measure this machine, and plan by it from now on", "machine.calibrate_options"),
-        Command("schedule", "show who sends to whom in each step of an exchange", "exchange.schedule_options"),
-        Command("redistribute", "show what a change of an array's layout costs", "exchange.redistribute_options"),
-        Command("requests", "count the requests of ranks that read their parts", "exchange.requests_options"),
+        Entry("calibrate", "measure this machine for later plans", "machine.calibrate_command"),
+        Entry("schedule", "show who sends to whom in each step of an exchange", "exchange.schedule_command"),
+        Entry("redistribute", "show the cost of a change of an array's layout", "exchange.redistribute_command"),
+        Entry("requests", "count the requests of ranks that read their parts", "exchange.requests_command"),
     ),
 }
+VERBOSE = "log plan, progress and end to standard error"
 
 
 class Parser(argparse.ArgumentParser):
     """Parser that imports its options when it parses, with errors of one line."""
 
-    def __init__(self, *args: Any, options: str | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._options = options
+    def __init__(self, *args: Any, function: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _Formatter} | kwargs)
+        self._function = function
+        self._is_command = function is not None
 
     def load_options(self) -> None:
         """Add the options of this command."""
-        if self._options is not None:
-            module, _, function = self._options.partition(".")
-            self._options = None
-            getattr(import_module(f"oocarrays.cli.{module}"), function)(self)
+        if self._function is not None:
+            module, _, name = self._function.partition(".")
+            self._function = None
+            getattr(import_module(f"oocarrays.cli.{module}"), name).add_options(self)
+            self.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=VERBOSE)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse arguments; the first may be the name of a command."""
+        """Parse arguments; the first may be the name of a command, which leaves none unknown."""
         self.load_options()
-        return super().parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._is_command:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print one line, and exit with the code of wrong input."""
         self.exit(WRONG_INPUT, f"{self.prog}: {OocError(message)} (see {self.prog} --help)\n")
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str, **kwargs: Any) -> None:
+        super().__init__(prog, max_help_position=28, **kwargs)
+
+
 def parser_of_all(version: str) -> Parser:
-    parser = Parser(
-        prog="oocarrays",
-        description="\n".join(_in_words()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in CODES.items())
+    parser = Parser(prog="oocarrays", description="\n".join(_in_words()), epilog=f"exit codes:\n{codes}")
+    parser.add_argument("--version", action="version", version=f"oocarrays {version}", help="print the version")
+    parser.add_argument("-v", "--verbose", action="store_true", help=VERBOSE)
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", help="oocarrays COMMAND --help lists its options"
     )
-    parser.add_argument("--version", action="version", version=f"oocarrays {version}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log what is planned, begun, moved and done")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="oocarrays COMMAND --help says more")
     for group in GROUPS.values():
-        for command in group:
-            commands.add_parser(command.name, options=command.options)
+        for entry in group:
+            commands.add_parser(entry.name, function=entry.function)
     return parser
 
 
 def _in_words() -> list[str]:
-    lines = ["Rewrite Zarr arrays larger than memory, in a memory budget."]
+    lines = ["Rewrite Zarr arrays larger than memory, within a memory budget."]
     for name, group in GROUPS.items():
         lines += ["", f"{name}:", *(f"  {each.name:13} {each.does}" for each in group)]
     return lines

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 from dataclasses import asdict
 from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import shared_options, sources_of
+from oocarrays.cli.options import sources_of
+from oocarrays.cli.reports import print_json
+from oocarrays.cli.signatures import command
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.stored import RechunkJob
-from oocarrays.options.chunks import parsed_chunks
-from oocarrays.options.networks import NETWORKS, planned_cluster
+from oocarrays.options.networks import planned_cluster
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.report import SweptPlan, sweep_text
 
@@ -24,77 +23,86 @@ MOST_PLANS = 256
 """Maximum number of plans of a sweep."""
 
 
-def cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a model of a cluster."""
-    parser.add_argument("--workers", type=int, help="with --dry-run: plan for so many workers that are not there")
-    parser.add_argument("--worker-memory", metavar="SIZE", help="the limit of each of these, such as 4GiB")
-    parser.add_argument("--worker-threads", type=int, default=1, help="threads of each (default: %(default)s)")
-    parser.add_argument("--network", help=f"what carries their messages: {NETWORKS} (default: as calibrated)")
-    parser.add_argument("--constants", metavar="NAME|FILE|TEXT", help="what messages take on it: see redistribute")
-    parser.add_argument(
-        "--storage", metavar="RATE", help="bytes a second that all of them read, and write, such as 10GB"
-    )
+def planned_for(
+    scheduler: str | None,
+    dry_run: bool,
+    /,
+    *,
+    workers: int | None = None,
+    worker_memory: str | None = None,
+    worker_threads: int = 1,
+    network: str | None = None,
+    constants: str | None = None,
+    storage: str | None = None,
+) -> Any:
+    """Return the scheduler of a plan: a model of a cluster, an address, or threads.
 
-
-def asked_cluster(options: argparse.Namespace) -> Any:
-    if options.workers is None:
-        return None
-    if not options.dry_run:
-        raise InputError(f"--workers {options.workers} are not there: add --dry-run, or give --scheduler ADDRESS")
-    if options.scheduler is not None:
-        raise InputError("--workers are of a cluster that is not there, --scheduler of one that is: give one of them")
-    if options.worker_memory is None:
-        raise InputError(f"--workers {options.workers} need --worker-memory, such as 4GiB")
-    return _cluster(options, workers=options.workers, memory=options.worker_memory, threads=options.worker_threads)
-
-
-def _cluster(options: argparse.Namespace, *, workers: int, memory: str, threads: int) -> Any:
+    workers: with --dry-run: plan for a cluster of N workers that does not exist
+    worker_memory SIZE: memory limit of each of these workers in bytes, such as 4GiB
+    worker_threads: threads of each of these workers
+    network: network of these workers: see schedule --help (default: as calibrated)
+    storage RATE: bytes a second that all of these workers together read, and write, such as 10GB (default: no limit)
+    """
+    if workers is None:
+        return scheduler or "threads"
+    if not dry_run:
+        raise InputError(f"--workers {workers} is for plans: add --dry-run, or give --scheduler ADDRESS")
+    if scheduler is not None:
+        raise InputError("--workers plans for a cluster that does not exist, --scheduler for one that does: give one")
+    if worker_memory is None:
+        raise InputError(f"--workers {workers} needs --worker-memory, such as 4GiB")
     return planned_cluster(
-        workers=workers,
-        memory=memory,
-        threads=threads,
-        network=options.network,
-        constants=options.constants,
-        storage=options.storage,
-    )
+        workers=workers, memory=worker_memory, threads=worker_threads, network=network, constants=constants,
+        storage=storage,
+    )  # fmt: skip
 
 
-def plan_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``plan``."""
-    parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
-    parser.add_argument("target", metavar="TARGET", help="where it would be written")
-    parser.add_argument("--chunks", required=True, help="chunk length in each axis, such as 16384,256")
-    parser.add_argument(
-        "--sweep",
-        metavar="NAME=VALUES",
-        action="append",
-        required=True,
-        help="such as workers=8,64,512 or memory=2GiB,8GiB; once for each of workers, memory, threads",
-    )
-    cluster_options(parser)
-    shared_options(parser, "concat-dim", "json", "draw", draw="draw seconds and tasks: .png, .svg, .pdf")
-    parser.set_defaults(command=_plan)
+@command(planned_for)
+def plan_command(
+    source: str,
+    target: str,
+    *,
+    chunks: str,
+    sweep: list[str],
+    concat_dim: str | None = None,
+    draw: str | None = None,
+    json: bool = False,
+    **cluster: Any,
+) -> None:
+    """Plan a rechunk for clusters that do not exist.
+
+    source: array to read: a path or URL of Zarr, or of a file of another format
+    chunks: chunk length of each axis in elements, such as 16384,256 or time=-1,lat=20
+    workers: number of workers, unless it is swept
+    sweep NAME=VALUES: workers, memory or threads to plan for, such as workers=8,64 or memory=2GiB,8GiB; may be repeated
+    draw: draw seconds and tasks to a .png, .svg or .pdf file
+    """
+    if draw:
+        load_picture().check_file(draw)
+    swept = _swept(sweep, cluster)
+    (read,) = sources_of(concat_dim, None, source)
+    found = []
+    for values in itertools.product(*swept.values()):
+        one = dict(zip(SWEPT, values, strict=True))
+        how = cluster | {"workers": one["workers"], "worker_memory": one["memory"], "worker_threads": one["threads"]}
+        found.append(_planned(read, target, chunks, one, planned_for(None, True, **how)))
+    print_json({"plans": list(map(asdict, found))}) if json else print(sweep_text(found))
+    if draw:
+        load_picture().draw_sweep(found).savefig(draw)
+        print("" if json else f"drew {draw}\n", end="")
 
 
-def _plan(options: argparse.Namespace) -> None:
-    swept = _swept(options)
-    found = [_planned(options, dict(zip(SWEPT, each, strict=True))) for each in itertools.product(*swept.values())]
-    print(json.dumps([asdict(each) for each in found]) if options.json else sweep_text(found))
-    if options.draw:
-        _draw(found, options.draw)
-
-
-def _swept(options: argparse.Namespace) -> dict[str, list[Any]]:
+def _swept(sweep: list[str], cluster: dict[str, Any]) -> dict[str, list[Any]]:
     """Return the values of each swept option: one, unless it is swept."""
     values: dict[str, list[Any]] = {
-        "workers": [options.workers],
-        "memory": [options.worker_memory],
-        "threads": [options.worker_threads],
+        "workers": [cluster["workers"]],
+        "memory": [cluster["worker_memory"]],
+        "threads": [cluster["worker_threads"]],
     }
-    for text in options.sweep:
+    for text in sweep:
         name, equals, said = text.partition("=")
         if name not in SWEPT or not equals or not all(said.split(",")):
-            raise InputError(f"--sweep {text!r} is not one of {', '.join(SWEPT)} with values, such as workers=8,64,512")
+            raise InputError(f"--sweep {text!r} is not one of {', '.join(SWEPT)} with values, such as 'workers=8,64'")
         whole = name != "memory"
         if whole and not all(each.isdecimal() for each in said.split(",")):
             raise InputError(f"--sweep {text!r}: {name} are whole numbers")
@@ -102,28 +110,23 @@ def _swept(options: argparse.Namespace) -> dict[str, list[Any]]:
     missing = [name for name, each in values.items() if each == [None]]
     if missing:
         option = {"workers": "--workers", "memory": "--worker-memory"}[missing[0]]
-        raise InputError(f"nothing is said of {missing[0]}: give {option}, or --sweep {missing[0]}=…")
+        raise InputError(f"--sweep needs the {missing[0]} of the clusters: add {option}, or --sweep {missing[0]}=…")
     if (many := len(list(itertools.product(*values.values())))) > MOST_PLANS:
         raise InputError(f"--sweep asks for {many} plans, more than {MOST_PLANS}")
     return values
 
 
-def _planned(options: argparse.Namespace, how: dict[str, Any]) -> SweptPlan:
+def _planned(source: Any, target: str, chunks: Any, one: dict[str, Any], cluster: Any) -> SweptPlan:
     """Plan for one cluster; if it does not fit, return the memory that it needs."""
     try:
-        chunks = parsed_chunks(options.chunks)
-    except ValueError:
-        raise InputError(f"--chunks {options.chunks!r} is not a list of lengths such as 16384,256") from None
-    (source,) = sources_of(options, options.source)
-    try:
-        job = rechunk(source, options.target, chunks=chunks, scheduler=_cluster(options, **how))
+        job = rechunk(source, target, chunks=chunks, scheduler=cluster)
     except BudgetError as error:
-        return SweptPlan(**how, why=f"needs {format_bytes(error.least)}")
+        return SweptPlan(**one, why=f"needs {format_bytes(error.least)}")
     if not isinstance(job, RechunkJob):
-        raise InputError(f"{options.source} is a group: plan its arrays one by one")
+        raise InputError(f"{source} is a group: plan its arrays one by one")
     plan = job.plan
     return SweptPlan(
-        **how,
+        **one,
         strategy=plan.strategy,
         ranks=plan.ranks,
         seconds=plan.seconds,
@@ -131,10 +134,3 @@ def _planned(options: argparse.Namespace, how: dict[str, Any]) -> SweptPlan:
         bytes=plan.traffic.exchanged_bytes,
         peak_bytes=plan.peak_bytes,
     )
-
-
-def _draw(found: list[SweptPlan], file: str) -> None:
-    """Draw seconds, and tasks, against workers: a line for each memory and number of threads."""
-    load_picture().check_file(file)
-    load_picture().draw_sweep(found).savefig(file)
-    print(f"drew {file}")

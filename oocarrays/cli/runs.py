@@ -1,4 +1,4 @@
-"""Commands ``oocarrays rechunk``, ``update``, ``pyramid``, ``resume`` and ``demo``, and their output."""
+"""Commands that write arrays: ``rechunk``, ``map``, ``reduce``, ``update``, ``pyramid``, ``resume`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,118 +19,245 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
 from oocarrays.cli.main import FAILED
-from oocarrays.cli.options import (
-    SHARED,
-    lengths,
-    orientation,
-    shared_options,
-    sources_of,
-    taken,
-)
-from oocarrays.cli.planning import asked_cluster, cluster_options
-from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
+from oocarrays.cli.options import sources_of
+from oocarrays.cli.planning import planned_for
+from oocarrays.cli.reports import print_json, run_and_report, show_and_run
+from oocarrays.cli.signatures import command, taken
+from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.settings import size_in_bytes
-from oocarrays.jobs.job import Job
 from oocarrays.jobs.pyramid import pyramid
 from oocarrays.jobs.rechunking import rechunk
-from oocarrays.jobs.stored import GroupJob, RechunkJob
+from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.updating import update
-from oocarrays.kernels.levels import METHODS as LEVEL_METHODS
 from oocarrays.leftovers.resume import kind_left, resume, standing
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.rechunks import read_chunks
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.show import report
-from oocarrays.show.pictures import load_picture
-from oocarrays.storage.files.formats import NAMED_CODECS
+from oocarrays.reductions.reducing import reduce
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
+from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, rebuilt
 
 
-def pyramid_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``pyramid``."""
-    parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, an OME-Zarr group, a TIFF file, …")
-    parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
-    shared_options(parser, "storage-option", "concat-dim")
-    parser.add_argument("--levels", type=int, help="how many (default: until axes have at most 256 elements)")
-    parser.add_argument(
-        "--factor", default="2", help="from level to level, in space: 2; of each axis: 1,2,2; by name: z=1,y=2,x=2"
-    )
-    parser.add_argument("--scale", help="distance of two elements in space: 0.5; of each axis: 2,1,1; by name: z=2")
-    parser.add_argument("--unit", help="of the scale in space: µm; of each axis, or by name: t=second,y=µm")
-    parser.add_argument(
-        "--method", choices=LEVEL_METHODS, default="mean", help="how values are made (default: %(default)s)"
-    )
-    parser.add_argument("--chunks", help="of the levels, as of rechunk (default: the source's)")
-    shared_options(parser, "memory", "ranks", "scheduler", "missing", "dry-run")
-    parser.add_argument("--overwrite", action="store_true", help="replace a Zarr group at TARGET")
-    shared_options(parser, "resume", "quiet")
-    parser.set_defaults(command=_pyramid, what_now=what_now, draw=None)
+def what_now(options: argparse.Namespace) -> str:
+    """Return the next step after an interruption, as text."""
+    with suppress(OocError, KeyboardInterrupt):
+        left = standing(placer(options.storage_options and dict(options.storage_options))(options.target))
+        if left is not None:
+            at = "" if left.done is None else f" at {100 * left.done:.0f} %"
+            return f"{at}; written chunks stay, continue with: {_continuing(options)}"
+    return ""
 
 
-def _pyramid(options: argparse.Namespace) -> None:
-    how = taken(options, "levels", "method", "memory", "ranks", "missing", "overwrite", "resume")
-    chunks = None if options.chunks is None else _lengths("chunks", options.chunks)
-    where = options.scheduler or "threads"
-    (source,) = sources_of(options, options.source)
-    job = pyramid(
-        source, options.target, factor=_lengths("factor", options.factor), chunks=chunks, scheduler=where,
-        scale=_values("scale", options.scale, float), unit=_values("unit", options.unit, str),
-        storage_options=dict(options.storage_option), **how,
-    )  # fmt: skip
-    show_and_run(job, options)
+def _continuing(options: argparse.Namespace) -> str:
+    """Return the command that continues a run; a kernel and its arguments are typed again."""
+    if "kernel" not in options or "again" in options:
+        return f"oocarrays resume {shlex.quote(options.target)}"
+    return shlex.join(["oocarrays", *options.words, *([] if options.resume else ["--resume"])])
 
 
-def _lengths(name: str, text: str) -> Any:
-    """Parse lengths; one number applies to all axes."""
+def _scalar(lengths: Any) -> Any:
+    """Return one length for all axes from a list of one."""
+    return lengths[0] if isinstance(lengths, tuple) and len(lengths) == 1 else lengths
+
+
+@command(rechunk, planned_for, show_and_run, leave_out=("filters",), stopped=what_now)
+def rechunk_command(
+    source: str, target: str, *, chunks: list[str] | tuple[()] = (), concat_dim: str | None = None, **how: Any
+) -> None:
+    """Write an array, or arrays of a group, again in other chunks.
+
+    chunks: chunk length of each axis in elements: 16384,256 or by name time=-1,lat=20; -1: the whole axis; auto, or a
+        size such as 128MiB: chosen; of a group NAME=LENGTHS for each array to be rechunked, such as air=16384,256 or
+        air=time:-1,lat:20; may be repeated (default: the source's)
+    method: strategy
+    schedule: order of the messages between ranks: lex, pex, bex, pex-gen, pex-gen-shift, gen, rex, ipex, coloring or
+        unordered (default: the fastest)
+    update: bring TARGET up to date with the changes of SOURCE
+    """
+    if not chunks and how["orientation"] is how["zarr_format"] is None and not how["update"]:
+        raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
+    shown, cluster = taken(how, show_and_run), taken(how, planned_for)
+    where = planned_for(how.pop("scheduler"), shown["dry_run"], **cluster)
+    (read,) = sources_of(concat_dim, how["storage_options"], source)
+    how["filters"] = None if how["compressors"] is None else ()
+    how["chunks"] = _chunks(list(chunks), placer(how["storage_options"])(read)) if chunks else None
+    show_and_run(rechunk(read, target, scheduler=where, **how), target, **shown)
+
+
+def _chunks(words: list[str], source: Any) -> Any:
+    """Return the chunks of the ``--chunks`` options, of one array or of the arrays of a group."""
+    if holds_group(source):
+        return read_chunks(words)
+    text = ",".join(words)
     try:
-        found = parsed_chunks(text)
+        return parsed_chunks(text)
     except ValueError:
-        raise InputError(f"--{name} {text}: give a number, one for each axis (1,2,2), or by name (y=2,x=2)") from None
-    return found[0] if isinstance(found, tuple) and len(found) == 1 else found
+        raise ChunksError(
+            f"--chunks {text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
+        ) from None
 
 
-def _values(name: str, text: str | None, kind: Callable[[str], Any]) -> Any:
-    """Parse values: one for all axes, one for each, or by name."""
-    if text is None:
-        return None
-    pairs = [each.rpartition("=") for each in text.split(",")]
+@command(
+    map_slabs, show_and_run, leave_out=("args", "folders", "shape", "new_axis", "draw", "workers"), stopped=what_now
+)
+def map_command(source: list[str], target: str, *, kernel: str, concat_dim: str | None = None, **how: Any) -> None:
+    """Apply a function of numpy blocks to an array, or to several of one shape, and write the result.
+
+    source: array to read, or several of one shape: paths or URLs of Zarr, or files of another format
+    target: location of the result: a path, or a URL such as s3://bucket/a.zarr
+    kernel MODULE:FUNCTION: function of a numpy block of each source, in a module of Python's path or the current folder
+    prefetch: number of slabs to read ahead; 0: read, compute and write in turn
+    reuse: read rows that two slabs share twice
+    dtype: type of the elements of TARGET, such as float32 (default: the source's)
+    axis: axis along which slabs follow one another, by number or name (default: chosen by the plan)
+    verify: compute some slabs again with a larger halo; fail if they differ
+    """
+    shown = taken(how, show_and_run)
+    how["chunks"] = _scalar(how["chunks"])
+    read = sources_of(concat_dim, how["storage_options"], *source)
+    where = how.pop("scheduler") or "threads"
+    show_and_run(map_slabs(_kernel(kernel), read, target, scheduler=where, **how), target, **shown)
+
+
+def _kernel(name: str) -> Any:
+    """Import a kernel, from the current folder too, as ``python -m`` does."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return imported(name)
+
+
+@command(reduce, show_and_run, leave_out=("a", "where", "draw", "workers"), stopped=what_now)
+def reduce_command(
+    source: str, target: str, *, how: str, by: str | None = None, concat_dim: str | None = None, **more: Any
+) -> None:
+    """Reduce an array along axes, and write the result.
+
+    source: array to read: a path or URL of Zarr, or of a file of another format
+    how: reduction
+    by FILE: file with a label for each index of --axis, .npy or lines of text: elements are reduced label by label
+    axis: axes to reduce, by number or name: 0 or time,lat (default: all)
+    skipna: let one NaN make the result NaN
+    ddof: number to subtract from the count in the divisor of var and std
+    """
+    shown, labels = taken(more, show_and_run), None if by is None else _labels(by)
+    (read,) = sources_of(concat_dim, more["storage_options"], source)
+    where = more.pop("scheduler") or "threads"
+    show_and_run(reduce(read, how, by=labels, target=target, scheduler=where, **more), target, **shown)
+
+
+def _labels(path: str) -> Any:
+    """Read labels from a file."""
+    place = check_path(path, "--by")
     try:
-        values = {axis.strip() or number: kind(value.strip()) for number, (axis, _, value) in enumerate(pairs)}
-    except ValueError:
-        values = {}
-    named = {bool(equals) for _, equals, _ in pairs}
-    if len(values) != len(pairs) or len(named) > 1:
-        raise InputError(f"--{name} {text}: give one value, one for each axis (a,b,c), or by name (y=a,x=b)")
-    return values if named == {True} else values[0] if len(values) == 1 else tuple(values.values())
+        if place.endswith(".npy"):
+            return np.load(place, allow_pickle=False)
+        return np.array(Path(place).read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"--by {path} cannot be read: {why}") from None
 
 
-def demo_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``demo``."""
-    parser.add_argument("--size", default="512MiB", help="bytes of the array (default: %(default)s)")
-    parser.add_argument("--memory", default="128MiB", help="the budget (default: %(default)s)")
-    parser.add_argument("--folder", help="where to work (default: the system's temporary folder)")
-    parser.set_defaults(command=_demo)
+@command(update, show_and_run, leave_out=("draw", "workers"), stopped=what_now)
+def update_command(target: str, *, source: str | None = None, concat_dim: str | None = None, **how: Any) -> None:
+    """Bring a rechunked array up to date with its source.
+
+    target: result of an earlier rechunk
+    source: location of the source, if it was moved or copied
+    dry_run: print the changes and the plan; write nothing
+    """
+    shown = taken(how, show_and_run)
+    read = None if source is None else sources_of(concat_dim, how["storage_options"], source)[0]
+    job = update(target, read, scheduler=how.pop("scheduler") or "threads", **how)
+    show_and_run(job, target, **shown)
 
 
-def _demo(options: argparse.Namespace) -> int:
-    if options.folder is not None:
-        check_path(options.folder, "--folder")
-        if not (os.path.isdir(options.folder) and os.access(options.folder, os.W_OK)):
-            raise InputError(f"--folder {options.folder} is not a folder that can be written to")
-    nbytes, free = size_in_bytes(options.size, "size"), shutil.disk_usage(options.folder or tempfile.gettempdir()).free
+@command(pyramid, show_and_run, leave_out=("draw", "workers"), stopped=what_now)
+def pyramid_command(source: str, target: str, *, concat_dim: str | None = None, **how: Any) -> None:
+    """Write an image in several resolutions, as an OME-Zarr group.
+
+    source: image: a Zarr array, an OME-Zarr group, or a TIFF or other file; a path or a URL
+    target: group of the levels: a path or a URL
+    levels: number of levels, including the image (default: until axes have at most 256 elements)
+    method: how elements are merged
+    """
+    shown = taken(how, show_and_run)
+    how["chunks"] = _scalar(how["chunks"])
+    (read,) = sources_of(concat_dim, how["storage_options"], source)
+    show_and_run(pyramid(read, target, scheduler=how.pop("scheduler") or "threads", **how), target, **shown)
+
+
+@command(resume, show_and_run, leave_out=("kind", "parts", "workers"), stopped=what_now)
+def resume_command(
+    target: str,
+    *,
+    source: list[str] | tuple[()] = (),
+    kernel: list[str] | tuple[()] = (),
+    scheduler: str | None = None,
+    concat_dim: str | None = None,
+    **how: Any,
+) -> None:
+    """Continue a run that stopped.
+
+    target: target of the stopped run
+    source: location of the source, if it was moved or copied; repeated for several
+    kernel MODULE:FUNCTION: function of the run, if it had one; repeated for several
+    memory: memory budget of a process in bytes, such as 1GiB; the rest is planned anew (default: as before)
+    ranks: number of logical processors; the rest is planned anew (default: as before)
+    again: start over, with the source as it is now
+    as_is: continue even if the source, or the code of the kernel, has changed
+    verify: read written chunks too, and write those again that do not match their checksums
+    scheduler: Dask scheduler whose workers run the job, or threads (default: as before)
+    missing: chunks that the source lacks: read as fill value, with a warning, or an error (default: as before)
+    dry_run: print the rest of the plan; write nothing
+    """
+    shown, place = taken(how, show_and_run), placer(how["storage_options"])(target)
+    if holds_streams(place):
+        _rebuild(place, json=shown["json"], quiet=shown["quiet"])
+        return
+    read = sources_of(concat_dim, how["storage_options"], *source) if source else None
+    kernels = list(map(_kernel, kernel)) or None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the notices are printed below
+        job = resume(target, source=read, kernel=kernels, scheduler=scheduler, **how)
+        kind = kind_left(place)
+    done = f"{100 * (1 - job.left):.0f} % of {target} is done by {kind}; {100 * job.left:.0f} % is left"
+    show_and_run(job, target, (done, *job.notices), **shown)
+
+
+def _rebuild(place: Any, *, json: bool, quiet: bool) -> None:
+    """Rebuild a stream file after an interrupted run."""
+    done = rebuilt(place)
+    if json:
+        print_json({"target": str(done.place), "bytes": done.nbytes, "flushed_bytes": done.flushed_bytes})
+    elif not quiet:
+        more = format_bytes(done.nbytes - done.flushed_bytes)
+        print(f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before")
+
+
+@command()
+def demo_command(*, size: str = "512MiB", memory: str = "128MiB", folder: str | None = None) -> int:
+    """Make an array that is larger than the memory budget, rechunk it, and check the result.
+
+    size SIZE: bytes of the array
+    memory: memory budget in bytes
+    folder FOLDER: folder to work in (default: the system's temporary folder)
+    """
+    if folder is not None:
+        folder = check_path(folder, "--folder")
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise InputError(f"--folder {folder} is not a folder that can be written to")
+    nbytes, free = size_in_bytes(size, "size"), shutil.disk_usage(folder or tempfile.gettempdir()).free
     if 2 * nbytes > free:
-        raise InputError(f"--size {options.size}: source and target need {2 * nbytes} bytes, and {free} are free")
-    with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
-        rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
-        print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")
+        raise InputError(f"--size {size}: source and target need {2 * nbytes} bytes, and {free} are free")
+    with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=folder) as work:
+        rows, columns = Path(work, "rows.zarr"), Path(work, "columns.zarr")
+        print(f"making an array of {size} in row slabs, to be rewritten in column slabs with {memory}")
         edge = _demo_array(rows, nbytes)
-        job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory, scheduler="threads")
+        job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=memory, scheduler="threads")
         print(job)
-        run_and_tell(job, progress=True)
+        print("\n".join(run_and_report(job, progress=True)[1]))
         wrong = _wrong_columns(columns, edge)
     print("checked: every element is right" if not wrong else f"WRONG: {wrong} columns differ")
     return FAILED if wrong else 0
@@ -157,211 +283,3 @@ def _wrong_columns(path: Path, edge: int) -> int:
         int((array[:, start : start + step] != first + np.arange(start, min(start + step, edge))).any(axis=0).sum())
         for start in range(0, edge, step)
     )
-
-
-def rechunk_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rechunk``."""
-    parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
-    parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
-    shared_options(parser, "storage-option", "concat-dim")
-    parser.add_argument(
-        "--chunks",
-        action="append",
-        help="chunk length in each axis, such as 16384,256, or by name: time=-1,lat=20; -1 for a whole axis, auto or a "
-        "size such as 128MiB to have it chosen. Of a group: NAME=LENGTHS for each array that is to be rechunked, as in "
-        "air=16384,256,time=-1, in one word or in several --chunks; by dimensions: air=time:-1,lat:20. Arrays that are "
-        "not named are copied as they are stored",
-    )
-    parser.add_argument(
-        "--shards", type=lengths, help="shard length in each axis, a multiple of the chunk's (default: none)"
-    )
-    parser.add_argument(
-        "--memory",
-        help="bytes to hold at most, on a cluster in each worker, such as 1GiB (default: half of what is free, or what "
-        "the workers' limits leave)",
-    )
-    shared_options(parser, "scheduler")
-    cluster_options(parser)
-    parser.add_argument("--orientation", type=orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
-    shared_options(parser, "ranks")
-    parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
-    parser.add_argument("--schedule", help="order of messages: gen, coloring, unordered, … (default: auto)")
-    parser.add_argument("--codec", choices=sorted(NAMED_CODECS), help="codec of the target (default: the source's)")
-    parser.add_argument(
-        "--zarr-format",
-        type=int,
-        choices=(2, 3),
-        help="of the target (default: the source's); a group, too, changes it",
-    )
-    parser.add_argument(
-        "--scratch",
-        action="append",
-        help="folder for what is written on the way, once for each of several disks (default: beside the target)",
-    )
-    shared_options(parser, "missing", "dry-run", dry_run="show the plan and every strategy considered; do nothing")
-    parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
-    shared_options(parser, "resume")
-    parser.add_argument(
-        "--update", action="store_true", help="bring a Zarr array at TARGET up to date that was made of SOURCE"
-    )
-    shared_options(parser, "draw", "quiet")
-    parser.set_defaults(command=_rechunk, what_now=what_now)
-
-
-def resume_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``resume``."""
-    shared_options(parser, "storage-option")
-    parser.add_argument("target", metavar="TARGET", help="where the run was writing")
-    parser.add_argument(
-        "--source", metavar="SOURCE", action="append", help="what it was reading, where that has been moved or copied"
-    )
-    shared_options(parser, "concat-dim")
-    parser.add_argument(
-        "--kernel", metavar="MODULE:NAME", action="append", help="the function of a pass over slabs: it is imported"
-    )
-    shared_options(
-        parser, "memory", "ranks", memory="other memory, such as 1GiB: what is left is planned anew",
-        ranks="other logical processors: what is left is planned anew",
-    )  # fmt: skip
-    changed = parser.add_mutually_exclusive_group()
-    changed.add_argument("--again", action="store_true", help="start over, with the source as it is now")
-    changed.add_argument("--as-is", action="store_true", help="go on though the source has changed since")
-    parser.add_argument(
-        "--verify", action="store_true", help="read what was written, and write again what is not as it was"
-    )
-    shared_options(
-        parser, "scheduler", "missing", "dry-run", "draw", "quiet",
-        scheduler="the cluster to run on, or threads (default: where the run was planned for)",
-        missing=SHARED["missing"]["help"].replace("the setting, fill", "as the run was asked"),
-        dry_run="show what is left to do; do nothing",
-    )  # fmt: skip
-    parser.set_defaults(command=_resume, what_now=what_now)
-
-
-def update_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``update``."""
-    shared_options(parser, "storage-option")
-    parser.add_argument("target", metavar="TARGET", help="what rechunk has written")
-    parser.add_argument("--source", metavar="SOURCE", help="what it was made of, where that has been moved or copied")
-    shared_options(
-        parser, "concat-dim", "resume", "memory", "scheduler", "missing", "dry-run", "quiet",
-        dry_run="show what has changed, and the plan; do nothing",
-    )  # fmt: skip
-    parser.set_defaults(command=_update, what_now=what_now, draw=None)
-
-
-def _update(options: argparse.Namespace) -> None:
-    how = taken(options, "memory", "missing", "resume")
-    how["source"] = sources_of(options, options.source)[0] if options.source else None
-    where = options.scheduler or "threads"
-    job = update(options.target, **how, storage_options=dict(options.storage_option), scheduler=where)
-    if options.dry_run or job.plan.changed:
-        show_and_run(job, options)
-    else:
-        print(f"{options.target} is up to date")
-
-
-def what_now(options: argparse.Namespace) -> str:
-    """Return the next step after an interruption, as text."""
-    with suppress(OocError):
-        left = standing(placer(dict(options.storage_option))(options.target))
-        if left is not None:
-            at = "" if left.done is None else f" at {100 * left.done:.0f} %"
-            return f"{at}; what was written stays, go on with: oocarrays resume {shlex.quote(options.target)}"
-    return ""
-
-
-def _chunks(options: argparse.Namespace, source: Any) -> Any:
-    """Return the chunks of the ``--chunks`` options, of one array or of the arrays of a group."""
-    if holds_group(placer(dict(options.storage_option))(source)):
-        return read_chunks(options.chunks)
-    text = ",".join(options.chunks)
-    try:
-        return parsed_chunks(text)
-    except ValueError:
-        raise ChunksError(
-            f"--chunks {text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
-        ) from None
-
-
-def _rechunk(options: argparse.Namespace) -> None:
-    if options.chunks is options.orientation is options.zarr_format is None and not options.update:
-        raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
-    (source,) = sources_of(options, options.source)
-    how = taken(
-        options, "update", "shards", "orientation", "memory", "ranks", "method", "schedule", "zarr_format", "overwrite",
-        "resume", "scratch", "missing",
-    )  # fmt: skip
-    job: Job[Any, Any] = rechunk(
-        source,
-        options.target,
-        chunks=None if options.chunks is None else _chunks(options, source),
-        compressors=options.codec,
-        filters=None if options.codec is None else (),
-        storage_options=dict(options.storage_option),
-        scheduler=asked_cluster(options) or options.scheduler or "threads",
-        **how,
-    )
-    show_and_run(job, options)
-
-
-def show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
-    """Print the plan of a job, or run it and print the result."""
-    if job.is_finished:
-        print(f"{options.target}: {job.notices[0]}")
-        return
-    if options.draw:
-        if isinstance(job, GroupJob):
-            raise UnsupportedError(
-                "--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()"
-            )
-        if not isinstance(job, RechunkJob):
-            raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {type(job).__name__}")
-        load_picture().check_file(options.draw)
-    if options.dry_run:
-        print(job.explain())
-    else:
-        if not options.quiet:
-            print("\n".join([str(job), *(() if resumed else job.notices)]))
-        run_and_tell(job, progress=not options.quiet)
-    if options.draw and isinstance(job, RechunkJob):
-        job.draw().savefig(options.draw)
-        print(f"drew {options.draw}")
-
-
-def _resume(options: argparse.Namespace) -> None:
-    place = placer(dict(options.storage_option))(options.target)
-    if holds_streams(place):
-        done = rebuilt(place)
-        more = format_bytes(done.nbytes - done.flushed_bytes)
-        print(f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before")
-        return
-    how = taken(options, "missing", "scheduler", "memory", "ranks", "kernel", "again", "as_is", "verify")
-    how["source"] = sources_of(options, *options.source) if options.source else None
-    if options.kernel:
-        sys.path.insert(0, os.getcwd())  # as python -m has it
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the same is printed below
-        job: Job[Any, Any] = resume(options.target, storage_options=dict(options.storage_option), **how)
-        kind = kind_left(placer(dict(options.storage_option))(options.target))
-    print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
-    for notice in job.notices:
-        print(notice)
-    show_and_run(job, options, resumed=True)
-
-
-def run_and_tell(job: Job[Any, Any], *, progress: bool) -> None:
-    """Run a job, and print its targets, speed and memory."""
-    with MemoryWatch() as watch:
-        target = job.run(progress=progress)
-    seconds = job.measured_seconds or 1e-9
-    budget = f"{job.plan.budget / 2**20:.0f} MiB"
-    held = f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {budget}" if anonymous_bytes() else f"in {budget}"
-    workers = len(set(job.placement.values()))
-    where = f"{workers} workers of {budget}" if workers else held
-    made = target if isinstance(target, list) else [target]
-    share = getattr(job.plan, "target_share", 1.0)
-    rate = job.left * share * sum(each.nbytes for each in made) / 1e6 / seconds
-    print(f"wrote {', '.join(str(each.store) for each in made)}: {rate:.0f} MB/s, {seconds:.2f} s, {where}")
-    for move in job.moves:
-        print(report.move_text(move, job.placement))

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from oocarrays.arrays.array import open_array
-from oocarrays.cli.options import shared_options, sources_of
+from oocarrays.cli.options import sources_of
+from oocarrays.cli.signatures import command
 from oocarrays.errors import SelectionError, TargetError
-from oocarrays.mapping.given import from_home
 from oocarrays.mapping.selection import Selection
-from oocarrays.plan.sections.sieve import METHODS
 from oocarrays.show import report
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import metered
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
-
-
-def read_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``read``."""
-    parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
-    parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
-    parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
-    parser.add_argument("--explain", action="store_true", help="show what is planned, and what was counted")
-    parser.add_argument(
-        "--out", metavar="FILE.npy", type=from_home, help="write the section to a new file, as numpy does"
-    )
-    shared_options(parser, "storage-option", "concat-dim", "missing")
-    parser.set_defaults(command=_read)
 
 
 def parsed_section(text: str) -> Any:
@@ -67,25 +53,46 @@ def _index(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def _read(options: argparse.Namespace) -> None:
-    if options.out is not None:
-        check_path(options.out, "--out")
-    if options.out and os.path.lexists(options.out):
-        raise TargetError(f"{options.out} exists; name a new file")
-    (store,) = sources_of(options, options.store)
-    array = open_array(store, storage_options=dict(options.storage_option), missing=options.missing)
-    taken = Selection.of(parsed_section(options.section), array.shape)
-    if options.explain:
-        print(plan(array.zarr, taken, method=options.method).explain())
+@command()
+def read_command(
+    store: str,
+    section: str,
+    *,
+    method: Literal["auto", "direct", "sieve"] = "auto",
+    explain: bool = False,
+    out: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    concat_dim: str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
+) -> None:
+    """Read a section of an array, and print it or write it to a file.
+
+    store: array: a path or a URL
+    section: index as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'
+    method: how elements between those of the section are skipped
+    explain: print the planned and the counted requests and bytes
+    out FILE.npy: new .npy file for the section
+    """
+    if out is not None:
+        out = check_path(out, "--out")
+        if os.path.lexists(out):
+            raise TargetError(f"{out} exists; name a new file")
+        if not os.path.isdir(os.path.dirname(os.path.abspath(out))):
+            raise TargetError(f"--out {out}: there is no such folder")
+    (source,) = sources_of(concat_dim, storage_options, store)
+    array = open_array(source, storage_options=storage_options, missing=missing)
+    taken = Selection.of(parsed_section(section), array.shape)
+    if explain:
+        print(plan(array.zarr, taken, method=method).explain())
     with metered() as meter:
-        data = np.asarray(array.read(taken, method=options.method))
-    if options.explain:
+        data = np.asarray(array.read(taken, method=method))
+    if explain:
         print(_counted(meter))
-    if options.out:
-        _save(options.out, data)
+    if out:
+        _save(out, data)
     else:
         print(np.array2string(data, threshold=1000))
-    place = f"; wrote {options.out}" if options.out else ""
+    place = f"; wrote {out}" if out else ""
     print(f"shape {data.shape}, {data.dtype}, {data.nbytes} bytes{place}")
 
 

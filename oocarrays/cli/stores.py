@@ -8,20 +8,23 @@ weather.zarr      group of 3 arrays, …
 
 from __future__ import annotations
 
-import argparse
-import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from json import dumps
 from typing import Any
 
 from dask.utils import format_bytes
 
 from oocarrays.cli.main import FAILED
-from oocarrays.cli.options import shared_options, sources_of
-from oocarrays.comparing import compare
+from oocarrays.cli.options import sources_of
+from oocarrays.cli.reports import print_json
+from oocarrays.cli.signatures import command
+from oocarrays.comparing import Comparison, compare
 from oocarrays.graphs.run.remains import way_out
 from oocarrays.jobs.rechunking import clean
 from oocarrays.leftovers.resume import standing
+from oocarrays.plan.documents import Document
 from oocarrays.requests import is_at_work, journaled
 from oocarrays.show.contents import ArrayFacts, GroupFacts, as_json, chunks_text, contents
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened, table
@@ -31,72 +34,94 @@ from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, stream_rows
 
 
-def info_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``info``."""
-    parser.add_argument("store", metavar="STORE")
-    shared_options(parser, "json", "storage-option", "concat-dim")
-    parser.set_defaults(command=_info)
+@command(compare)
+def compare_command(
+    a: str, b: str, *, concat_dim: str | None = None, json: bool = False, quiet: bool = False, **how: Any
+) -> int:
+    """Compare two arrays or groups element by element; the exit code is 0 if they are equal, otherwise 1.
 
-
-def compare_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``compare``."""
-    parser.add_argument("a", metavar="A", help="a Zarr array or group: a path, or a URL")
-    parser.add_argument("b", metavar="B", help="another, of any chunks and codecs")
-    parser.add_argument("--rtol", type=float, default=0.0, help="equal where |a - b| <= atol + rtol * |b|")
-    parser.add_argument("--atol", type=float, default=0.0)
-    parser.add_argument("--nan-differs", action="store_true", help="NaN is unlike NaN, too")
-    parser.add_argument("--memory", metavar="SIZE", help="bytes that may be held, such as 256MiB")
-    parser.add_argument("--scratch", metavar="DIR", help="where one may be rechunked like the other, if that is faster")
-    shared_options(parser, "storage-option", "concat-dim")
-    parser.set_defaults(command=_compare)
-
-
-def _compare(options: argparse.Namespace) -> int:
-    """Print the differences; return 0 if equal, otherwise 1."""
-    a, b = sources_of(options, options.a, options.b)
-    found = compare(
-        a, b, rtol=options.rtol, atol=options.atol, equal_nan=not options.nan_differs,
-        memory=options.memory, scratch=options.scratch, storage_options=dict(options.storage_option) or None,
-    )  # fmt: skip
-    print(found)
+    a A: array or group: a path or a URL
+    b: another one, with any chunks and codecs
+    rtol: relative tolerance: elements are equal if |a - b| <= atol + rtol * |b|
+    atol: absolute tolerance
+    equal_nan: treat NaN as different from NaN
+    scratch: folder for rechunking one array like the other, if that is faster (default: the system's temporary folder)
+    quiet: print nothing
+    """
+    one, other = sources_of(concat_dim, how["storage_options"], a, b)
+    found = compare(one, other, **how)
+    if json:
+        print_json(_comparison(found))
+    elif not quiet:
+        print(found)
     return 0 if found else FAILED
 
 
-def clean_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``clean``."""
-    parser.add_argument("path", metavar="PATH", help="a folder")
-    parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
-    shared_options(parser, "dry-run", dry_run="show what would be removed; do nothing")
-    parser.set_defaults(command=_clean)
+def _comparison(found: Comparison) -> Document:
+    """Return a comparison for machines."""
+    differences = found.differences
+    return {
+        "equal": bool(found),
+        "shapes": found.shapes,
+        "dtypes": found.dtypes,
+        "different_elements": differences.count,
+        "largest_difference": differences.largest if differences.count else None,
+        "first": differences.first if differences.count else None,
+        "attributes": found.attributes,
+        "only": found.only,
+        "arrays": {name: _comparison(each) for name, each in found.arrays.items()},
+    }
 
 
-def _clean(options: argparse.Namespace) -> None:
-    removed = clean(options.path, unfinished=options.unfinished, dry_run=options.dry_run)
-    kept = [each for each in find_leftovers(options.path) if each not in removed]
-    rows = [*_leftover_rows(removed, "to be removed" if options.dry_run else "removed"), *_leftover_rows(kept, "")]
-    print(table(rows) if rows else f"nothing was left in {options.path}")
+@command(clean)
+def clean_command(path: str, *, dry_run: bool = False, json: bool = False, quiet: bool = False, **how: Any) -> None:
+    """Remove the remains of dead runs in a folder and below it.
+
+    path: folder
+    unfinished: remove unfinished targets too: their runs cannot be continued afterwards
+    dry_run: print what would be removed; remove nothing
+    """
+    removed = clean(path, dry_run=dry_run, **how)
+    kept = [each for each in find_leftovers(path) if each not in removed]
+    if json:
+        print_json({"removed": list(map(asdict, removed)), "kept": list(map(asdict, kept)), "dry_run": dry_run})
+    elif not quiet:
+        rows = [*_leftover_rows(removed, "to be removed" if dry_run else "removed"), *_leftover_rows(kept, "")]
+        print(table(rows) if rows else f"nothing was left in {path}")
 
 
 def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, ...]]:
     """Return a row for each leftover, with its outcome."""
-    reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or ask for --unfinished"}
+    reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or pass --unfinished"}
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 
 
-def _info(options: argparse.Namespace) -> None:
-    place = placer(dict(options.storage_option))(*sources_of(options, options.store))
-    if holds_streams(place) and not options.json:
+@command()
+def info_command(
+    store: str,
+    *,
+    json: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    concat_dim: str | None = None,
+) -> None:
+    """Show an array, or a group as a tree, and the progress of an unfinished one.
+
+    json: print one JSON object to standard output
+    """
+    (source,) = sources_of(concat_dim, storage_options, store)
+    place = placer(storage_options)(source)
+    if holds_streams(place) and not json:
         print(table(stream_rows(place)))
         return
     found = contents(place)
     left = standing(place) if found.unfinished is not None else None
-    if options.json:
+    if json:
         told = as_json(found) | ({} if left is None else {"run": left.as_json()})
-        print(json.dumps(told, ensure_ascii=False, indent=2, allow_nan=False))
+        print(dumps(told, ensure_ascii=False, indent=2, allow_nan=False))
         return
     rows = list(left.rows()) if left else []
     if isinstance(found, GroupFacts):
-        print("\n".join(filter(None, (tree(found, options.store), table(rows)))))
+        print("\n".join(filter(None, (tree(found, store), table(rows)))))
     else:
         print(table([*array_rows(found), *rows]))
 
@@ -150,7 +175,7 @@ def _way(store: str) -> tuple[str, str]:
         return "now", "a run is at work on it"
     if local_folder(store) is not None and journaled(store) is None:
         return "its journal cannot be read", way_out(store)
-    return "go on with", f"oocarrays resume {shlex.quote(store)}"
+    return "continue with", f"oocarrays resume {shlex.quote(store)}"
 
 
 def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
@@ -200,7 +225,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
     how_to_go_on: list[tuple[str, str]] = []
     if array.unfinished is not None:
         word, way = _way(array.store)
-        more = " (--dry-run says how much is left)" if word == "go on with" else ""
+        more = " (--dry-run says how much is left)" if word == "continue with" else ""
         how_to_go_on = [("unfinished", f"run {array.unfinished} did not write all of it"), (word, way + more)]
     return [
         ("store", array.store),

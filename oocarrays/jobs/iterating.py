@@ -120,9 +120,9 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     def _execute(self) -> Any:
         """Run pass after pass; each begins once it is known to be needed."""
+        start, moves = time.perf_counter(), []
         self._course = looked_back(self._course, self._kind)
         progress: Progress | None = self._started()
-        start, moves = time.perf_counter(), []
         try:
             while progress is not None:
                 progress = self._pass(progress)

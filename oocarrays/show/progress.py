@@ -96,7 +96,9 @@ class ProgressBar(Events):
         self._stop.set()
         self._thread.join()
         last = self._state()
-        self._show(last if error is not None else last._replace(done=last.total), True)
+        if error is None:
+            last = last._replace(done=last.total, elapsed=run.measured_seconds or last.elapsed)
+        self._show(last, True)
 
 
 def _writer(out: TextIO, *, asked: bool) -> Write:
@@ -161,7 +163,11 @@ def bar_line(state: State) -> str:
     return f"[{'█' * int(30 * state.share):<30}] {state_text(state)}"
 
 
+def elapsed_text(seconds: float) -> str:
+    return f"{seconds:.{2 if seconds < 10 else 1}f} s"
+
+
 def state_text(state: State) -> str:
     done, total = (format_bytes(int(nbytes)) for nbytes in (state.done, state.total))
     left = "" if state.left is None else f", {seconds_text(state.left)} left"
-    return f"{state.share:4.0%}".replace("%", " %") + f"  {done} of {total}, {state.elapsed:.1f} s{left}"
+    return f"{state.share:4.0%}".replace("%", " %") + f"  {done} of {total}, {elapsed_text(state.elapsed)}{left}"

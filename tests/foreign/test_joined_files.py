@@ -232,7 +232,7 @@ def test_chunks_of_hdf5_files_are_laid_out_as_they_are_stored(tmp_path: Path) ->
         (["day*.nc", "disk"], "cannot be named 'day*.nc': give it a --name"),
         (["a.nc", "disk", "--concat-dim", "time"], "--concat-dim time: a.nc has no wildcard"),
         (["day*.nc", "disk", "--name", "a.zarr"], "no single axis along which they are joined"),
-        (["--verify", "striped://disk!a.zarr", "--concat-dim", "time"], "take a striped STORE alone"),
+        (["--verify", "striped://disk!a.zarr", "--concat-dim", "time"], "takes a striped STORE alone"),
         (["--explain", "disk", "--concat-dim", "time"], "--explain measures disks"),
     ],
 )

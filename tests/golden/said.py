@@ -24,8 +24,8 @@ SPACE = re.compile(r" {2,}")
 WORD = re.compile(r"\b[0-9a-f]{12,}\b")
 """Random ids and digests."""
 COMMANDS = (
-    "demo", "rechunk", "update", "pyramid", "resume", "stripe", "clean", "info", "read", "compare", "advise", "plan",
-    "calibrate", "schedule", "redistribute", "requests",
+    "rechunk", "map", "reduce", "update", "pyramid", "resume", "stripe", "clean", "demo", "info", "read", "compare",
+    "advise", "plan", "calibrate", "schedule", "redistribute", "requests",
 )  # fmt: skip
 
 

@@ -182,6 +182,25 @@ def test_the_command_line_lays_out_adds_empties_and_verifies(
     assert (ooc.open_array(last)[...] == DATA).all()
 
 
+def test_a_layout_that_was_interrupted_is_continued(
+    laid_out: str, disks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["stripe", str(tmp_path / "x.zarr"), *disks[:2], "--resume"]
+    for disk in disks[:2]:
+        (Path(disk) / "x.zarr/zarr.json").unlink(missing_ok=True)
+    lost = next(Path(disks[0]).rglob("c/*/0"))
+    lost.unlink()
+    assert main(words) == 0
+    assert "laid out 2 objects" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "laid out already, nothing to do" in capsys.readouterr().out
+    assert (ooc.open_array(laid_out)[...] == DATA).all()
+    zarr.create_array(tmp_path / "x.zarr", data=DATA + 1, chunks=(8, 80), compressors=None, overwrite=True)
+    assert main(words) == 2
+    assert "already exists, with another c/" in capsys.readouterr().err
+    assert (ooc.open_array(laid_out)[...] == DATA).all()
+
+
 def test_other_commands_take_what_is_laid_out(laid_out: str, disks: list[str], capsys: pytest.CaptureFixture) -> None:
     made = url(disks[:2], "y.zarr")
     assert main(["rechunk", laid_out, made, "--chunks", "96,5", "--quiet"]) == 0

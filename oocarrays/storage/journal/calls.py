@@ -98,12 +98,14 @@ def imported(name: Any) -> Callable[..., Any]:
     if callable(name):
         return name  # type: ignore[no-any-return]
     module, _, qualname = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not (module and qualname):
+        raise InputError(f"kernel={name!r} must be a function or the name of one, such as 'filters:smooth'")
     try:
         found = reduce(getattr, qualname.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError, ValueError, TypeError):
-        found = None
+    except Exception as error:  # noqa: BLE001  a user's module may raise anything
+        raise InputError(f"kernel={name!r} cannot be imported: {type(error).__name__}: {error}") from None
     if not callable(found):
-        raise InputError(f"kernel={name!r} must be a function or the name of one, such as 'filters:smooth'")
+        raise InputError(f"kernel={name!r} is a {type(found).__name__}, not a function")
     return found
 
 

@@ -1,0 +1,133 @@
+"""Plans and results of jobs: text for people, or one JSON object."""
+
+from __future__ import annotations
+
+import json as text_of
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from oocarrays.errors import UnsupportedError
+from oocarrays.jobs.job import Job
+from oocarrays.jobs.stored import GroupJob, RechunkJob
+from oocarrays.plan.documents import Document
+from oocarrays.plan.plan import Plan, plural
+from oocarrays.show import report
+from oocarrays.show.pictures import load_picture
+from oocarrays.show.progress import elapsed_text
+from oocarrays.storage.meter import COUNTERS, MemoryWatch, anonymous_bytes
+
+
+def print_json(document: Document) -> None:
+    print(text_of.dumps(_plain(document), ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: lists and dicts, numbers of Python, None for NaN and infinity, else text."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case float():
+            return value if math.isfinite(value) else None
+        case None | bool() | int() | str():
+            return value
+    return _plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+def show_and_run(
+    job: Job[Any, Any],
+    name: str,
+    before: Sequence[str] = (),
+    /,
+    *,
+    draw: str | None = None,
+    dry_run: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Print the plan of a job, below other lines, or run it and print the result."""
+    if draw:
+        _check_drawn(job, draw)
+    document = _planned(job, name)
+    if job.is_finished or dry_run:
+        text = f"{name}: {job.notices[0]}" if job.is_finished else job.explain()
+    else:
+        text = "\n".join([str(job), *(() if before else job.notices)])
+    _say(*before, text, json=json, quiet=quiet)
+    if not (job.is_finished or dry_run):
+        document["run"], lines = run_and_report(job, progress=not quiet)
+        _say(*lines, json=json, quiet=quiet)
+    if draw and isinstance(job, RechunkJob) and not job.is_finished:
+        job.draw().savefig(draw)
+        _say(f"drew {draw}", json=json, quiet=quiet)
+    if json:
+        print_json(document)
+
+
+def _say(*lines: str, json: bool, quiet: bool) -> None:
+    if not (json or quiet):
+        print("\n".join(lines))
+
+
+def _check_drawn(job: Job[Any, Any], file: str) -> None:
+    if isinstance(job, GroupJob):
+        raise UnsupportedError("--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()")
+    if not isinstance(job, RechunkJob):
+        raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {type(job).__name__}")
+    load_picture().check_file(file)
+
+
+def _planned(job: Job[Any, Any], name: str) -> Document:
+    return {
+        "target": name,
+        "finished": job.is_finished,
+        "left": job.left,
+        "notices": job.notices,
+        "plan": plan_document(job.plan),
+        "run": None,
+    }
+
+
+def plan_document(plan: Plan) -> Document:
+    """Return the values of a plan by name; sizes in bytes, times in seconds."""
+    taken = [each.name for each in plan.alternatives if each.taken]
+    return {
+        "strategy": getattr(plan, "strategy", taken[0] if taken else None),
+        "ranks": plan.ranks,
+        "workers": plan.processes,
+        "seconds": plan.seconds,
+        "budget_bytes": plan.budget,
+        "peak_bytes": plan.peak_bytes,
+        "memory": dict(plan.memory.terms),
+        "traffic": asdict(plan.traffic),
+        "alternatives": [
+            {"strategy": each.name, "ranks": each.ranks, "seconds": each.seconds, "peak_bytes": each.peak_bytes,
+             "reason": each.reason}
+            for each in plan.alternatives
+        ],
+    }  # fmt: skip
+
+
+def run_and_report(job: Job[Any, Any], *, progress: bool) -> tuple[Document, list[str]]:
+    """Run a job; return its targets, speed and memory, for machines and as lines."""
+    with MemoryWatch() as watch:
+        target = job.run(progress=progress)
+    seconds = job.measured_seconds or 1e-9
+    made = target if isinstance(target, list) else [target]
+    share = getattr(job.plan, "target_share", 1.0)
+    rate = job.left * share * sum(each.nbytes for each in made) / seconds
+    workers, budget = len(set(job.placement.values())), f"{job.plan.budget / 2**20:.0f} MiB"
+    peak = watch.peak_bytes if anonymous_bytes() and not workers else None
+    held = f"in {budget}" if peak is None else f"{peak / 2**20:.0f} MiB held at most of {budget}"
+    where = f"{plural(workers, 'worker')} of {budget}" if workers else held
+    moves = [report.move_text(move, job.placement) for move in job.moves]
+    names = [str(each.store) for each in made]
+    document = {
+        "targets": names, "seconds": seconds, "bytes_per_second": rate, "peak_bytes": peak, "workers": workers or None,
+        "moves": moves, **{name: getattr(job.meter, name) for name in COUNTERS},
+    }  # fmt: skip
+    line = f"wrote {', '.join(names)}: {rate / 1e6:.0f} MB/s, {elapsed_text(seconds)}, {where}"
+    return document, [line, *moves]

@@ -1,0 +1,203 @@
+"""Commands from functions: names, types, defaults and help of options come from signatures and docstrings.
+
+    @command(compare)                                      oocarrays compare A B
+    def compare_command(a: str, b: str, *,
+                        json: bool = False, **how): ...    [--json] [--rtol NUMBER] …, of the parameters of `compare`
+
+    parameter                  option                      parameter                   option
+    a: str                     A                           json: bool = False          --json
+    disks: list[str] = ()      [DISK ...]                  skipna: bool = True         --no-skipna
+    *, ranks: int              --ranks N, required         method: Literal["a", "b"]   --method {a,b}
+    *, keep: list[str] = ()    --keep ARRAY, repeated      in `KINDS`                  as the table says
+
+Help is the text of the command's own docstring, of `KINDS`, or the first sentence of the function's docstring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from oocarrays.cli.options import KINDS, Kind, number, whole
+
+METAVARS = {whole: "N", number: "NUMBER"}
+LAST = ("draw", "dry_run", "json", "quiet")
+"""Parameters at the end of the help."""
+Empty = inspect.Parameter.empty
+
+
+def command(
+    *calls: Callable[..., Any],
+    leave_out: tuple[str, ...] = (),
+    stopped: Callable[[argparse.Namespace], str] = lambda options: "",
+) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command of a function whose ``**`` stands for the parameters by name of ``calls``."""
+    return lambda act: Command(act, calls, frozenset(leave_out), stopped)
+
+
+def taken(how: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
+    """Remove the arguments by name of a function from others, and return them."""
+    by_name = [each.name for each in inspect.signature(call).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    return {name: how.pop(name) for name in by_name if name in how}
+
+
+@dataclass(frozen=True)
+class Command:
+    """Command line of a function."""
+
+    act: Callable[..., Any]
+    """Function that does the work, and returns an exit code or None."""
+    calls: tuple[Callable[..., Any], ...]
+    """Functions whose parameters it passes on; of parameters with the same name, the last one counts."""
+    leave_out: frozenset[str]
+    """Parameters that have no option."""
+    stopped: Callable[[argparse.Namespace], str]
+    """Function that returns the next step after an interruption, as text."""
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Parameters with an option, in the order of the help."""
+        texts = documented(self.act)
+        own = {each.name: each for each in _of(self.act, texts, own=True)}
+        passed = {each.name: each for call in self.calls for each in _of(call, texts)}
+        more = {name: each for name, each in passed.items() if name not in own and name not in self.leave_out}
+        return tuple(sorted((own | more).values(), key=lambda each: each.name in LAST))
+
+    @property
+    def flags(self) -> Mapping[str, str]:
+        """Flag of each parameter with one."""
+        return {each.name: each.flags[0] for each in self.parameters if not each.is_positional}
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options to a parser, and a description."""
+        parser.description = (inspect.getdoc(self.act) or "").partition("\n")[0] or parser.description
+        for each in self.parameters:
+            each.add_option(parser)
+        parser.set_defaults(run=self)
+
+    def __call__(self, options: argparse.Namespace) -> int:
+        """Run the command, and return its exit code."""
+        return int(self.act(**{each.name: each.value(options) for each in self.parameters}) or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """Parameter of a function, and its option."""
+
+    name: str
+    annotation: str
+    default: Any
+    is_positional: bool
+    text: str
+    """Help, from a docstring; empty without one."""
+    kind: Kind
+
+    def add_option(self, parser: argparse.ArgumentParser) -> None:
+        """Add the option to a parser."""
+        how = self._how()
+        if self.is_positional:
+            parser.add_argument(self.name, **how)
+        else:
+            parser.add_argument(*self.flags, dest=self.name, required=self.default is Empty, **how)
+
+    def value(self, options: argparse.Namespace) -> Any:
+        """Return the value that was typed, or the default."""
+        given = getattr(options, self.name)
+        return given if self.kind.collect is None else self.kind.collect(given)
+
+    @property
+    def _is_list(self) -> bool:
+        return self.annotation.startswith("list")
+
+    @property
+    def _is_switch(self) -> bool:
+        return self.annotation.startswith("bool")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        plain = self.name.rstrip("_").replace("_", "-")
+        return self.kind.flags or (f"--no-{plain}" if self._is_switch and self.default is True else f"--{plain}",)
+
+    def _how(self) -> dict[str, Any]:
+        if self._is_switch:
+            return {"action": "store_false" if self.default is True else "store_true", "help": self._help("")}
+        choices = self.kind.choices or (() if self.kind.parse else _choices(self.annotation))
+        is_list = self.kind.repeat or self._is_list
+        parse = None if self._is_list else self.kind.parse
+        how: dict[str, Any] = {"type": parse or _parser(self.annotation, choices), "help": self._help()}
+        if choices:
+            how["choices"] = choices
+        else:
+            how["metavar"] = self.kind.metavar or METAVARS.get(how["type"], self.name.rstrip("_").upper())
+        if is_list and (self.is_positional or self.kind.several):
+            return how | {"nargs": "*" if self.is_positional and self.default is not Empty else "+", "default": []}
+        if is_list:
+            return how | {"action": "append", "default": []}
+        return how if self.default is Empty else how | {"default": self.default}
+
+    def _help(self, default: str | None = None) -> str:
+        shown = self.default if default is None else default
+        plain = shown in (None, Empty, "", ()) or "(default" in self.text
+        return (self.text if plain else f"{self.text} (default: {shown})").replace("%", "%%")
+
+
+def _of(call: Callable[..., Any], texts: Mapping[str, tuple[str, str]], *, own: bool = False) -> Iterator[Parameter]:
+    """Yield the parameters of a function; those without a keyword only of the command's own function."""
+    others = documented(call)
+    for each in inspect.signature(call).parameters.values():
+        by_place = each.kind is each.POSITIONAL_OR_KEYWORD
+        if each.kind is each.KEYWORD_ONLY or (by_place and (own or each.default is not Empty)):
+            kind, (metavar, text) = KINDS.get(each.name, Kind()), texts.get(each.name, ("", ""))
+            kind = kind._replace(metavar=metavar or kind.metavar)
+            text = text or kind.help or _first(others.get(each.name, ("", ""))[1])
+            yield Parameter(
+                name=each.name, annotation=str(each.annotation), default=each.default, is_positional=own and by_place,
+                text=text, kind=kind,
+            )  # fmt: skip
+
+
+def documented(call: Callable[..., Any]) -> dict[str, tuple[str, str]]:
+    """Return metavar and text of parameters in a docstring: ``name: text``, ``name METAVAR: text``, or as numpydoc."""
+    head, _, below = (inspect.getdoc(call) or "").partition("\nParameters\n----------\n")
+    section = re.split(r"\n\n\w+\n-+\n", below)[0]
+    entries = re.findall(r"^(\w+(?: [^a-z ]\S*)?): (.*(?:\n +.*)*)", head, re.MULTILINE)
+    entries += re.findall(r"^(\w[^:\n]*)(?: : .*)?\n((?: +.*\n?|\n)+)", section, re.MULTILINE)
+    return {name: (metavar, _plain(text)) for names, text in entries for name, metavar in map(_split, names.split(","))}
+
+
+def _split(head: str) -> tuple[str, str]:
+    name, _, metavar = head.strip().partition(" ")
+    return name, metavar
+
+
+def _plain(text: str) -> str:
+    line = " ".join(text.replace("`", "").split()).removesuffix(".")
+    return line if line[1:2].isupper() or line.startswith("Dask") else line[:1].lower() + line[1:]
+
+
+def _first(text: str) -> str:
+    """Return the first sentence of a text, with its default in brackets."""
+    sentence, _, rest = text.partition(". ")
+    default = re.search(r"(?:^|; )[Bb]y default,? ([^.]*)", f"; {rest}" if rest.startswith("By default") else sentence)
+    bare = re.sub(r"; by default.*", "", sentence)
+    return f"{bare} (default: {default[1]})" if default else bare
+
+
+def _choices(annotation: str) -> tuple[Any, ...]:
+    """Return the values of an annotation such as ``Literal["a", "b"] | None``."""
+    found = re.match(r"Literal(\[.*?\])", annotation)
+    return tuple(ast.literal_eval(found[1])) if found else ()
+
+
+def _parser(annotation: str, choices: Sequence[Any]) -> Callable[[str], Any]:
+    if re.search(r"\bstr\b", annotation):
+        return str
+    if annotation.startswith("int") or (choices and isinstance(choices[0], int)):
+        return whole
+    return number if annotation.startswith("float") else str
