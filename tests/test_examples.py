@@ -33,9 +33,11 @@ WARMING = "+3.59 K"
 
 
 def time_series_prints_the_warming_that_numpy_finds(told: str) -> None:
-    data = np.load(EXAMPLES / "data" / "air_temperature.npz")
-    nearest = tuple(int(np.argmin(np.abs(data[name] - x))) for name, x in (("latitude", 43.7), ("longitude", 280.6)))
-    series = data["air_temperature"][(slice(None), *nearest)].astype("f8")
+    with np.load(EXAMPLES / "data" / "air_temperature.npz") as data:
+        nearest = tuple(
+            int(np.argmin(np.abs(data[name] - x))) for name, x in (("latitude", 43.7), ("longitude", 280.6))
+        )
+        series = data["air_temperature"][(slice(None), *nearest)].astype("f8")
     warming = re.search(r"Toronto: ([+-]\d+\.\d\d) K from 1860–1889 to 2070–2099", told)
     assert warming, told
     assert warming[1] in WARMING
