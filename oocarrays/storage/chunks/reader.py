@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from zarr.abc.store import RangeByteRequest
@@ -36,6 +36,19 @@ Part = tuple[Section, np.ndarray | None]
 """Section of an array, and its elements; None if they are not stored."""
 Came = LocalBlob | np.ndarray | Literal["by Zarr"]
 """Stored chunk: an open file, its bytes, or one that Zarr reads."""
+
+
+class ChunkName(NamedTuple):
+    """Name of a chunk for messages, formatted on demand."""
+
+    file: ArrayFile
+    """Array file, with its axes in storage order."""
+    index: Index
+    """Index of the chunk."""
+
+    def __str__(self) -> str:
+        key = self.file.place_of(self.index)
+        return f"chunk {key if isinstance(key, str) else f'{key.number} in {key.shard}'} of {self.file.name}"
 
 
 class ChunkReader:
@@ -215,14 +228,14 @@ class ChunkReader:
             came.read_into(0, byte_view(out))
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
         else:
-            self._check_bytes(self._name(index), len(came))
+            self._check_bytes(ChunkName(self._file, index), len(came))
             byte_view(out)[:] = came.data
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
         return True
 
     def _decode(self, data: np.ndarray, index: Index, out: np.ndarray) -> None:
         self.meter.add(read_requests=1, read_bytes=len(data), decoded_bytes=out.nbytes)
-        decode_into(self._codec, data, out, f"chunk {self._name(index)} of {self._file.name}")
+        decode_into(self._codec, data, out, ChunkName(self._file, index))
 
     def _load_by_zarr(self, through: ThroughZarr, index: Index, out: np.ndarray) -> bool:
         """Copy a chunk decoded by Zarr, so that a caller that keeps several holds only the planned memory; return False
@@ -251,11 +264,6 @@ class ChunkReader:
     def _opened(self, indices: list[Index]) -> Iterator[LocalBlob | None]:
         return open_ahead(self._blobs, map(self._file.place_of, indices), read_ahead=self._read_ahead)
 
-    def _name(self, index: Index) -> str:
-        """Return a chunk's key, with its number if it is in a shard."""
-        key = self._file.place_of(index)
-        return key if isinstance(key, str) else f"{key.number} in {key.shard}"
-
-    def _check_bytes(self, name: str, nbytes: int) -> None:
+    def _check_bytes(self, name: object, nbytes: int) -> None:
         if nbytes != self._file.stored.chunk_bytes:
             raise odd_size(name, nbytes, self._file.stored.chunk_bytes)

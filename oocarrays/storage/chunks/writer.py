@@ -141,10 +141,12 @@ class ChunkWriter:
             self._store(index, chunk, receipts)
 
     def _store(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
-        if self._through is None:
-            self.put(index, *self._made(chunk, None), receipts)
-        else:
+        if self._through is not None:
             self._store_by_zarr(self._through, index, chunk, receipts)
+        elif self._codec is None:
+            self.put(index, byte_view(chunk), 0, receipts)
+        else:
+            self.put(index, encode(self._codec, chunk), chunk.nbytes, receipts)
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
         """Return a buffer for the bytes of a shard; None for an array without shards."""

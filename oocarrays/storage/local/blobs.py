@@ -160,7 +160,7 @@ class LocalBlobs:
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
         """Return a chunk's file, its offset in it, and its size; None for the whole file."""
-        return self.path(key), 0, None
+        return self._below + key, 0, None
 
     def check_file(self, key: str, file: int) -> None:
         """Accept any open file: a chunk in a file of its own may have been replaced."""
@@ -219,11 +219,11 @@ class LocalBlobs:
         except MissingBlob:
             return False
         try:
-            if due not in (None, blob.size):
+            if due is not None and blob.size != due:
                 raise odd_size(blob.name, blob.size, due)
             blob.read_into(offset, out)
         finally:
-            blob.close()
+            os.close(blob.number)
         return True
 
     def exists(self, key: str) -> bool:

@@ -30,7 +30,7 @@ from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, ga
 from oocarrays.plan.sections.read import REQUESTS, SectionPlan
 from oocarrays.plan.sections.sieve import Method
 from oocarrays.storage.chunks.places import Places
-from oocarrays.storage.chunks.reader import ChunkReader
+from oocarrays.storage.chunks.reader import ChunkName, ChunkReader
 from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.pages import can_map, mapped, want
@@ -48,9 +48,7 @@ class _Name:
     number: int
 
     def __str__(self) -> str:
-        index = list(product(*self.asked.batch.chunks))[self.number]
-        key = self.file.place_of(index)
-        return f"chunk {key if isinstance(key, str) else f'{key.number} in {key.shard}'} of {self.file.name}"
+        return str(ChunkName(self.file, list(product(*self.asked.batch.chunks))[self.number]))
 
 
 class CodedReader(SectionReader):

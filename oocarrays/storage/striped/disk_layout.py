@@ -77,6 +77,9 @@ class StripedBlobs(LocalBlobs):
         """Return the path of the chunk under ``key``, existing or not."""
         return os.path.join(self.root_of(key), self._prefix, key)
 
+    def range_of(self, key: str) -> tuple[str, int, int | None]:
+        return self.path(key), 0, None
+
     def put(self, key: str, data: memoryview) -> None:
         self._announce()
         super().put(key, data)
