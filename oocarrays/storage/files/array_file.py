@@ -110,7 +110,8 @@ class ArrayFile:
 
     @property
     def name(self) -> str:
-        return location(self.zarr)
+        """Name of its location for messages."""
+        return self.presence.name
 
     @property
     def shared(self) -> tuple[ArrayFile, ...]:
