@@ -17,8 +17,8 @@ from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, M
 from oocarrays.plan.streams.meta import WriterFacts, check_budget, independent
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.ahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
-from oocarrays.storage.streams.apart import CommonSegment, IndependentSegment
+from oocarrays.storage.streams.readahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
+from oocarrays.storage.streams.segments import CommonSegment, IndependentSegment
 from oocarrays.storage.streams.raw import RawChunks, chunk_cache
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import StreamFile

@@ -14,7 +14,7 @@ import numpy as np
 
 from oocarrays.plan.streams.buffers import Chunking
 from oocarrays.plan.streams.units import copy_columns, copy_runs
-from oocarrays.storage.streams.ahead import CellBlocks
+from oocarrays.storage.streams.readahead import CellBlocks
 from oocarrays.storage.streams.raw import RawChunks
 
 

@@ -19,7 +19,7 @@ from oocarrays.plan.streams.directory import Extents, overlaps
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.ahead import FEW, CellBlocks, LevelBlocks
+from oocarrays.storage.streams.readahead import FEW, CellBlocks, LevelBlocks
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.independent import RankWriter
 from oocarrays.storage.streams.raw import ChunkCache, RawChunks
