@@ -11,7 +11,6 @@ from when a thread wakes up, so that service times are exact on a machine with f
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 import time
@@ -26,7 +25,7 @@ from zarr.storage import LocalStore
 from oocarrays.errors import InputError
 from oocarrays.storage.stores.joined import Wrapped
 from oocarrays.storage.stores.urls import store_of
-from oocarrays.storage.striped.disks import DiskPart, disk_of
+from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 
 JITTERS = ("none", "uniform", "exponential")
 
@@ -136,8 +135,6 @@ class SlowDisk(Wrapped[Store]):
     (6000, [3, 3])
     """
 
-    joined_bytes = 0
-
     def __init__(
         self,
         place: Any,
@@ -241,38 +238,34 @@ class SlowDisk(Wrapped[Store]):
         """Name of the disk for users."""
         return str(self._store.root) if isinstance(self._store, LocalStore) else str(self._store)
 
-    @property
-    def identity(self) -> str:
-        """Unique name of the disk."""
-        return os.path.realpath(self.label)
-
-    def open_part(self, name: str, flags: int) -> DiskPart:
-        """Open the part of a striped file, without a turn."""
-        return SlowPart(self, name, disk_of(self.label).open_part(name, flags))
-
-    def get_document(self, name: str) -> bytes | None:
-        """Read a small file of a striped file."""
-        return disk_of(self.label).get_document(name)
-
-    def put_document(self, name: str, data: bytes) -> None:
-        """Replace a small file of a striped file."""
-        disk_of(self.label).put_document(name, data)
-
-    def remove(self, name: str) -> None:
-        """Remove a file of a striped file."""
-        disk_of(self.label).remove(name)
+    def as_disk(self) -> FolderDisk:
+        """Return the disk as one of a striped file."""
+        return SlowFolder(self)
 
 
-class SlowPart:
+class SlowFolder(FolderDisk):
+    """Folder of parts of striped files on a slow disk; small files take no time."""
+
+    joined_bytes = 0
+
+    def __init__(self, disk: SlowDisk) -> None:
+        super().__init__(disk.label)
+        self._disk = disk
+
+    def open_part(self, name: str, flags: int) -> FolderPart:
+        return SlowPart(self._disk, name, self._path(name), flags)
+
+
+class SlowPart(FolderPart):
     """The part of a striped file on a slow disk."""
 
-    def __init__(self, disk: SlowDisk, name: str, part: DiskPart) -> None:
-        self._disk, self._name, self._part = disk, name, part
-        self.size, self.truncate, self.sync, self.close = part.size, part.truncate, part.sync, part.close
+    def __init__(self, disk: SlowDisk, name: str, path: str, flags: int) -> None:
+        super().__init__(path, flags)
+        self._disk, self._name = disk, name
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
         until = self._disk.begin(self._name, offset, sum(map(len, views)))
-        got = self._part.read(views, offset)
+        got = super().read(views, offset)
         wait_until(until)
         return got
 
@@ -284,5 +277,5 @@ class SlowPart:
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
         until = self._disk.begin(self._name, offset, sum(map(len, views)))
-        self._part.write(views, offset)
+        super().write(views, offset)
         wait_until(until)

@@ -227,7 +227,7 @@ STEPS = {
     "write file": "oocarrays.storage.local.blobs:LocalBlobs._write",
     "put object": "oocarrays.storage.stores.store_blobs:StoreBlobs.put",
     "put later": "oocarrays.storage.stores.underway:Putting.put",
-    "put striped": "oocarrays.storage.striped.disk_layout:StripedBlobs.put",
+    "put striped": "oocarrays.storage.striped.catalog:StripedBlobs.put",
     "change window": "oocarrays.storage.sections.write:InWindows._window",
     "read shard": "oocarrays.storage.chunks.rewriting:Sharded._read",
     "begin journal": "oocarrays.storage.journal.journal:Journal.begin",

@@ -20,11 +20,10 @@ from uuid import uuid4
 
 from oocarrays.errors import InputError
 from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
-from oocarrays.plan.queueing.advice import StripingPlan, Trial, advised
-from oocarrays.plan.queueing.kept import KeptDisks, Measured
-from oocarrays.storage.striped.disks import Disk, DiskPart, disks_of
+from oocarrays.plan.queueing.kept import KeptDisks, Measured, StripingPlan, Trial, advised
+from oocarrays.storage.striped.disks import FolderDisk, FolderPart, disks_of
+from oocarrays.storage.striped.file_parts import removed
 from oocarrays.storage.striped.moving import open_striped
-from oocarrays.storage.striped.table import removed
 
 BLOCKS = (2**16, 2**18, 2**20, 2**22)
 """Default sizes of blocks to try, in bytes."""
@@ -100,7 +99,7 @@ def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
     return [KeptDisks(disks=plan.disks, mode=plan.mode, measured=plan.measured) for plan in plans]
 
 
-def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
+def _kept(disks: Sequence[FolderDisk], mode: str) -> tuple[Measured, ...]:
     labels = {disk.label for disk in disks}
     found = [each for each in kept_disks() if each.mode == mode and {*each.disks} == labels]
     if not found:
@@ -108,7 +107,7 @@ def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
     return found[-1].measured
 
 
-def _measured(disks: Sequence[Disk], mode: str, block: int, seconds: float) -> Measured:
+def _measured(disks: Sequence[FolderDisk], mode: str, block: int, seconds: float) -> Measured:
     each = [_alone(disk, mode, block, seconds) for disk in disks]
     many = min(len(took) for took, _ in each)
     # the fastest counts: other load only slows it down
@@ -130,7 +129,7 @@ def _spread(took: Sequence[float]) -> float:
     return (last - first) / middle
 
 
-def _alone(disk: Disk, mode: str, block: int, seconds: float) -> tuple[list[float], float]:
+def _alone(disk: FolderDisk, mode: str, block: int, seconds: float) -> tuple[list[float], float]:
     """Return the seconds of blocks in sequence, and their mean processor time."""
     name = f".oocarrays-measured-{uuid4().hex}"
     data = memoryview(bytearray(b"\1" * block))  # not zeros: every page is allocated
@@ -153,7 +152,7 @@ def _alone(disk: Disk, mode: str, block: int, seconds: float) -> tuple[list[floa
         disk.remove(name)
 
 
-def _write(part: DiskPart, data: memoryview) -> None:
+def _write(part: FolderPart, data: memoryview) -> None:
     part.write([data], 0)
     part.sync()
 
@@ -164,7 +163,7 @@ def _timed(do: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _forget(part: DiskPart) -> None:
+def _forget(part: FolderPart) -> None:
     """Drop a local part from the page cache."""
     path = getattr(part, "path", None)
     if isinstance(path, str) and hasattr(os, "posix_fadvise"):
@@ -173,7 +172,7 @@ def _forget(part: DiskPart) -> None:
         os.close(file)
 
 
-def _together(disks: Sequence[Disk], mode: str, block: int, *, buffers: int, blocks: int) -> tuple[float, float]:
+def _together(disks: Sequence[FolderDisk], mode: str, block: int, *, buffers: int, blocks: int) -> tuple[float, float]:
     """Return the seconds of a striped transfer, and the processor time of a block."""
     name = f".oocarrays-measured-{uuid4().hex}"
     data = bytearray(b"\1" * (block * blocks))
@@ -197,7 +196,7 @@ def _together(disks: Sequence[Disk], mode: str, block: int, *, buffers: int, blo
         removed(name, disks)
 
 
-def _trial(disks: Sequence[Disk], plan: StripingPlan) -> Trial:
+def _trial(disks: Sequence[FolderDisk], plan: StripingPlan) -> Trial:
     """Run the recommended settings for about a second by the model, in whole stripes."""
     stripe = plan.block * len(disks)
     stripes = max(2 * plan.buffers, min(int(plan.bytes_per_second // stripe), 2**27 // stripe))

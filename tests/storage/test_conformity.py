@@ -26,7 +26,7 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import layers
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.sessions import SessionStore
-from oocarrays.storage.striped.parts import FolderStore
+from oocarrays.storage.striped.disks import FolderStore
 from oocarrays.testing import SlowDisk
 
 pytestmark = pytest.mark.long

@@ -177,7 +177,7 @@ def test_a_closed_copy_is_old_after_a_crash_too(disks: list[str], stale: int, mo
     copy = copied(disks[stale])
     file = ooc.open_striped("x", "r+", disks=disks)
     file.pwrite(bytes(90), 0)
-    monkeypatch.setattr(file._table, "end_writing", lambda: None)  # as of a process that died
+    monkeypatch.setattr(file._parts, "end_writing", lambda: None)  # as of a process that died
     file.close()
     put_back(disks[stale], copy)
     with pytest.raises(DescriptorError, match=f"{disks[stale]} has generation 1 .* others have 2: it is an old copy"):

@@ -39,7 +39,7 @@ class TestStripedStore(StoreTests[StripedStore, cpu.Buffer]):
     buffer_cls = cpu.Buffer
 
     async def set(self, store: StripedStore, key: str, value: Buffer) -> None:
-        if store.labels.made is None:
+        if store.catalog.made is None:
             await store.set("first", self.buffer_cls.from_bytes(b"1"))
             await store.delete("first")
         await part_with(store, key).set(key, value)

@@ -66,18 +66,18 @@ class DiskDescriptor:
         return tuple(sorted({*self.cycle, *self.before})) if self.cycle else tuple(range(self.disks))
 
     def to_json(self) -> bytes:
-        said = {key: value for key, value in asdict(self).items() if value != LATER.get(key, self)}
-        format = FORMATS[any(key in said for key in LATER)]
-        return json.dumps({"oocarrays": f"striped {self.kind}", "format": format, **said}).encode()
+        fields = {key: value for key, value in asdict(self).items() if value != LATER.get(key, self)}
+        format = FORMATS[any(key in fields for key in LATER)]
+        return json.dumps({"oocarrays": f"striped {self.kind}", "format": format, **fields}).encode()
 
     @classmethod
     def from_json(cls, text: bytes, where: str, kind: Kind) -> DiskDescriptor:
         try:
-            said: Document = json.loads(text)
-            if said.pop("format") not in FORMATS:
+            fields: Document = json.loads(text)
+            if fields.pop("format") not in FORMATS:
                 raise DescriptorError(f"{where} is of a newer format of striped files than this version reads")
-            said.pop("oocarrays")
-            made = cls(**{**said, "cycle": tuple(said["cycle"]), "before": tuple(said["before"])})
+            fields.pop("oocarrays")
+            made = cls(**{**fields, "cycle": tuple(fields["cycle"]), "before": tuple(fields["before"])})
             made.check(where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, DescriptorError):
@@ -134,7 +134,7 @@ def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
             other = found[numbers[part.number]].label
             raise DescriptorError(f"{other} and {label} both have number {part.number} of {what}: give each disk once")
         if part.disks != one.disks and part.closed and one.closed and part.generation == one.generation:
-            raise DescriptorError(f"{label} says that {what} has {part.disks} disks; others say {one.disks}")
+            raise DescriptorError(f"{label} states that {what} has {part.disks} disks; others state {one.disks}")
         numbers[part.number] = place
     missing = [number for number in one.members if number not in numbers]
     if missing or len(one.members) < len(found):
@@ -160,8 +160,8 @@ def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
 
     closed 7  closed 7  ─►  opening 8  closed 7  ─►  open 8  opening 8  ─►  closed 8  open 8  ─►  closed 8  closed 8
     """
-    said = [(label, d) for label, d in found if d is not None]
-    states = {(d.generation, "closed" if d.closed else d.phase) for _, d in said}
+    present = [(label, d) for label, d in found if d is not None]
+    states = {(d.generation, "closed" if d.closed else d.phase) for _, d in present}
     newest = max(generation for generation, _ in states)
     allowed = (
         {(newest - 1, "closed"), (newest, "opening")},
@@ -172,7 +172,7 @@ def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
     )
     if len(states) == 1 or states in allowed:
         return
-    stale = [(label, d.generation) for label, d in said if d.generation < newest]
+    stale = [(label, d.generation) for label, d in present if d.generation < newest]
     if not stale:
         raise DescriptorError(f"disks of {what} disagree in generation {newest}: one of them is an old copy")
     label, generation = stale[0]
@@ -188,11 +188,11 @@ def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
     return max(parts, key=lambda part: (part.generation, part.closed))
 
 
-def announced(said: Sequence[DiskDescriptor]) -> Iterator[list[DiskDescriptor]]:
+def announced(descriptors: Sequence[DiskDescriptor]) -> Iterator[list[DiskDescriptor]]:
     """Yield a writer's descriptors for all disks, in two rounds; write the second after the first is on all disks.
 
     A closed disk one generation behind disks with an open writer is therefore an old copy.
     """
-    newest = max(each.generation for each in said) + all(each.closed for each in said)
+    newest = max(each.generation for each in descriptors) + all(each.closed for each in descriptors)
     for phase in get_args(Phase)[1:]:
-        yield [replace(each, generation=newest, closed=False, phase=phase) for each in said]
+        yield [replace(each, generation=newest, closed=False, phase=phase) for each in descriptors]

@@ -1,75 +1,52 @@
-"""Disks of a striped file: the protocol, and its implementation for folders."""
+"""Disks: folders with parts of striped files, and folders or other Zarr stores with parts of a striped store."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
+from zarr.abc.store import Store
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError
-from oocarrays.storage.local.fs import failure, open_regular, read_file, remove_file, translated
+from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.fs import (
+    failure,
+    files_below,
+    make_folders,
+    open_regular,
+    read_file,
+    remove_file,
+    translated,
+)
+from oocarrays.storage.local.names import PARTIAL_END
 from oocarrays.storage.local.ranges import NOWAIT
-from oocarrays.storage.local.syncing import replacing_file
+from oocarrays.storage.local.syncing import replace_file, replacing_file
+from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path, store_of
+from oocarrays.storage.striped.layout import turn_of
+
+D = TypeVar("D")
+PROTOTYPE = default_buffer_prototype()
+DOCUMENT = ".striped.json"
+"""Key of the descriptor on each disk."""
+RECORD = ".striped-values.json"
+"""Key of the record of all values, on the first disk."""
+HIDDEN = (DOCUMENT, RECORD)
+"""Keys of the store itself, hidden from listings."""
 
 
-class DiskPart(Protocol):
-    """Open part of a striped file on one disk."""
-
-    def read(self, views: Sequence[memoryview], offset: int) -> int:
-        """Fill views from ``offset`` in one request; return the bytes read, fewer at the end of the part."""
-
-    def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Fill views without waiting; return whether all bytes were read."""
-
-    def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Write views if no wait is expected; return whether they were written."""
-
-    def write(self, views: Sequence[memoryview], offset: int) -> None:
-        """Write views at ``offset`` in one request."""
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-
-    def truncate(self, nbytes: int) -> None:
-        """Set the size in bytes."""
-
-    def sync(self) -> None:
-        """Flush the part to the device."""
-
-    def close(self) -> None:
-        """Close the part."""
-
-
-@runtime_checkable
-class Disk(Protocol):
-    """Place that stores parts of striped files: a folder or an equivalent."""
-
-    label: str
-    """Label for messages."""
-    identity: Any
-    """Value that is equal for equal disks only."""
-    joined_bytes: int
-    """Maximum bytes of a request of several blocks; 0 if each block is a request."""
-
-    def open_part(self, name: str, flags: int) -> DiskPart:
-        """Open the part of a file with the flags of ``os.open``."""
-
-    def get_document(self, name: str) -> bytes | None:
-        """Read a small file; None if it does not exist."""
-
-    def put_document(self, name: str, data: bytes) -> None:
-        """Replace a small file atomically."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file if it exists."""
+# ---------------------------------------------------------------------- of a file
 
 
 class FolderPart:
-    """Part in a local file."""
+    """Open part of a striped file on one disk."""
 
     def __init__(self, path: str, flags: int) -> None:
         self.path, self._waits_until = path, 0.0
@@ -110,6 +87,7 @@ class FolderPart:
         return True
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
+        """Write views at ``offset`` in one request."""
         wanted = sum(map(len, views))
         try:
             done = os.pwritev(self._file, views, offset)
@@ -146,11 +124,14 @@ def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
 class FolderDisk:
     """Folder of parts of striped files, one file a part."""
 
-    joined_bytes = 2**20  # each request has a fixed cost
+    joined_bytes = 2**20
+    """Maximum bytes of a request of several blocks, as each request has a fixed cost; 0 if each block is a request."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = self.label = folder
-        self.identity: Any = os.path.realpath(folder)
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        folder = os.fsdecode(check_path(folder, "the disk"))
+        if not os.path.isdir(folder):
+            raise NotFoundError(f"no such disk: {folder} is not a folder")
+        self.folder = self.label = os.path.abspath(folder)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -171,27 +152,141 @@ class FolderDisk:
             remove_file(self._path(name))
 
 
-def disk_of(given: Any) -> Disk:
-    """Return the given disk: a folder, or an object with the protocol `Disk`."""
-    if isinstance(given, Disk):
+def disk_of(given: Any) -> FolderDisk:
+    """Return the given disk: a folder, or a simulated disk in a folder."""
+    if isinstance(given, FolderDisk):
         return given
+    if hasattr(given, "as_disk"):
+        made: FolderDisk = given.as_disk()
+        return made
     place = store_of(given) if isinstance(given, str | os.PathLike) else given
     folder = str(place.root) if isinstance(place, LocalStore) else place
     if not isinstance(folder, str | os.PathLike):
         raise InputError(f"disk {given!r} is no folder: parts of a striped file are kept in folders")
-    folder = check_path(folder, "the disk")
-    if not os.path.isdir(folder):
-        raise NotFoundError(f"no such disk: {os.fsdecode(folder)} is not a folder")
-    return FolderDisk(os.path.abspath(os.fsdecode(folder)))
+    return FolderDisk(folder)
 
 
-def disks_of(given: Any) -> list[Disk]:
+def disks_of(given: Any) -> list[FolderDisk]:
     """Return the given disks; raise if one is given twice."""
+    return distinct(given, "folders", disk_of, lambda disk: disk.label)
+
+
+def distinct(given: Any, kinds: str, opened: Callable[[Any], D], label: Callable[[D], str]) -> list[D]:
+    """Open the given disks; raise if they are no list, or one is given twice."""
     if isinstance(given, str | os.PathLike) or not isinstance(given, Sequence) or not given:
-        raise InputError(f"disks={given!r}: give a list of folders, one a disk, such as ['/mnt/a', '/mnt/b']")
-    disks, seen = [disk_of(each) for each in given], {}
+        raise InputError(f"disks={given!r}: give a list of {kinds}, one per disk, such as ['/mnt/a', '/mnt/b']")
+    disks, seen = [opened(each) for each in given], set()
     for disk in disks:
-        if disk.identity in seen:
-            raise InputError(f"disk {disk.label} is given twice")
-        seen[disk.identity] = disk
+        place = os.path.realpath(label(disk))
+        if place in seen:
+            raise InputError(f"disk {label(disk)} is given twice")
+        seen.add(place)
     return disks
+
+
+# ---------------------------------------------------------------------- of a store
+
+
+class FolderStore(LocalStore):
+    """Folder as a disk of a striped store: chunks are replaced atomically; documents are also synced to the device."""
+
+    def __init__(self, root: str, *, base: str | None = None, read_only: bool = False) -> None:
+        super().__init__(root, read_only=read_only)
+        self.base = os.path.dirname(root) if base is None else base
+        """Parent folder that must exist: the mount of the disk."""
+        self._blobs = LocalBlobs(str(root))
+
+    async def _open(self, *, mode: str | None = None) -> None:
+        """Open the store without creating its folder; the first write creates it."""
+        if self._is_open:
+            raise ValueError("store is already open")
+        self._is_open = True
+
+    async def _ensure_open(self) -> None:
+        self._is_open = True
+
+    def _ensure_open_sync(self) -> None:
+        self._is_open = True
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        await asyncio.to_thread(self._put, key, value)
+
+    def _put(self, key: str, value: Buffer) -> None:
+        self._make()
+        if turn_of(key) is None:
+            replace_file(os.path.join(str(self.root), key), value.to_bytes())
+        else:
+            self._blobs.put(key, memoryview(value.as_buffer_like()).cast("B"))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._make()
+        await super().set_if_not_exists(key, value)
+
+    def _make(self) -> None:
+        """Create the folder; raise if the disk is not mounted."""
+        root = str(self.root)
+        if not os.path.isdir(root):
+            self.check_disk()
+            make_folders(root)
+
+    def check_disk(self) -> None:
+        """Raise if the disk is missing."""
+        if not os.path.isdir(self.base):
+            raise NotFoundError(f"no such disk: {self.base} is not a folder")
+
+    def __reduce__(self) -> Any:
+        return partial(FolderStore, base=self.base, read_only=self.read_only), (str(self.root),)
+
+
+def clear_folders(part: Store) -> None:
+    """Remove the empty folders of a store on a disk, including its own."""
+    for folder, *_ in os.walk(str(part.root), topdown=False) if isinstance(part, FolderStore) else ():
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
+    """Return the given disk: a folder, a URL, or any Zarr store."""
+    place = store_of(given, options) if ways is None else store_of(given, options, ways)
+    if isinstance(place, LocalStore):
+        place = str(place.root)
+    if isinstance(place, str | os.PathLike):
+        return FolderStore(os.path.abspath(os.fsdecode(place)))
+    if not isinstance(place, Store):
+        raise InputError(f"disk {given!r} is neither a folder, nor a URL, nor a Zarr store")
+    return place
+
+
+def label_of(part: Store) -> str:
+    """Return the label of a disk."""
+    return str(part.root) if isinstance(part, LocalStore) else str(part)
+
+
+def part_below(part: Store, folder: str) -> Store:
+    """Return a folder of a disk as a store."""
+    if isinstance(part, LocalStore):
+        base = part.base if isinstance(part, FolderStore) else None
+        return FolderStore(os.path.join(str(part.root), folder), base=base, read_only=part.read_only)
+    place: Any = part if isinstance(part, RemoteStore) else RemoteStore(part, str(part), Patience())
+    below: Store = place_below(place, folder)  # type: ignore[assignment]
+    return below
+
+
+def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
+    """Return the given disks; raise if one is given twice."""
+    return distinct(given, "folders, URLs or stores", lambda each: part_of(each, options, ways), label_of)
+
+
+def file_details(root: str, prefix: str) -> list[tuple[str, int, str]]:
+    """List the names, sizes and versions of the files of a disk."""
+    found = []
+    above = prefix.rpartition("/")[0]
+    for name in files_below(os.path.join(root, above)):
+        key = os.path.join(above, name)
+        if key.startswith(prefix) and not key.endswith(PARTIAL_END):
+            with suppress(FileNotFoundError):
+                status = os.stat(os.path.join(root, key))
+                found.append((key, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}"))
+    return found

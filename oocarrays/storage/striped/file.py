@@ -22,10 +22,10 @@ from typing import Any
 
 from oocarrays.errors import InputError, StoreFailure
 from oocarrays.mapping.given import whole
-from oocarrays.storage.striped.disks import DiskPart
+from oocarrays.storage.striped.disks import FolderPart
+from oocarrays.storage.striped.file_parts import StripedParts
 from oocarrays.storage.striped.layout import runs
-from oocarrays.storage.striped.parts import Transfers
-from oocarrays.storage.striped.table import Table
+from oocarrays.storage.striped.transfers import Transfers
 
 Request = tuple[int, list[memoryview]]
 """Offset of a request on its disk, and the memory of its blocks."""
@@ -39,27 +39,27 @@ class StripedFile(io.RawIOBase):
     position.
     """
 
-    def __init__(self, table: Table, mode: str, buffers: int) -> None:
+    def __init__(self, parts: StripedParts, mode: str, buffers: int) -> None:
         super().__init__()
-        self._table, self._mode = table, mode
-        self.block = table.block
+        self._parts, self._mode = parts, mode
+        self.block = parts.block
         """Bytes of a block: B."""
-        self.disks = tuple(disk.label for disk in table.disks)
+        self.disks = tuple(disk.label for disk in parts.disks)
         """Labels of the disks, in order: D of them."""
         self.buffers = buffers
         """Maximum requests in flight per disk: C."""
-        self.name = table.name
+        self.name = parts.name
         self._transfers = Transfers(len(self.disks), buffers)
         self._joined = [
             min(max(disk.joined_bytes // self.block, 1), 512 if len(self.disks) > 1 else 2**30)  # of 1024 per call
-            for disk in table.disks
+            for disk in parts.disks
         ]
         self._position, self._moving = 0, threading.RLock()
         self._length, self._growing = 0, threading.Lock()
         self._appended = 0
         self._appending: list[Future[int]] = []
         self._last: dict[str, Future[Any]] = {}
-        self._whole = table.closed
+        self._whole = parts.closed
         self._reads, self._writes = mode[0] == "r" or "+" in mode, mode != "r"
 
     def __repr__(self) -> str:
@@ -84,7 +84,10 @@ class StripedFile(io.RawIOBase):
 
     def preadinto(self, buffer: Any, offset: int) -> int:
         """Fill ``buffer`` from ``offset``; return the number of bytes read."""
-        return self._fill(_bytes_of(buffer), offset, waits=True).result()
+        short: list[int] = []
+        view = self._existing(_bytes_of(buffer), offset)
+        self._make(view, offset, partial(self._read_one, short), reads=True)
+        return self._filled(offset, short, len(view))
 
     def pwrite(self, data: Any, offset: int) -> int:
         """Write all of ``data`` at ``offset``; the position does not change.
@@ -94,7 +97,9 @@ class StripedFile(io.RawIOBase):
         DiskFullError, StoreFailure
             If a disk is full or fails to write; the message names it.
         """
-        return self._put(_bytes_of(data), offset, waits=True).result()
+        view = self._announced(_bytes_of(data), offset)
+        self._make(view, offset, self._write_one, reads=False)
+        return self._grown(offset, len(view))
 
     def readstart(self, nbytes: int, offset: int | None = None) -> Future[bytes]:
         """Start an asynchronous read; without ``offset``, read at the position and advance it immediately."""
@@ -103,7 +108,10 @@ class StripedFile(io.RawIOBase):
             room = bytearray(self._there(at, nbytes))
             if offset is None:
                 self._position += len(room)
-            started = _then(self._fill(memoryview(room), at, waits=False), lambda got: bytes(memoryview(room)[:got]))
+            short: list[int] = []
+            view = self._existing(memoryview(room), at)
+            started = self._transfers.start(self._work(view, at), partial(self._read_one, short), len(room))
+            started = _then(started, lambda got: bytes(view[: self._filled(at, short, got)]))
             self._last["read"] = started
             return started
 
@@ -120,7 +128,8 @@ class StripedFile(io.RawIOBase):
         view = _bytes_of(data)
         with self._moving:
             at = self._place_to_write() if offset is None else offset
-            started = self._put(view, at, waits=False)
+            started = self._transfers.start(self._work(self._announced(view, at), at), self._write_one, len(view))
+            started = _then(started, partial(self._grown, at))
             if offset is None:
                 self._moved(at + len(view), started)
             self._last["write"] = started
@@ -215,7 +224,7 @@ class StripedFile(io.RawIOBase):
         with self._moving, self._growing:
             length = self._position if size is None else whole(size, "size", 0)
             self._begin()
-            self._table.set_length(length)
+            self._parts.set_length(length)
             self._length = length
             return length
 
@@ -223,7 +232,7 @@ class StripedFile(io.RawIOBase):
         """Return the current length in bytes; another process may have changed it."""
         self._check_open()
         with self._growing:
-            self._length = self._table.length()
+            self._length = self._parts.length()
             return self._length
 
     def _there(self, offset: int, nbytes: int) -> int:
@@ -232,66 +241,62 @@ class StripedFile(io.RawIOBase):
             return max(min(nbytes, self._now() - offset), 0)
         return nbytes
 
-    def _grown(self, length: int, written: int) -> int:
-        """Record that a write reached ``length``, and return its bytes."""
-        with self._growing:
-            self._length = max(self._length, length)
-        return written
-
     # ---------------------------------------------------------------------------------------------- transfers
 
     def _read_at(self, offset: int, nbytes: int) -> bytearray:
         room = bytearray(self._there(offset, nbytes))
-        got = self._fill(memoryview(room), offset, waits=True).result()
-        del room[got:]
+        del room[self.preadinto(room, offset) :]
         return room
 
-    def _fill(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
+    def _existing(self, view: memoryview, offset: int) -> memoryview:
+        """Return the part of memory to read into for which bytes exist."""
         self._check_open()
         if not self._reads:
             raise io.UnsupportedOperation("not open for reading")
-        nbytes = self._there(offset, len(view))
-        short: list[int] = []
-        started = self._start(view[:nbytes], offset, partial(self._read_one, short), waits=waits, reads=True)
-        if started.done() and not short:
-            return started
-        return _then(started, lambda got: max(min(got, self._now() - offset), 0) if short else got)
+        return view[: self._there(offset, len(view))]
 
-    def _put(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
+    def _filled(self, offset: int, short: list[int], nbytes: int) -> int:
+        """Return the bytes that were read; if parts were too short, other handles may have truncated the file."""
+        return max(min(nbytes, self._now() - offset), 0) if short else nbytes
+
+    def _announced(self, view: memoryview, offset: int) -> memoryview:
+        """Announce a writer before the first write, and return the memory to write from."""
         self._check_writes()
         whole(offset, "offset", 0)
         if len(view):
             self._begin()
-        started = self._start(view, offset, self._write_one, waits=waits, reads=False)
-        end = offset + len(view)
-        if not len(view):
-            return started
-        if started.done():
-            if started.exception() is None:
-                self._grown(end, len(view))
-            return started
-        return _then(started, partial(self._grown, end))
+        return view
+
+    def _grown(self, offset: int, written: int) -> int:
+        """Record the end of a write, and return its bytes."""
+        with self._growing:
+            self._length = max(self._length, offset + written if written else 0)
+        return written
 
     def _begin(self) -> None:
         self._whole = False
-        self._table.begin_to_write()
+        self._parts.begin_to_write()
 
-    def _start(self, view: memoryview, offset: int, do: Any, *, waits: bool, reads: bool) -> Future[int]:
-        """Start the requests of all disks; make a single request, and those that need no wait, in this thread."""
+    def _work(self, view: memoryview, offset: int) -> list[Iterator[Request]]:
+        """Return the requests of each disk for a range of the file."""
+        return [self._requests(view, offset, number) for number in range(len(self.disks))]
+
+    def _make(self, view: memoryview, offset: int, do: Any, *, reads: bool) -> None:
+        """Make the requests for a range: a single one, and those that need no wait, in this thread."""
         nbytes, disks = len(view), len(self.disks)
         number = offset // self.block % disks
         alone = self._joined[0] * self.block if disks == 1 else self.block
-        if waits and 0 < nbytes <= alone - offset % self.block:
-            return _done(do, number, next(self._requests(view, offset, number)), nbytes)
-        work = [self._requests(view, offset, number) for number in range(disks)]
-        return self._transfers.start(self._made_here(work, reads) if waits else work, do, nbytes)
+        if 0 < nbytes <= alone - offset % self.block:
+            do(number, next(self._requests(view, offset, number)))
+        elif nbytes:
+            self._transfers.start(self._made_here(self._work(view, offset), reads), do, nbytes).result()
 
     def _made_here(self, work: list[Iterator[Request]], reads: bool) -> list[Iterator[Request]]:
         """Make requests in this thread while none waits for a device; return the remaining ones.
 
         A thread costs more than a copy from or to the page cache.
         """
-        at_once = (part.read_at_once if reads else part.write_at_once for part in self._table.parts)
+        at_once = (part.read_at_once if reads else part.write_at_once for part in self._parts.open_parts)
         left = []
         for requests, make in zip(work, at_once, strict=True):
             undone = next((request for request in requests if not make(request[1], request[0])), None)
@@ -304,7 +309,7 @@ class StripedFile(io.RawIOBase):
 
     def _read_one(self, short: list[int], number: int, request: Request) -> None:
         begin, views = request
-        part = self._table.parts[number]
+        part = self._parts.open_parts[number]
         try:
             got = part.read(views, begin)
         except OSError as error:
@@ -315,7 +320,7 @@ class StripedFile(io.RawIOBase):
 
     def _read_hole(self, number: int, views: Sequence[memoryview], got: int) -> None:
         """Fill missing bytes of a part with zeros; raise if they were lost rather than truncated by another handle."""
-        if self._whole and self._table.lost(number):
+        if self._whole and self._parts.lost(number):
             raise StoreFailure(
                 f"disk {self.disks[number]} has fewer bytes of striped file {self.name!r} than when it was opened"
             )
@@ -327,7 +332,7 @@ class StripedFile(io.RawIOBase):
     def _write_one(self, number: int, request: Request) -> None:
         begin, views = request
         try:
-            self._table.parts[number].write(views, begin)
+            self._parts.open_parts[number].write(views, begin)
         except OSError as error:
             raise self._failure(number, error) from error
 
@@ -355,10 +360,10 @@ class StripedFile(io.RawIOBase):
     def sync(self) -> None:
         """Flush all written data to the devices, in parallel."""
         self._check_open()
-        parts = [iter([part]) for part in self._table.parts]
+        parts = [iter([part]) for part in self._parts.open_parts]
         self._transfers.start(parts, self._sync_one, 0).result()
 
-    def _sync_one(self, number: int, part: DiskPart) -> None:
+    def _sync_one(self, number: int, part: FolderPart) -> None:
         try:
             part.sync()
         except OSError as error:
@@ -371,9 +376,9 @@ class StripedFile(io.RawIOBase):
         try:
             self._transfers.close()
             try:
-                self._table.end_writing()
+                self._parts.end_writing()
             finally:
-                self._table.close()
+                self._parts.close()
         finally:
             super().close()
 
@@ -393,16 +398,6 @@ class StripedFile(io.RawIOBase):
 def _bytes_of(data: Any) -> memoryview:
     view = memoryview(data)
     return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
-
-
-def _done(do: Any, number: int, request: Request, nbytes: int) -> Future[int]:
-    future: Future[int] = Future()
-    try:
-        do(number, request)
-        future.set_result(nbytes)
-    except BaseException as error:  # noqa: BLE001  reported by the future
-        future.set_exception(error)
-    return future
 
 
 def _then(started: Future[int], then: Any) -> Future[Any]:

@@ -24,14 +24,13 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.mapping.given import whole
 from oocarrays.storage.local.names import PARTIAL_END, SAYING
-from oocarrays.storage.striped.disk_layout import DiskLayout
-from oocarrays.storage.striped.disks import disks_of
+from oocarrays.storage.striped.catalog import DiskLayout
+from oocarrays.storage.striped.disks import DOCUMENT, HIDDEN, PROTOTYPE, clear_folders, disks_of, label_of, part_of
 from oocarrays.storage.striped.file import StripedFile
+from oocarrays.storage.striped.file_parts import StripedParts
 from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, HIDDEN, PROTOTYPE, clear_folders, label_of, part_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
-from oocarrays.storage.striped.table import Table
 from oocarrays.storage.striped.verifying import AT_ONCE, Recorded, each_of, put_record, receipt_of, record_of
 
 
@@ -98,8 +97,8 @@ def open_striped(
     kind, text = _mode(mode)
     block = None if block is None else whole(block, "block", 1)
     buffers, there = whole(buffers, "buffers", 1), disks_of(disks)
-    table = Table(name, there, block, kind)
-    raw = StripedFile(table, kind, buffers)
+    parts = StripedParts(name, there, block, kind)
+    raw = StripedFile(parts, kind, buffers)
     try:
         if kind[0] == "w":
             raw.truncate(0)
@@ -132,7 +131,7 @@ def _layered(raw: StripedFile, kind: str, text: bool, buffering: int, **how: Any
     return io.TextIOWrapper(layer(raw, size), **how) if text else layer(raw, size)
 
 
-BUSY = "{} is being laid out anew: finish that first, with the disk that was added or emptied"
+BUSY = "{} has an unfinished move: finish it first, with the disk that was added or emptied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +177,7 @@ async def _lay_out(store: Store, prefix: str, target: StripedStore, *, resume: b
     async def copied(key: str) -> int:
         value = await store.get(before + key, PROTOTYPE)
         if value is None:
-            raise InputError(f"{key} of {store} has gone while it was copied")
+            raise InputError(f"{key} of {store} was deleted while it was copied")
         receipts[key] = receipt_of(value)
         kept = await target.get(key, PROTOTYPE) if key in there else None
         if kept is not None and kept.to_bytes() != value.to_bytes():
@@ -217,7 +216,7 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
     striped.end_writing()
     number = max(layout.parts) + 1
     cycle = joined_by(layout.cycle, number)
-    _say(striped, {number: part} | layout.parts, cycle, layout.cycle, closed=False)
+    _write_cycles(striped, {number: part} | layout.parts, cycle, layout.cycle, closed=False)
     return _moved(wider, wider.layout(), record)
 
 
@@ -238,24 +237,24 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
     record = sync(record_of(striped))
     if not layout.before:
         striped.end_writing()
-        _say(striped, layout.parts, left_by(layout.cycle, number), layout.cycle, closed=False)
+        _write_cycles(striped, layout.parts, left_by(layout.cycle, number), layout.cycle, closed=False)
     return _moved(striped, striped.layout(), record)
 
 
-def _say(
+def _write_cycles(
     striped: StripedStore, parts: dict[int, Store], cycle: tuple[int, ...], before: tuple[int, ...], *, closed: bool
 ) -> None:
     """Write the cycles to all disks; a new disk first, which no reader uses before the others name it."""
-    said = sync(striped.labels.described())[0]
-    generation = said.generation if closed else said.generation + 1
+    newest = sync(striped.catalog.descriptors())[0]
+    generation = newest.generation if closed else newest.generation + 1
     members = len({*cycle, *before})
     new = {
         number: replace(
-            said, number=number, disks=members, generation=generation, closed=closed, cycle=cycle, before=before
+            newest, number=number, disks=members, generation=generation, closed=closed, cycle=cycle, before=before
         )
         for number in parts
     }
-    sync(striped.labels.say(new, parts))
+    sync(striped.catalog.write(new, parts))
 
 
 def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = None) -> Moved:
@@ -263,7 +262,7 @@ def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = 
     values."""
     done = sync(_move(striped, layout))
     stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
-    _say(striped, stay, layout.cycle, (), closed=True)
+    _write_cycles(striped, stay, layout.cycle, (), closed=True)
     for number in layout.parts.keys() - stay.keys():
         for name in reversed(HIDDEN):
             sync(layout.parts[number].delete(name))

@@ -24,9 +24,9 @@ from zarr.core.buffer import Buffer
 
 from oocarrays.errors import CorruptChunkError, OocError
 from oocarrays.storage.stores.joined import span
-from oocarrays.storage.striped.disk_layout import DiskLayout
+from oocarrays.storage.striped.catalog import DiskLayout
+from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE
 from oocarrays.storage.striped.layout import runs
-from oocarrays.storage.striped.parts import HIDDEN, PROTOTYPE
 
 HEAD = ".striped"
 """Suffix of heads."""
@@ -58,8 +58,8 @@ class Head:
     @classmethod
     def from_json(cls, text: bytes, key: str) -> Head:
         try:
-            said = json.loads(text)
-            return cls(**{**said, "disks": tuple(said["disks"])})
+            fields = json.loads(text)
+            return cls(**{**fields, "disks": tuple(fields["disks"])})
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptChunkError(f"{key}{HEAD} is damaged: it is no head of a split chunk") from error
 

@@ -27,9 +27,9 @@ from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import OPENERS, Joined, joined_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways
-from oocarrays.storage.striped.disk_layout import DiskLayout, Labels, StripedBlobs
+from oocarrays.storage.striped.catalog import DiskCatalog, DiskLayout, StripedBlobs
+from oocarrays.storage.striped.disks import DOCUMENT, clear_folders, file_details, label_of, part_below, parts_of
 from oocarrays.storage.striped.layout import turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, clear_folders, file_details, label_of, part_below, parts_of
 from oocarrays.storage.striped.split import HEAD, all_of, head_on, key_of, put_split, read_split, unsplit
 
 
@@ -79,7 +79,7 @@ class StripedStore(Joined):
         super().__init__(read_only=read_only)
         self._given = parts_of(disks, storage_options, ways)
         self._asked = None if block is None else whole(block, "block", 1)
-        self.labels = Labels(self._given, self._asked)
+        self.catalog = DiskCatalog(self._given, self._asked)
         """Descriptors on the disks."""
 
     # ----------------------------------------------------------------------------------------------- properties
@@ -87,7 +87,7 @@ class StripedStore(Joined):
     @property
     def url(self) -> str:
         """The URL that opens the store."""
-        return self.labels.url
+        return self.catalog.url
 
     @property
     def disks(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class StripedStore(Joined):
 
     def layout(self) -> DiskLayout:
         """Return the layout, cached once descriptors exist."""
-        return self.labels.made or sync(self.labels.known())
+        return self.catalog.made or sync(self.catalog.known())
 
     def disk_of(self, key: str) -> int:
         """Return the number of the disk of a key."""
@@ -150,23 +150,23 @@ class StripedStore(Joined):
 
     def begin_writing(self) -> None:
         """Announce a writer on all disks, unless that was done."""
-        sync(self.labels.begin())
+        sync(self.catalog.begin())
 
     def end_writing(self) -> int:
         """Mark the store closed on all disks, and return the generation that ends."""
-        return sync(self.labels.close())
+        return sync(self.catalog.close())
 
     # ------------------------------------------------------------------------------------------------------ reading
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Return the value under ``key``, or None; documents require all disks."""
-        layout = await self.labels.known(anew=turn_of(key) is None)
+        layout = await self.catalog.known(anew=turn_of(key) is None)
         for part in layout.places(key):
             found = await self._get_of(layout, part, key, prototype, byte_range)
             if found is not None:
                 return found
         if layout.made and turn_of(key) is not None:
-            await self.labels.check_disk(layout.part_of(key))
+            await self.catalog.check_disk(layout.part_of(key))
         return None
 
     async def _get_of(
@@ -186,7 +186,7 @@ class StripedStore(Joined):
         raise CorruptChunkError(f"{key} of {self} lacks blocks")
 
     async def exists(self, key: str) -> bool:
-        layout = await self.labels.known()
+        layout = await self.catalog.known()
         for part in layout.places(key):
             if await part.exists(key) or (layout.block is not None and await part.exists(key + HEAD)):
                 return True
@@ -194,7 +194,7 @@ class StripedStore(Joined):
 
     async def getsize(self, key: str) -> int:
         """Return the size in bytes of the value under ``key``."""
-        layout = await self.labels.known()
+        layout = await self.catalog.known()
         for part in layout.places(key):
             try:
                 return await part.getsize(key)
@@ -211,7 +211,7 @@ class StripedStore(Joined):
         self._check_writable()
         if not isinstance(value, Buffer):
             raise TypeError(f"a store takes values of type Buffer, not {type(value).__name__}")
-        layout = await self.labels.begin()
+        layout = await self.catalog.begin()
         home, *others = layout.places(key)
         if layout.block is None:
             await home.set(key, value)
@@ -225,7 +225,7 @@ class StripedStore(Joined):
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         self._check_writable()
-        layout = await self.labels.begin()
+        layout = await self.catalog.begin()
         if layout.block is not None and turn_of(key) is not None:
             if not await self.exists(key):
                 await self.set(key, value)
@@ -235,8 +235,8 @@ class StripedStore(Joined):
     async def delete(self, key: str) -> None:
         """Delete ``key`` if it exists."""
         self._check_writable()
-        layout = await self.labels.known()
-        layout = await self.labels.begin() if layout.made else layout
+        layout = await self.catalog.known()
+        layout = await self.catalog.begin() if layout.made else layout
         for part in reversed(layout.places(key)):  # the current place last, because it takes precedence
             await self._delete_of(layout, part, key)
 
@@ -248,9 +248,9 @@ class StripedStore(Joined):
     async def delete_dir(self, prefix: str) -> None:
         """Delete all keys below ``prefix``; for the whole store, delete the descriptors last."""
         self._check_writable()
-        layout, prefix = await self.labels.known(), prefix.strip("/")
+        layout, prefix = await self.catalog.known(), prefix.strip("/")
         if prefix and layout.made:
-            layout = await self.labels.begin()
+            layout = await self.catalog.begin()
         if prefix:
             await all_of([part.delete_dir(prefix) for part in layout.parts.values()])
             return
@@ -260,7 +260,7 @@ class StripedStore(Joined):
         for part in self._given:
             await part.delete(DOCUMENT)
             clear_folders(part)
-        self.labels.forget()
+        self.catalog.forget()
 
     # ------------------------------------------------------------------------------------------------------ listing
 
@@ -272,7 +272,7 @@ class StripedStore(Joined):
 
     async def _keys(self, names: Callable[[Store], AsyncIterator[str]]) -> AsyncIterator[str]:
         """Yield each key on any disk once."""
-        layout, seen = await self.labels.known(), set()
+        layout, seen = await self.catalog.known(), set()
         for part in layout.parts.values():
             async for name in names(part):
                 key = key_of(name)
@@ -282,7 +282,7 @@ class StripedStore(Joined):
 
     async def details(self, prefix: str) -> Any:
         """Return keys with a prefix, their sizes and versions; None if a disk does not report them."""
-        layout = await self.labels.known()
+        layout = await self.catalog.known()
         if layout.block is not None or layout.before:
             return None
         found: Any = []
@@ -313,7 +313,7 @@ def _on(parts: list[Store], asked: int | None, read_only: bool, is_open: bool) -
     made = StripedStore.__new__(StripedStore)
     Joined.__init__(made, read_only=read_only)
     made._given, made._asked, made._is_open = parts, asked, is_open
-    made.labels = Labels(parts, asked)
+    made.catalog = DiskCatalog(parts, asked)
     return made
 
 
@@ -322,7 +322,7 @@ def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedSt
     named, _, name = url.partition("://")[2].partition("!")
     disks = [unquote(each) for each in named.split(",")]
     if not all(disks):
-        raise InputError(f"{url} names no disks: it is like striped:///mnt/a,/mnt/b!name.zarr")
+        raise InputError(f"{url} names no disks; write striped:///mnt/a,/mnt/b!name.zarr")
     if name:
         disks = [f"{each.rstrip('/')}/{unquote(name).strip('/')}" for each in disks]
     return StripedStore(disks, storage_options=options, ways=ways)
@@ -331,7 +331,7 @@ def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedSt
 def striped_of(store: Any) -> StripedStore:
     found = joined_in(store)
     if found is None or not isinstance(found[0], StripedStore) or found[1]:
-        raise InputError(f"{store} is not a striped store: it is opened by striped:///mnt/a,/mnt/b!name.zarr")
+        raise InputError(f"{store} is not a striped store; write striped:///mnt/a,/mnt/b!name.zarr")
     return found[0]
 
 

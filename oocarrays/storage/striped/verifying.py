@@ -24,8 +24,8 @@ from zarr.core.sync import sync
 from oocarrays.errors import OocError
 from oocarrays.storage.local.blobs import checksum
 from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END
-from oocarrays.storage.striped.disk_layout import DiskLayout
-from oocarrays.storage.striped.parts import HIDDEN, PROTOTYPE, RECORD, label_of
+from oocarrays.storage.striped.catalog import DiskLayout
+from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
 
@@ -71,20 +71,20 @@ def receipt_of(value: Buffer) -> list[int]:
 
 async def put_record(striped: StripedStore, values: Recorded) -> None:
     """Mark the store closed, and write a record that is valid until the next write."""
-    generation = await striped.labels.close()
+    generation = await striped.catalog.close()
     text = json.dumps({"generation": generation, "values": values}).encode()
-    await (await striped.labels.known(anew=True)).part_of(RECORD).set(RECORD, PROTOTYPE.buffer.from_bytes(text))
+    await (await striped.catalog.known(anew=True)).part_of(RECORD).set(RECORD, PROTOTYPE.buffer.from_bytes(text))
 
 
 async def record_of(striped: StripedStore) -> Recorded | None:
     """Return the record of all values; None if it is absent or invalidated by a later write."""
-    layout, said = await striped.labels.known(anew=True), await striped.labels.described()
+    layout, descriptors = await striped.catalog.known(anew=True), await striped.catalog.descriptors()
     text = await layout.part_of(RECORD).get(RECORD, PROTOTYPE)
-    if text is None or not all(each.closed for each in said):
+    if text is None or not all(each.closed for each in descriptors):
         return None
     record = json.loads(text.to_bytes())
     values: Recorded = record["values"]
-    return values if record["generation"] == said[0].generation else None
+    return values if record["generation"] == descriptors[0].generation else None
 
 
 def record(store: Any) -> int:
@@ -153,10 +153,8 @@ async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, di
             elif name not in HIDDEN and part in layout.places(key):
                 places[key] = part
             elif name not in HIDDEN:
-                found.astray.append(
-                    f"{label_of(part)}/{name} is on the wrong disk: {striped} does not look for it there"
-                )
-    faults = {key: f"{key} of {striped} is gone: it was there when values were recorded" for key in record or ()}
+                found.astray.append(f"{label_of(part)}/{name} is on the wrong disk: {striped} does not read it there")
+    faults = {key: f"{key} of {striped} is missing: it existed when values were recorded" for key in record or ()}
 
     async def read(key: str) -> int:
         faults.pop(key, None)
@@ -166,10 +164,10 @@ async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, di
             faults[key] = str(error)
             return 0
         if value is None:
-            faults[key] = f"{key} of {striped} has gone while it was verified"
+            faults[key] = f"{key} of {striped} was deleted while it was verified"
             return 0
         if record is not None and record.get(key) != receipt_of(value):
-            faults[key] = f"{key} of {striped} is not as it was when values were recorded"
+            faults[key] = f"{key} of {striped} has changed since values were recorded"
         found.keys[key] = len(value)
         return len(value)
 

@@ -25,8 +25,8 @@ from oocarrays.storage.striped.descriptor import (
     in_order,
     newest_of,
 )
+from oocarrays.storage.striped.disks import DOCUMENT, PROTOTYPE, FolderStore, label_of
 from oocarrays.storage.striped.layout import turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, PROTOTYPE, FolderStore, label_of
 
 
 class DiskLayout:
@@ -109,7 +109,7 @@ class StripedBlobs(LocalBlobs):
             LocalBlobs(root).check()
 
 
-class Labels:
+class DiskCatalog:
     """Descriptors of one striped store, reread until a writer has created them."""
 
     def __init__(self, parts: Sequence[Store], block: int | None) -> None:
@@ -155,17 +155,17 @@ class Labels:
             return DiskLayout(
                 parts=dict(enumerate(self.parts)), cycle=members, before=(), block=self._block, made=False
             )
-        said = newest_of(found)
-        if self._block not in (None, said.block):
-            raise InputError(f"block={self._block}: {what} has {said.block or 'chunks that are not split'}")
+        newest = newest_of(found)
+        if self._block not in (None, newest.block):
+            raise InputError(f"block={self._block}: {what} has {newest.block or 'chunks that are not split'}")
         numbered = [(d.number, self.parts[place]) for place in order if (d := found[place].descriptor) is not None]
-        return DiskLayout(parts=dict(numbered), cycle=said.cycle, before=said.before, block=said.block, made=True)
+        return DiskLayout(parts=dict(numbered), cycle=newest.cycle, before=newest.before, block=newest.block, made=True)
 
     async def _found(self) -> list[FoundDescriptor]:
         await asyncio.gather(*(part._ensure_open() for part in self.parts))
         texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self.parts))
-        said = (None if text is None else text.to_bytes() for text in texts)
-        return descriptors_in(said, map(label_of, self.parts), DOCUMENT, "store")
+        documents = (None if text is None else text.to_bytes() for text in texts)
+        return descriptors_in(documents, map(label_of, self.parts), DOCUMENT, "store")
 
     async def _is_bare(self, found: Sequence[FoundDescriptor]) -> bool:
         """Return whether the disks hold only some descriptors, left by an interrupted creation or removal."""
@@ -191,10 +191,10 @@ class Labels:
         await first.set_if_not_exists(DOCUMENT, _buffer(of.to_json()))
         there = await first.get(DOCUMENT, PROTOTYPE)
         text = of.to_json() if there is None else there.to_bytes()
-        said = DiskDescriptor.from_json(text, f"{label_of(first)}/{DOCUMENT}", "store")
+        made = DiskDescriptor.from_json(text, f"{label_of(first)}/{DOCUMENT}", "store")
         others = [(number, part) for number, part in layout.parts.items() if number]
         await asyncio.gather(
-            *(part.set(DOCUMENT, _buffer(replace(said, number=number).to_json())) for number, part in others)
+            *(part.set(DOCUMENT, _buffer(replace(made, number=number).to_json())) for number, part in others)
         )
         return await self.known(anew=True)
 
@@ -202,9 +202,9 @@ class Labels:
         """Announce a writer on all disks before its first write, and return the layout."""
         layout = await self.make()
         if not self._announced:
-            said = await self.described()
-            if any(each.closed or each.phase == "opening" for each in said):
-                for descriptors in announced(said):
+            present = await self.descriptors()
+            if any(each.closed or each.phase == "opening" for each in present):
+                for descriptors in announced(present):
                     await asyncio.gather(
                         *(layout.parts[d.number].set(DOCUMENT, _buffer(d.to_json())) for d in descriptors)
                     )
@@ -213,26 +213,26 @@ class Labels:
 
     async def close(self) -> int:
         """Mark the store closed on all disks, and return the generation that ends."""
-        layout, (said, *_) = await self.known(anew=True), await self.described()
+        layout, (newest, *_) = await self.known(anew=True), await self.descriptors()
         parts = layout.parts
-        await self.say({n: replace(said, number=n, closed=True, phase="") for n in parts}, parts)
-        return said.generation
+        await self.write({n: replace(newest, number=n, closed=True, phase="") for n in parts}, parts)
+        return newest.generation
 
-    async def described(self) -> list[DiskDescriptor]:
+    async def descriptors(self) -> list[DiskDescriptor]:
         """Return the descriptors of all disks, newest first."""
         found = [d for each in await self._found() if (d := each.descriptor) is not None]
         return sorted(found, key=lambda each: (-each.generation, not each.closed))
 
-    async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
+    async def write(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
         """Write descriptors, one disk after the other."""
-        for number, said in descriptors.items():
-            await parts[number].set(DOCUMENT, _buffer(said.to_json()))
+        for number, each in descriptors.items():
+            await parts[number].set(DOCUMENT, _buffer(each.to_json()))
         self.forget()
 
     async def check_disk(self, part: Store) -> None:
         """Raise if a disk has lost its descriptor, so that its values do not count as missing."""
         if await part.get(DOCUMENT, PROTOTYPE) is None:
-            raise DescriptorError(f"disk {label_of(part)} of striped store {self.url} is empty, or has gone")
+            raise DescriptorError(f"disk {label_of(part)} of striped store {self.url} is empty or missing")
 
 
 def _buffer(data: bytes) -> Buffer:

@@ -20,17 +20,17 @@ from oocarrays.storage.striped.descriptor import (
     in_order,
     newest_of,
 )
-from oocarrays.storage.striped.disks import Disk, DiskPart
+from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 from oocarrays.storage.striped.layout import length_of, part_bytes
 
 SUFFIX = ".striped"
 """Suffix of a descriptor's file name."""
 
 
-class Table:
+class StripedParts:
     """Open parts of a striped file, in order."""
 
-    def __init__(self, name: str, disks: Sequence[Disk], block: int | None, mode: str) -> None:
+    def __init__(self, name: str, disks: Sequence[FolderDisk], block: int | None, mode: str) -> None:
         self.name, self._lock = name, threading.Lock()
         make, new = mode[0] in "wxa", mode[0] == "x"
         found = self._read(disks)
@@ -42,20 +42,20 @@ class Table:
             found = self._made(disks, found, block)
         self.disks = [disks[place] for place in order]
         self.descriptors = [d for place in order if (d := found[place].descriptor) is not None]
-        said = newest_of(found)
-        assert said.block is not None, "a file has blocks"
-        self.block: int = said.block
+        newest = newest_of(found)
+        assert newest.block is not None, "a file has blocks"
+        self.block: int = newest.block
         if block not in (None, self.block):
             raise InputError(f"block={block}: striped file {name!r} has blocks of {self.block} bytes")
         self._dirty = False
-        self.parts = self._opened(mode != "r")
+        self.open_parts = self._opened(mode != "r")
 
     def _order(self, found: Sequence[FoundDescriptor], make: bool, new: bool) -> list[int] | None:
         """Return the positions of the disks in order; None if the file must be created."""
         what = f"striped file {self.name!r}"
         being_made = _half_made(found)
         if being_made and not make:
-            raise DescriptorError(f"{what} was being made when its writer died; open it with mode 'w' or 'a'")
+            raise DescriptorError(f"{what} is incomplete because its writer died; open it with mode 'w' or 'a'")
         order = None if being_made else in_order(what, found)
         if new and (order or (being_made and being_made.replaces)):
             raise TargetError(f"{what} exists on {found[order[0] if order else 0].label}; mode 'x' makes a new one")
@@ -64,26 +64,26 @@ class Table:
     def _order_to_blank(self, found: Sequence[FoundDescriptor], block: int | None) -> list[int] | None:
         """Return the positions for a file that is emptied in place; None if it is complete here and must be created
         anew."""
-        what, said = f"striped file {self.name!r}", [d for each in found if (d := each.descriptor) is not None]
-        if not said or _half_made(found):
+        what, present = f"striped file {self.name!r}", [d for each in found if (d := each.descriptor) is not None]
+        if not present or _half_made(found):
             return None
-        numbers = {d.number for d in said}
-        ours = len({d.id for d in said}) == 1 and len(numbers) == len(said) and said[0].disks <= len(found)
+        numbers = {d.number for d in present}
+        ours = len({d.id for d in present}) == 1 and len(numbers) == len(present) and present[0].disks <= len(found)
         if not ours:
             return in_order(what, found)
-        same = len(found) == len(said) == said[0].disks and block in (None, said[0].block)
+        same = len(found) == len(present) == present[0].disks and block in (None, present[0].block)
         try:
             return in_order(what, found) if same else None
         except DescriptorError:
             return None
 
-    def _read(self, disks: Sequence[Disk]) -> list[FoundDescriptor]:
+    def _read(self, disks: Sequence[FolderDisk]) -> list[FoundDescriptor]:
         """Read the descriptor of each disk."""
         name = self.name + SUFFIX
         return descriptors_in((disk.get_document(name) for disk in disks), (d.label for d in disks), name, "file")
 
     def _made(
-        self, disks: Sequence[Disk], found: Sequence[FoundDescriptor], block: int | None
+        self, disks: Sequence[FolderDisk], found: Sequence[FoundDescriptor], block: int | None
     ) -> list[FoundDescriptor]:
         """Create the file, possibly replacing another; descriptors are marked until all parts exist and are empty."""
         for disk, each in zip(disks, found, strict=True):
@@ -112,7 +112,7 @@ class Table:
         self._put(disks, made)
         return [FoundDescriptor(disk.label, each) for disk, each in zip(disks, made, strict=True)]
 
-    def _check_free(self, disk: Disk) -> None:
+    def _check_free(self, disk: FolderDisk) -> None:
         """Raise if a disk has an unrelated file of that name."""
         try:
             part = disk.open_part(self.name, os.O_RDONLY)
@@ -124,22 +124,21 @@ class Table:
         finally:
             part.close()
 
-    def _opened(self, write: bool) -> list[DiskPart]:
+    def _opened(self, write: bool) -> list[FolderPart]:
         """Open all parts; raise if one is shorter than its descriptor states."""
-        parts: list[DiskPart] = []
+        parts: list[FolderPart] = []
         try:
-            for disk, said in zip(self.disks, self.descriptors, strict=True):
+            for disk, wanted in zip(self.disks, self.descriptors, strict=True):
                 try:
                     parts.append(disk.open_part(self.name, os.O_RDWR if write else os.O_RDONLY))
                 except NotFoundError:
                     raise DescriptorError(
-                        f"{disk.label} has lost its part of striped file {self.name!r}, number {said.number}"
+                        f"{disk.label} has lost its part of striped file {self.name!r}, number {wanted.number}"
                     ) from None
                 nbytes = parts[-1].size()
-                if self.closed and nbytes < said.part:
-                    raise DescriptorError(
-                        f"{disk.label} has {nbytes} of the {said.part} bytes of its part of striped file {self.name!r}"
-                    )
+                if self.closed and nbytes < wanted.part:
+                    part = f"its part of striped file {self.name!r}"
+                    raise DescriptorError(f"{disk.label} has {nbytes} of the {wanted.part} bytes of {part}")
         except BaseException:
             for part in parts:
                 part.close()
@@ -149,11 +148,11 @@ class Table:
     @property
     def closed(self) -> bool:
         """Whether no writer was active when the descriptors were read."""
-        return all(said.closed for said in self.descriptors)
+        return all(each.closed for each in self.descriptors)
 
     def length(self) -> int:
         """Return the length of the file in bytes, from the current sizes of its parts."""
-        return length_of([part.size() for part in self.parts], self.block)
+        return length_of([part.size() for part in self.open_parts], self.block)
 
     def begin_to_write(self) -> None:
         """Announce a writer on all disks before the first write."""
@@ -161,14 +160,14 @@ class Table:
             if self._dirty:
                 return
             self._reread()
-            for said in announced(self.descriptors):
-                self._say(said)
+            for descriptors in announced(self.descriptors):
+                self._write(descriptors)
             self._dirty = True
 
     def set_length(self, length: int) -> None:
         """Set the size of every part to match a length of the file."""
-        for number, part in enumerate(self.parts):
-            nbytes = part_bytes(length, self.block, len(self.parts), number)
+        for number, part in enumerate(self.open_parts):
+            nbytes = part_bytes(length, self.block, len(self.open_parts), number)
             if part.size() != nbytes:
                 part.truncate(nbytes)
 
@@ -182,11 +181,11 @@ class Table:
             if all(now.generation == was.generation for now, was in zip(self.descriptors, mine, strict=True)):
                 length = self.length()
                 self.set_length(length)
-                sizes = [part.size() for part in self.parts]
-                self._say(
+                sizes = [part.size() for part in self.open_parts]
+                self._write(
                     [
-                        replace(said, closed=True, phase="", length=length, part=nbytes)
-                        for said, nbytes in zip(self.descriptors, sizes, strict=True)
+                        replace(each, closed=True, phase="", length=length, part=nbytes)
+                        for each, nbytes in zip(self.descriptors, sizes, strict=True)
                     ]
                 )
             self._dirty = False
@@ -195,36 +194,36 @@ class Table:
         """Read the descriptors again, because another process may have written."""
         again = [each.descriptor for each in self._read(self.disks)]
         if any(now is None or now.id != was.id for now, was in zip(again, self.descriptors, strict=True)):
-            raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
+            raise DescriptorError(f"striped file {self.name!r} was removed or replaced while it was open")
         self.descriptors = [now for now in again if now is not None]
 
     def lost(self, number: int) -> bool:
         """Return whether a part is shorter than its descriptor states, with no write by another handle since."""
-        said, now = self.descriptors[number], self._read([self.disks[number]])[0].descriptor
-        if now is None or now.id != said.id:
-            raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
-        return now.generation == said.generation and self.parts[number].size() < said.part
+        before, now = self.descriptors[number], self._read([self.disks[number]])[0].descriptor
+        if now is None or now.id != before.id:
+            raise DescriptorError(f"striped file {self.name!r} was removed or replaced while it was open")
+        return now.generation == before.generation and self.open_parts[number].size() < before.part
 
-    def _say(self, descriptors: list[DiskDescriptor]) -> None:
+    def _write(self, descriptors: list[DiskDescriptor]) -> None:
         self._put(self.disks, descriptors)
         self.descriptors = descriptors
 
-    def _put(self, disks: Sequence[Disk], descriptors: Sequence[DiskDescriptor]) -> None:
-        for disk, said in zip(disks, descriptors, strict=True):
-            disk.put_document(self.name + SUFFIX, said.to_json())
+    def _put(self, disks: Sequence[FolderDisk], descriptors: Sequence[DiskDescriptor]) -> None:
+        for disk, each in zip(disks, descriptors, strict=True):
+            disk.put_document(self.name + SUFFIX, each.to_json())
 
     def close(self) -> None:
-        for part in self.parts:
+        for part in self.open_parts:
             part.close()
 
 
 def _half_made(found: Sequence[FoundDescriptor]) -> DiskDescriptor | None:
     """Return a descriptor of a file that was left half created; None if there is no such file."""
-    said = [each.descriptor for each in found if each.descriptor is not None]
-    making = next((each for each in said if each.replaces is not None), None)
+    present = [each.descriptor for each in found if each.descriptor is not None]
+    making = next((each for each in present if each.replaces is not None), None)
     if making is None:
-        old = 0 < len(said) < len(found) and all(each.closed and not each.generation for each in said)
-        return replace(said[0], replaces="") if old else None  # 0.5.0 wrote descriptors of generation 0 in turn
+        old = 0 < len(present) < len(found) and all(each.closed and not each.generation for each in present)
+        return replace(present[0], replaces="") if old else None  # 0.5.0 wrote descriptors of generation 0 in turn
     for each in found:
         if each.descriptor is not None and each.descriptor.id not in (making.id, making.replaces):
             raise DescriptorError(
@@ -234,7 +233,7 @@ def _half_made(found: Sequence[FoundDescriptor]) -> DiskDescriptor | None:
     return making
 
 
-def removed(name: str, disks: Sequence[Disk]) -> None:
+def removed(name: str, disks: Sequence[FolderDisk]) -> None:
     """Remove a striped file, descriptors first, so that an interrupted removal leaves no striped file."""
     for disk in disks:
         disk.remove(name + SUFFIX)

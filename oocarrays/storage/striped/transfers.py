@@ -1,0 +1,91 @@
+"""Transfers between memory and several disks.
+
+    disk 0   ▒0▒▒0▒ ▒3▒▒3▒ ▒6▒▒6▒           C threads per disk take its requests one after the other:
+    disk 1   ▒1▒ ▒4▒ ▒7▒                    a slow disk delays only its own requests
+
+Wang and Leiss, Figure 5: at most D · C messages are active, and a long transfer keeps that many active. Each answer is
+followed by the next request to the same disk. Reads and writes, blocking or not, use the same scheme.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class Transfers:
+    """Threads of several disks, C each, shared by all transfers."""
+
+    def __init__(self, disks: int, buffers: int) -> None:
+        self.disks, self.buffers = disks, buffers
+        self._lock = threading.Lock()
+        self._pools: list[ThreadPoolExecutor] = []
+        self._process = 0
+
+    def _threads(self) -> list[ThreadPoolExecutor]:
+        """Return the thread pools; create new ones after a fork."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._pools = [ThreadPoolExecutor(self.buffers, f"disk-{n}") for n in range(self.disks)]
+                self._process = os.getpid()
+            return self._pools
+
+    def start(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int) -> Future[int]:
+        """Start requests without waiting."""
+        first = [list(islice(each, self.buffers)) for each in work]
+        queues = [chain(some, each) for some, each in zip(first, work, strict=True)]
+        transfer = _Transfer(queues, do, result, sum(map(len, first)))
+        pools = self._threads() if any(first) else []
+        for disk, some in enumerate(first):
+            for _ in some:
+                pools[disk].submit(transfer.drain, disk)
+        return transfer.future
+
+    def close(self) -> None:
+        """Wait for started requests and end the threads."""
+        with self._lock:
+            for pool in self._pools if self._process == os.getpid() else ():
+                pool.shutdown(wait=True)
+            self._pools, self._process = [], 0
+
+
+class _Transfer(Generic[R]):
+    """One transfer: its requests, first failure and number of active threads."""
+
+    def __init__(
+        self, queues: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int, threads: int
+    ) -> None:  # fmt: skip
+        self.future: Future[int] = Future()
+        self._queues, self._do, self._result = queues, do, result
+        self._locks = [threading.Lock() for _ in queues]
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+        self._working = threads
+        self.future.set_running_or_notify_cancel()
+        if not threads:
+            self.future.set_result(result)
+
+    def drain(self, disk: int) -> None:
+        """Make the requests of a disk until none remain or one has failed."""
+        try:
+            while self._failure is None:
+                with self._locks[disk]:
+                    request = next(self._queues[disk], None)
+                if request is None:
+                    break
+                self._do(disk, request)
+        except BaseException as error:  # noqa: BLE001  reported by the future
+            self._failure = self._failure or error
+        with self._lock:
+            self._working -= 1
+            ended = not self._working
+        if ended and self._failure is None:
+            self.future.set_result(self._result)
+        elif ended:
+            self.future.set_exception(self._failure)
