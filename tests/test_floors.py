@@ -43,7 +43,7 @@ FLOORS = """
     graphs.slabs graphs.lazy graphs.reductions
     graphs.layouts
     graphs.collective graphs.calibrate
-    graphs.files graphs.tracing graphs.streams
+    graphs.files graphs.tracing
     requests
     options
     show

@@ -37,7 +37,7 @@ class CellValues:
     def call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
         """Return the call of a write, and the type of its items."""
         if where is not None and at is not None:
-            raise InputError("where= and at= both say which cells write: one of them is taken")
+            raise InputError("where= and at= both select cells: pass one of them")
         ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.items)
         if ragged is not None:
             return self._ragged_call(ragged), self.item
@@ -90,7 +90,7 @@ class CellValues:
     def _event_call(self, array: np.ndarray, at: Any) -> Events:
         cells = self._numbers(at)
         if array.shape != cells.shape:
-            raise InputError(f"at= names {cells.size} cells, and values of shape {array.shape} are given")
+            raise InputError(f"at= names {cells.size} cells, but values have shape {array.shape}")
         return Events(cells=cells + self.lower, items=_rows(array, len(cells)))
 
     def _numbers(self, at: Any) -> np.ndarray:

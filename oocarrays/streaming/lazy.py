@@ -6,122 +6,22 @@ write     chunks of values ──► computed, as many as fit, one after the oth
 
 from __future__ import annotations
 
-import atexit
 import threading
 import uuid
-import warnings
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, CorruptChunkError, InputError, OocError, UnsupportedError
+from oocarrays.errors import BudgetError, CorruptChunkError, InputError
 from oocarrays.plan.streams.calls import CellBytes
-from oocarrays.plan.streams.meta import Meta, WriterFacts, check_budget, committed
+from oocarrays.plan.streams.meta import check_budget
 from oocarrays.plan.streams.units import ValuesCut, cell_chunks, parts_of, value_cuts
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.ragged import DaskRagged, Ragged, checked_counts
-
-_ENDS: list[weakref.finalize] = []
-"""Finalizers of streams that are open in this process."""
-Linked = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""First entry of each cell, all level entries, and the length of each cell."""
-
-
-class Kept:
-    """Open file of streams; on closing, its buffered data reach the store."""
-
-    def __init__(
-        self, file: StreamFile, settle: Callable[[], list[WriterFacts]], link: Callable[[Meta], Linked],
-        end: Callable[[], None], *, writes: bool,
-    ) -> None:  # fmt: skip
-        self.file = file
-        self._settle, self._link, self._end, self._writes = settle, link, end, writes
-        self.failure: BaseException | None = None
-        self.is_closed = False
-
-    @classmethod
-    def here(cls, file: StreamFile, part: RanksPart) -> Kept:
-        """Return a file with all ranks in this process."""
-        link, end = (lambda meta: part.apart.link(meta.ib)), part.apart.close
-        return cls(file, lambda: [part.settle()], link, end, writes=part.writes)
-
-    def check(self) -> None:
-        """Raise if streams are closed, or a write has failed."""
-        if self.is_closed:
-            raise UnsupportedError(f"{self.file.name} is closed: open it again")
-        if self.failure is not None:
-            said = f"{self.file.name} could not be written: {self.failure}; what was flushed is there"
-            raise UnsupportedError(said)
-
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        """Record a failure to write: from then on, streams can only be closed."""
-        try:
-            yield
-        except OocError as error:
-            self.failure = error
-            raise
-
-    def flush(self) -> None:
-        """Flush all written data to its device."""
-        self.check()
-        if self._writes:
-            self._commit(is_closed=False)
-
-    def _commit(self, *, is_closed: bool) -> None:
-        """Flush all written data to its device, and record it in the file; link a closed file (section 5.2.4)."""
-        with self.failing():
-            meta = committed(self.file.meta, self._settle())
-            if is_closed and meta.ib.block:
-                self.file.keep_cells(*self._link(meta))
-                meta = replace(meta, ib=replace(meta.ib, is_linked=True))
-            self.file.commit(replace(meta, is_closed=is_closed))
-
-    def close(self) -> None:
-        """Commit the written data, and release the file for other writers."""
-        if self.is_closed:
-            return
-        self.is_closed = True
-        try:
-            if self._writes and self.failure is None:
-                self._commit(is_closed=True)
-        finally:
-            self._end()
-            self.file.let_go()
-
-
-def close_when_dropped(owner: object, file: StreamFile, close: Callable[[], None], outcome: str) -> None:
-    """Warn, and close a file that is open for writing, when its owner is collected or the process ends."""
-    end = weakref.finalize(owner, _dropped, file, close, outcome)
-    end.atexit = False
-    _ENDS.append(end)
-    _ENDS[:] = [each for each in _ENDS if each.alive]
-
-
-def _end_all() -> None:
-    """Close all open streams when the process ends."""
-    for end in _ENDS:
-        end()
-
-
-getattr(threading, "_register_atexit", atexit.register)(_end_all)  # before threads end: Zarr needs them
-
-
-def _dropped(file: StreamFile, close: Callable[[], None], outcome: str) -> None:
-    if not file.is_held:
-        return
-    said = f"streams of {file.name} were dropped unclosed, and {outcome}"
-    try:
-        warnings.warn(f"{said}; call close(), or open them in a with statement", ResourceWarning, stacklevel=2)
-    finally:
-        close()
-
 
 SHARE = 8
 """Divisor of the memory for a block to read, at most; chunks to write are gathered to that size."""
@@ -142,12 +42,12 @@ class RaggedReader:
     def read(self, counts: np.ndarray, cut: ValuesCut) -> np.ndarray:
         """Read a block of values."""
         cells, first, number = parts_of(counts.reshape(-1), cut.start, cut.stop)
-        size, cells = self._item.itemsize, cells + cut.lower
+        size, cells = self._item.itemsize, cells + cut.lower  # the part has all cells
         with self._lock:
             part = self._part = self._part or self._opened()
             if not (part.ends()[cells] >= (first + number) * size).all():
-                raise CorruptChunkError(f"{self._file.name} has shorter streams than when it was made Dask arrays")
-            return part.read(cells, first * size, number * size, ahead=False).view(self._item)
+                raise CorruptChunkError(f"{self._file.name} has shorter streams than when to_dask() was called")
+            return part.fetch(cells, first * size, number * size).view(self._item)
 
     def _opened(self) -> RanksPart:
         file = self._file.latest()
@@ -205,7 +105,7 @@ class GivenBlocks:
         for start, stop in self._bounds():
             block = np.ascontiguousarray(made(self.values[start:stop].compute()))
             if block.shape != (stop - start,):
-                raise InputError(f"chunks of values gave shape {block.shape}, and said that it is {(stop - start,)}")
+                raise InputError(f"a block of values has shape {block.shape}, but its chunks state {(stop - start,)}")
             for begin in range(start, stop, self.piece):
                 end = min(begin + self.piece, stop)
                 cells, _, number = parts_of(counts, begin, end)

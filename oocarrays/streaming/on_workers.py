@@ -1,63 +1,120 @@
-"""Streams with ranks on the workers of a cluster: input and output are arrays of one block a rank."""
+"""Streams with ranks on the workers of a cluster: input and output are arrays of one block a rank.
+
+    blocks ──► prepare (each rank, on its worker) ──► agree on a mode (here) ──► perform (each rank)
+
+A rank's buffers stay on its worker between calls, as each node has its own buffers in the paper. If a worker is lost,
+its unflushed data are lost too, and the streams raise an error.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.errors import InputError, SelectionError, UnsupportedError
-from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
+from oocarrays.errors import InputError, RunError, SelectionError
+from oocarrays.graphs.cluster.placement import workers_of
 from oocarrays.mapping.given import whole
-from oocarrays.plan.streams.calls import MODES, Mode, ModeAnswer, agreed, of_cells
-from oocarrays.plan.streams.meta import Meta, WriterFacts, committed
+from oocarrays.plan.streams.calls import MODES, Mode, of_cells
+from oocarrays.plan.streams.meta import Meta, WriterFacts
 from oocarrays.storage.streams.part import RanksPart
+from oocarrays.storage.streams.segments import Linked
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_items
-from oocarrays.streaming.lazy import Kept, Linked, close_when_dropped, dask_ragged
+from oocarrays.streaming.lazy import dask_ragged
+from oocarrays.streaming.opened import OpenFile, OpenStreams, close_when_dropped
 from oocarrays.streaming.ragged import DaskRagged
 from oocarrays.streaming.streams import Streams
 
 if TYPE_CHECKING:
     import dask.array as da
-    from distributed import Client
+    from distributed import Client, Future
 
 
-class RankStreams:
+def _rank_addresses(client: Client, ranks: int) -> list[str]:
+    """Return the worker of each rank, in contiguous runs of ranks."""
+    workers = [worker.address for worker in workers_of(client)]
+    return [workers[rank * len(workers) // ranks] for rank in range(ranks)]
+
+
+class WorkerRanks:
+    """Ranks of one file, each on its worker."""
+
+    def __init__(self, client: Client, addresses: Sequence[str], file: StreamFile, budget: int) -> None:
+        self.client = client
+        self.name = uuid.uuid4().hex
+        self.addresses = list(addresses)
+        self._file, self._budget = file, budget
+
+    def create(self, make: Callable[[int], Any]) -> None:
+        """Create every rank on its worker."""
+        self.client.gather(self._on_each(_create, [(make,)] * len(self.addresses)))
+
+    def start(self, act: Callable[..., Any], given: Sequence[tuple[Any, ...]] | None = None) -> list[Future]:
+        """Start a call on every rank with its own arguments, without waiting."""
+        each = [()] * len(self.addresses) if given is None else given
+        return self._on_each(_act, [(act, *one) for one in each])
+
+    def each(self, act: Callable[..., Any], given: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Call every rank and return the results; raise an error only after all ranks have stopped."""
+        from distributed import wait
+
+        started = self.start(act, given)
+        wait(started)
+        answers: list[Any] = self.client.gather(started)
+        return answers
+
+    def _on_each(self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]) -> list[Future]:
+        return [
+            self.client.submit(call, self.name, rank, *one, workers=[address], pure=False, retries=0)
+            for rank, (address, one) in enumerate(zip(self.addresses, given, strict=True))
+        ]
+
+    def blocks(self, blocks: Sequence[Any]) -> list[Any]:
+        """Compute the block of each rank on the worker of that rank."""
+        return [
+            self.client.compute(block, workers=[address]) if hasattr(block, "dask") else block
+            for block, address in zip(blocks, self.addresses, strict=True)
+        ]
+
+    def settle(self) -> list[WriterFacts]:
+        return [facts for each in self.each(_settle) for facts in each]
+
+    def begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
+        self.each(_begin, [(mode, nbytes, dtype)] * len(self.addresses))
+
+    def link(self, meta: Meta) -> Linked:
+        """Link the directory that all ranks have written, here."""
+        self._file.commit(meta)
+        return RanksPart(self._file, range(meta.cells.ranks), self._budget, writes=False).link(meta)
+
+    def end(self) -> None:
+        self.client.gather(self._on_each(_end, [()] * len(self.addresses)), errors="skip")
+
+
+class RankStreams(OpenStreams):
     """Streams of a file on the workers of a cluster; `open_streams` creates it for a given client.
 
-    All ranks take part in every call; their data stays on their workers.
+    Each rank has the `Streams` of its cells on its worker. All ranks take part in every call; their data stays on their
+    workers.
     """
 
     def __init__(self, file: StreamFile, client: Client, mode: str, budget: int, blocks: dict[str, int]) -> None:
-        self._file = file
-        self._opened_as = mode
         self._budget = budget
         cells = file.meta.cells
         self._used = [rank for rank in range(cells.ranks) if cells.of_rank(rank)[0] < cells.of_rank(rank)[1]] or [0]
-        addresses = rank_addresses(client, len(self._used))
+        addresses = _rank_addresses(client, len(self._used))
         shared = max(addresses.count(address) for address in addresses)
-        self._ranks = Ranks(client, uuid.uuid4().hex, addresses)
+        self._ranks = WorkerRanks(client, addresses, file, budget)
         make = partial(_made, file=file, used=self._used, mode=mode, budget=budget // shared, blocks=blocks)
-        self._ranks.begin(make)
-        settle, end = partial(self._ranks.each, _settle), partial(self._ranks.end, _close)
-        self._kept = Kept(file, settle, partial(_linked, file, budget), end, writes=mode != "r")
-        close_when_dropped(self, file, file.let_go, "only what was flushed is there")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extent of each axis of the cells."""
-        return self._file.meta.cells.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type that an item is read as."""
-        return self._file.meta.item
+        self._ranks.create(make)
+        super().__init__(OpenFile(file, mode, self._ranks), cells.shape)
+        close_when_dropped(self, file, file.release, "only what was flushed is there")
 
     @property
     def ranks(self) -> int:
@@ -92,13 +149,11 @@ class RankStreams:
         InputError
             If values, mask or cells do not fit the shape.
         """
-        self._kept.check()
-        if self._opened_as == "r":
-            raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
+        self._open.check(writes=True)
         given = self._blocks(values, where) if at is None else self._events(values, where, at)
         found = self._ranks.each(Streams.prepared, given)
-        with self._kept.failing():
-            self._together(found)
+        with self._open.failing():
+            self._ranks.each(Streams.perform, [(self._open.agree(found),)] * self.ranks)
 
     def _events(self, values: Any, where: Any, at: Any) -> list[tuple[Any, Any]]:
         cells = self._file.meta.cells
@@ -117,17 +172,6 @@ class RankStreams:
         masks = [None] * self.ranks if where is None else self._ranks.blocks(self._dealt(where))
         return list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True))
 
-    def _together(self, found: Sequence[tuple[ModeAnswer, str, bool, Mode | None]]) -> None:
-        """Perform the call that every rank has prepared, in one mode."""
-        every = agreed(each for each, *_ in found)
-        mode, dtype = every.mode, found[0][1]
-        if any(at_end for *_, at_end, _ in found) and any(begun != mode for *_, begun in found):
-            self._ranks.each(_start_mode, [(mode, every.nbytes, dtype)] * self.ranks)
-            if mode != "NB":
-                settled = self._ranks.each(_settle)
-                self._file.commit(committed(self._file.meta, settled, begins_ib=mode == "IB"))
-        self._ranks.each(Streams.perform, [(mode,)] * self.ranks)
-
     def read(self, n: int | None = None) -> da.Array:
         """Read the same number of items of each cell: a Dask array with one block a rank.
 
@@ -139,11 +183,11 @@ class RankStreams:
         import dask.array as da
         from dask.delayed import delayed
 
-        self._kept.check()
+        self._open.check()
         n = None if n is None else whole(n, "n", 0)
         least = min(self._ranks.each(_least_left))
         if least < (1 if n is None else n):
-            raise SelectionError(f"a cell has {least} items left, and {n or 1} are asked for: use each()")
+            raise SelectionError(f"a cell has {least} items left, fewer than the {n or 1} requested: use each()")
         futures = self._ranks.start(Streams.read, [(n,)] * self.ranks)
         within = () if n is None else (n,)
         shapes = [
@@ -156,42 +200,48 @@ class RankStreams:
 
     def to_dask(self) -> DaskRagged:
         """Return all of every stream as Dask arrays, as `Streams.to_dask`: tasks open the file on their workers."""
-        self._kept.flush()
+        self._open.flush()
         whole = RanksPart(self._file, range(self._file.meta.cells.ranks), self._budget, writes=False)
         return dask_ragged(self._file, self.dtype, self._budget, whole.ends())
 
     def each(self, function: Any) -> None:
         """Call a function with the stream of each cell in turn, on the worker of its rank."""
-        self._kept.check()
-        if self._opened_as != "r":
-            self._file.make_independent(self._ranks.each(_settle)[0].ib)
+        self._open.check()
+        if self._open.mode != "r":
+            self._file.make_independent(self._ranks.settle()[0].ib)
         self._ranks.each(_each, [(function,)] * self.ranks)
 
     def seek(self, offset: int, whence: int = 0) -> None:
         """Move the position of every stream, as `Streams.seek`."""
-        self._kept.check()
+        self._open.check()
         self._ranks.each(Streams.seek, [(offset, whence)] * self.ranks)
 
     def tell(self) -> np.ndarray:
         """Return the bytes of each stream before its position."""
         return np.concatenate([each.reshape(-1) for each in self._ranks.each(Streams.tell)]).reshape(self.shape)
 
-    def flush(self) -> None:
-        """Flush all written data to its device."""
-        self._kept.flush()
-
-    def close(self) -> None:
-        """Flush all written data to its device, end the ranks, and release the file for other writers."""
-        self._kept.close()
-
-    def __enter__(self) -> RankStreams:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 # ---------------------------------------------------------------------- on the worker of a rank
+
+_HELD: dict[tuple[str, int], Streams] = {}
+"""Streams of ranks in this process, by the name of the file's ranks and their number."""
+
+
+def _create(name: str, rank: int, make: Callable[[int], Streams]) -> None:
+    _HELD[name, rank] = make(rank)
+
+
+def _act(name: str, rank: int, act: Callable[..., Any], *given: Any) -> Any:
+    found = _HELD.get((name, rank))
+    if found is None:
+        raise RunError(f"rank {rank} of the streams was lost with its worker: flushed data is kept; open them again")
+    return act(found, *given)
+
+
+def _end(name: str, rank: int) -> None:
+    found = _HELD.pop((name, rank), None)
+    if found is not None:
+        found._part.end()
 
 
 def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: int, blocks: dict[str, int]) -> Streams:
@@ -202,11 +252,11 @@ def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: 
     return Streams(file, part, mode)
 
 
-def _start_mode(streams: Streams, mode: Mode, nbytes: int, dtype: str) -> None:
-    streams._part.begin(mode, nbytes, np.dtype(dtype))
+def _begin(streams: Streams, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
+    streams._part.begin(mode, nbytes, dtype)
 
 
-def _settle(streams: Streams) -> WriterFacts:
+def _settle(streams: Streams) -> list[WriterFacts]:
     return streams._part.settle()
 
 
@@ -217,13 +267,3 @@ def _each(streams: Streams, function: Any) -> None:
 def _least_left(streams: Streams) -> int:
     part = streams._part
     return int((part.ends() - part.tell()).min(initial=2**62)) // streams.dtype.itemsize
-
-
-def _close(streams: Streams) -> None:
-    streams._part.apart.close()
-
-
-def _linked(file: StreamFile, budget: int, meta: Meta) -> Linked:
-    """Link the directory that all ranks have written."""
-    file.commit(meta)
-    return RanksPart(file, range(meta.cells.ranks), budget, writes=False).apart.link(meta.ib)

@@ -26,8 +26,9 @@ from oocarrays.storage.streams.plain import PlainLayout, PlainStreams, plain_fil
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file, stream_attribute
 from oocarrays.stored.array import placer
 from oocarrays.streaming.items import check_view
-from oocarrays.streaming.lazy import close_when_dropped, given_blocks, is_dask
+from oocarrays.streaming.lazy import given_blocks, is_dask
 from oocarrays.streaming.on_workers import RankStreams
+from oocarrays.streaming.opened import close_when_dropped
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
 
@@ -202,7 +203,7 @@ def _on_workers(
 ) -> RankStreams:
     """Open the streams of a file on the workers of a cluster; readers divide cells among the present ranks."""
     if isinstance(file, PlainStreams):
-        file.let_go()
+        file.release()
         raise UnsupportedError(f"{file.name} is a plain binary file: open it here; its to_dask() is read by workers")
     if isinstance(file, ArrayStreams):
         raise UnsupportedError(f"{file.name} is a plain Zarr array: open it here; its to_dask() is read by workers")
@@ -222,7 +223,7 @@ def _begun(file: StreamFile, mode: str, ranks: int, make: Callable[[], S]) -> S:
             file.begin_again(ranks)
         return make()
     except BaseException:
-        file.let_go()
+        file.release()
         raise
 
 
@@ -253,7 +254,7 @@ def _is_plain(place: Any, mode: str, asked: tuple[Any, Any], layout: tuple[Any, 
 def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite: bool, durable: bool) -> PlainStreams:
     shape, dtype, offset, order = asked
     if not isinstance(place, str | os.PathLike) or "://" in os.fspath(place):
-        raise InputError(f"offset= and order= are of a plain binary file at a local path, and {place} is none")
+        raise InputError(f"offset= and order= apply to plain binary files at a local path; {place} is not one")
     if shape is None or dtype is None:
         raise InputError(f"{place} as a plain binary file has no metadata: give shape= and dtype=")
     layout = PlainLayout(
@@ -261,7 +262,7 @@ def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite
         order="C" if order is None else chosen(order, "order", ("C", "F")),
     )  # fmt: skip
     if layout.offset >= 2**63:
-        raise InputError(f"offset={offset!r} is beyond what a file can have")
+        raise InputError(f"offset={offset!r} is larger than any file")
     if not layout.step_bytes:
         raise InputError(f"shape={shape!r}: a plain binary file has at least one cell")
     return plain_file(os.fspath(place), mode, layout, overwrite=flag(overwrite, "overwrite"), durable=durable)
@@ -283,14 +284,14 @@ def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
         raise UnsupportedError(f"{place} is a plain Zarr array: its streams are read, not written; take mode='r'")
     names = dimension_names(array) or ()
     if not array.ndim:
-        raise UnsupportedError(f"{place} is an array without axes: there is none for streams")
+        raise UnsupportedError(f"{place} has no axes; streams need one")
     return ArrayStreams(array, names.index("stream") if "stream" in names else 0)
 
 
 def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
     """Raise if shape or item type differ from those of an existing file; reading may view bytes."""
     if shape is not None and extents(shape) != file.meta.cells.shape:
-        raise InputError(f"shape={shape!r} is asked for, and {file.name} has streams of shape {file.meta.cells.shape}")
+        raise InputError(f"shape={shape!r} does not match: {file.name} has streams of shape {file.meta.cells.shape}")
     wanted = file.meta.item if dtype is None else element_type(dtype)
     check_view(file.meta.item, wanted, file.name)
     if wanted != file.meta.item and mode != "r":
@@ -306,7 +307,7 @@ def check_layout(layout: str | None, ndim: int) -> None:
         words[:1] == ["block"] and all(word in ("*", "collapsed") for word in words[1:]) and len(words) <= max(ndim, 1)
     )
     if not fits:
-        raise LayoutError(f"layout={layout!r}: streams are dealt in blocks along the first axis: '(block, *)'")
+        raise LayoutError(f"layout={layout!r}: streams are distributed in blocks along the first axis: '(block, *)'")
 
 
 def _here(file: StreamFile, mode: str, ranks: int, budget: int, dtype: Any, blocks: dict[str, int]) -> Streams:
@@ -319,7 +320,7 @@ def _here(file: StreamFile, mode: str, ranks: int, budget: int, dtype: Any, bloc
     if mode == "r+":
         part.position = 0
     streams = Streams(file, part, mode)
-    close_when_dropped(streams, file, streams._kept.close, "they are closed now")
+    close_when_dropped(streams, file, streams._open.close, "they are closed now")
     return streams
 
 

@@ -145,7 +145,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     if (counts < 0).any():
         raise InputError(f"counts go down to {counts.min()}: no cell has fewer than 0 items")
     if len(values) != 1 or counts.sum() != values[0]:
-        raise InputError(f"counts add up to {counts.sum()} items, and values of shape {values} are given")
+        raise InputError(f"counts add up to {counts.sum()} items, but values have shape {values}")
     return counts
 
 
@@ -194,7 +194,7 @@ def _of_lists(given: list[Any], shape: tuple[int, ...], items: Callable[[Any], n
     try:
         lists = [items(each if np.ndim(each) else [each]) for each in cells]
     except (InputError, ValueError) as error:
-        raise InputError(f"the list holds what is no item: {error}") from None
+        raise InputError(f"the list has an invalid item: {error}") from None
     if any(each.ndim != 1 for each in lists):
         raise InputError(f"the list does not fit streams of shape {shape}: it has more axes than cells and their items")
     counts = np.array([len(each) for each in lists], np.int64).reshape(shape)

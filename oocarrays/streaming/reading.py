@@ -1,4 +1,4 @@
-"""Positions of streams, and reads from there, with the same number of items for all cells or one for each.
+"""Positions of streams, reads from there, and copies of whole streams to an array.
 
 A position is one number if all streams have the same, else one for each cell; None at the end.
 """
@@ -6,26 +6,22 @@ A position is one number if all streams have the same, else one for each cell; N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import zarr
 
-from oocarrays.errors import BudgetError, InputError, SelectionError, UnsupportedError
-from oocarrays.mapping.given import chosen, element_type, whole
+from oocarrays.errors import BudgetError, InputError, SelectionError
+from oocarrays.mapping.given import chosen, whole
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.chunks import regular_chunks, regular_shards
 from oocarrays.plan.documents import Settings
-from oocarrays.plan.streams.units import before
 from oocarrays.storage.files.array_file import preview
 from oocarrays.storage.files.formats import check_shards, compressors_in
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
-from oocarrays.streaming.items import as_array, check_view
+from oocarrays.streaming.items import as_array
 from oocarrays.streaming.ragged import Ragged
-from oocarrays.streaming.text import Token, printed, scanned, tokens_of
 
 SHARE = 8
 """Divisor of the budget for gathering steps."""
@@ -89,181 +85,10 @@ def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np
     start, stop = steps
     ends = part.ends()[cells] // item.itemsize
     counts = np.clip(ends - start, 0, stop - start)
-    data = part.read(cells + part.lower, np.minimum(start, ends) * item.itemsize, counts * item.itemsize, ahead=False)
+    data = part.fetch(cells, np.minimum(start, ends) * item.itemsize, counts * item.itemsize)
     block = np.full((len(cells), stop - start), fill, item)
     block[np.arange(stop - start) < counts[:, None]] = data.view(item)
     return block
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFile:
-    """File of all cells, as shared by the cells."""
-
-    part: RanksPart
-    """The streams."""
-    dtype: np.dtype
-    """Type of an item."""
-    mode: str
-    """Mode of the opened file."""
-    items: Callable[[Any], np.ndarray]
-    """Conversion of values to items."""
-
-
-class Cell:
-    """Stream of one cell; its writes reach the file after all cells have had their turn, or when it reads."""
-
-    def __init__(self, shared: SharedFile, place: int, position: int, end: int) -> None:
-        self._shared = shared
-        self.place = place
-        """Its number among the cells of this process."""
-        self.number = place + shared.part.lower
-        """Its number among all cells."""
-        self._position = position
-        self._end = end
-        self.written: list[tuple[int, bytes]] = []
-        """Offset and bytes of each of its writes."""
-
-    @property
-    def index(self) -> tuple[int, ...]:
-        shape = self._shared.part.file.meta.cells.shape
-        return tuple(int(k) for k in np.unravel_index(self.number, shape)) if shape else ()
-
-    def read(self, n: int = 1, dtype: Any = None) -> np.ndarray:
-        """Read items, at most ``n``; -1 for all that are left."""
-        item = self._shared.dtype if dtype is None else element_type(dtype)
-        check_view(self._shared.dtype, item, "the stream")
-        n = whole(n, "n")
-        left = max(self._end - self._position, 0) // item.itemsize
-        return np.frombuffer(self._bytes((left if n < 0 else min(n, left)) * item.itemsize), item)
-
-    def _bytes(self, count: int) -> bytes:
-        """Return the next bytes, from the file and from the cell's own writes since."""
-        start, self._position = self._position, self._position + count
-        there = min(max(self._shared.part.end_of(self.place) - start, 0), count)
-        found = bytearray(count)
-        if there:
-            one = np.array([self.number]), np.array([start]), np.array([there])
-            found[:there] = self._shared.part.read(*one).tobytes()
-        for offset, data in self.written:
-            lower, upper = max(offset, start), min(offset + len(data), start + count)
-            if lower < upper:
-                found[lower - start : upper - start] = data[lower - offset : upper - offset]
-        return bytes(found)
-
-    def readline(self) -> str:
-        """Read a line of text, with its end; empty if nothing is left."""
-        start, line = self._position, b""
-        while self._position < self._end and b"\n" not in line:
-            line += self._bytes(min(256, self._end - self._position))
-        line = line[: line.index(b"\n") + 1] if b"\n" in line else line
-        self._position = start + len(line)
-        return line.decode(errors="replace")
-
-    def write(self, values: Any) -> None:
-        """Write items, or bytes, or text."""
-        if self._shared.mode == "r":
-            raise UnsupportedError("the streams are open for reading: open them with mode='a' or 'r+' to write")
-        if isinstance(values, str | bytes):
-            data = values.encode() if isinstance(values, str) else values
-        else:
-            data = np.ascontiguousarray(self._shared.items(values)).tobytes()
-        if self._shared.mode == "a":
-            self._position = self._end
-        if self.written and sum(map(len, self.written[-1][1:])) + self.written[-1][0] == self._position:
-            offset, former = self.written.pop()
-            self.written.append((offset, former + data))
-        elif data:
-            self.written.append((self._position, data))
-        self._position += len(data)
-        self._end = max(self._end, self._position)
-
-    def printf(self, format: str, *values: Any) -> None:
-        """Write text in a format of C."""
-        self.write(printed(format, values))
-
-    def scanf(self, format: str) -> list[Any]:
-        """Read text as far as it matches a format of C, and return the values of the matched conversions.
-
-        The list is empty if none matched; `eof` returns whether text is left.
-        """
-        start, tokens = self._position, tokens_of(format)
-        values, place, _ = scanned(tokens, self._bytes(max(self._end - start, 0)))
-        self._position = start + place
-        return values
-
-    def seek(self, offset: int, whence: int = 0) -> None:
-        """Move the position: bytes from the beginning, from the position, or from the end."""
-        position = (0, self._position, self._end)[chosen(whence, "whence", (0, 1, 2))] + whole(offset, "offset")
-        if not 0 <= position < 2**63:
-            raise SelectionError(f"seek to byte {position} is before the beginning of the stream, or beyond 2**63")
-        self._position = position
-
-    def tell(self) -> int:
-        """Return the bytes before the position."""
-        return self._position
-
-    def eof(self) -> bool:
-        return self._position >= self._end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
-    """The matches of a format in the text of each cell."""
-
-    tokens: list[Token]
-    """The parts of the format."""
-    matches: list[tuple[list[Any], int, bool]]
-    """For each cell, the values, the length of their text in bytes, and whether the text ended before a directive."""
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Return the number of matched conversions of each cell, as C does: -1 if its text ended before the first."""
-        return np.array([-1 if ended and not values else len(values) for values, _, ended in self.matches], np.int64)
-
-    def columns(self) -> list[np.ndarray]:
-        """Return the values of each conversion: 0, nan or empty for cells without a match."""
-        made = []
-        for number, kind in enumerate(token.type for token in self.tokens if token.type is not None):
-            empty: Any = "" if kind is str else math.nan if kind is float else 0
-            column = [values[number] if number < len(values) else empty for values, _, _ in self.matches]
-            made.append(_integers(column) if kind is int else np.array(column, kind))
-        return made
-
-
-def _integers(values: list[int]) -> np.ndarray:
-    """Return integers as a numpy array, or as objects if some are too large."""
-    limits = [(dtype, np.iinfo(dtype)) for dtype in (np.int64, np.uint64)]
-    least, most = min(values, default=0), max(values, default=0)
-    return np.array(values, next((dtype for dtype, it in limits if it.min <= least and most <= it.max), object))
-
-
-def scanned_cells(part: RanksPart, tokens: list[Token]) -> Matches:
-    """Match the text of each cell; a match that may continue is tried again with more text."""
-    found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
-    position, ends = part.tell(), part.ends()
-    cells, size = np.arange(part.count), 256
-    while len(cells):
-        rest = np.maximum(ends - position, 0)[cells]
-        left = np.minimum(rest, size)
-        data = part.read(cells + part.lower, position[cells], left).tobytes()
-        starts, more = before(left).tolist(), []
-        for cell, start, count, all_left in zip(cells.tolist(), starts, left.tolist(), rest.tolist(), strict=True):
-            found[cell] = scanned(tokens, data[start : start + count])
-            if found[cell][1] == count < all_left:  # it may go on
-                more.append(cell)
-        cells, size = np.array(more, np.int64), size * 4
-    return Matches(tokens=tokens, matches=found)
-
-
-def returned(results: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return the results of a function for each cell as an array; None if all are None."""
-    if all(result is None for result in results):
-        return None
-    if all(isinstance(result, int | float | complex | np.number | np.bool_) for result in results):
-        return np.array(results).reshape(shape)
-    out = np.empty(len(results), object)
-    out[:] = results
-    return out.reshape(shape)
 
 
 def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
@@ -304,17 +129,18 @@ def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) 
     """Read a number of items of each cell, or of the cells of a mask: an array if all cells have that number."""
     counts = _wanted(part, n)
     cells = np.arange(part.count) if mask is None else np.flatnonzero(mask)
-    position, ends = part.tell(), part.ends()
-    left = np.maximum(ends - position, 0)[cells] // item.itemsize
-    got = left if counts is None else np.minimum(counts[cells], left)
-    data = part.read(cells + part.lower, position[cells], got * item.itemsize)
-    position[cells] += got * item.itemsize
+    here = slice(None) if mask is None else cells
+    position = part.tell()
+    left = np.maximum(part.ends() - position, 0)[here] // item.itemsize
+    got = left if counts is None else np.minimum(counts[here], left)
+    data = part.read(cells, position[here], got * item.itemsize)
+    position[here] += got * item.itemsize
     part.position = simple(position)
-    is_full = counts is not None and bool((got == counts[cells]).all()) and np.ndim(n) == 0
+    is_full = counts is not None and bool((got == counts[here]).all()) and np.ndim(n) == 0
     values = data.view(item)
     if not is_full:
         all_counts = np.zeros(part.count, np.int64)
-        all_counts[cells] = got
+        all_counts[here] = got
         return Ragged(all_counts.reshape(part.shape), values)
     within = () if n is None else (int(n),)
     return values.reshape((*(part.shape if mask is None else (len(cells),)), *within))

@@ -11,60 +11,37 @@ import zarr
 from oocarrays.errors import InputError, OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer
-from oocarrays.plan.streams.meta import committed
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
+from oocarrays.streaming.cells import Cell, returned
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
-from oocarrays.streaming.lazy import Kept, dask_ragged, given_blocks, is_dask
+from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
+from oocarrays.streaming.opened import OpenFile, OpenStreams, Prepared
 from oocarrays.streaming.ragged import DaskRagged, Ragged
-from oocarrays.streaming.reading import (
-    Cell,
-    SharedFile,
-    boxes_of,
-    fill_steps,
-    moved,
-    read_each,
-    read_level,
-    returned,
-    scanned_cells,
-    simple,
-    steps_settings,
-)
-from oocarrays.streaming.text import printed, tokens_of
+from oocarrays.streaming.reading import boxes_of, fill_steps, moved, read_each, read_level, simple, steps_settings
+from oocarrays.streaming.text import printed, scanned_cells, tokens_of
 
 
-class Streams:
+class Streams(OpenStreams):
     """Streams of the cells of a shape; created by `open_streams`.
 
     Positions are bytes, as in C; counts are items.
     """
 
     def __init__(self, file: StreamFile, part: RanksPart, mode: str) -> None:
-        self._file = file
+        super().__init__(OpenFile(file, mode, part), part.shape)
         self._part = part
-        self._opened_as = mode
         part.appends = mode == "a"
-        self._kept = Kept.here(file, part)
         self._call: Call | None = None
-        self._shape, self._item, self._cells = part.shape, file.meta.item, part.count
+        self._cells = part.count
         self._given = CellValues(shape=part.shape, item=file.meta.item, lower=part.lower)
         self._item_bytes = self._item.itemsize
 
     # ------------------------------------------------------------------ properties
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extent of each axis of the cells."""
-        return self._shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type that an item is read as."""
-        return self._item
 
     @property
     def ranks(self) -> int:
@@ -89,7 +66,7 @@ class Streams:
     @property
     def lengths(self) -> np.ndarray:
         """Bytes of each stream."""
-        self._kept.check()
+        self._open.check()
         return self._part.ends().reshape(self._shape)
 
     @property
@@ -98,7 +75,7 @@ class Streams:
         return self._part.meter
 
     def __repr__(self) -> str:
-        state = "closed" if self._kept.is_closed else f"mode {self._opened_as!r}"
+        state = "closed" if self._open.is_closed else f"mode {self._open.mode!r}"
         return f"<Streams {self._file.name}: shape {self._shape}, dtype {self._item}, {self.mode}, {state}>"
 
     # ------------------------------------------------------------------ writing
@@ -143,41 +120,35 @@ class Streams:
         for call in blocks.calls(self._given.items, self._part.lower):
             self._write(call, self._item)
 
-    def prepared(self, values: Any, where: Any) -> tuple[ModeAnswer, str, bool, Mode | None]:
-        """Check a call, or events that are checked, and keep it for `perform`.
-
-        Return the mode that these cells allow, the type of its items, whether it only appends, and the mode begun last.
-        """
-        self._kept.check()
+    def prepared(self, values: Any, where: Any) -> Prepared:
+        """Check a write, or events that are checked, and keep it for `perform`."""
+        self._open.check()
         call, dtype = (values, self._item) if isinstance(values, Events) else self._given.call(values, where, None)
-        self._part.is_at_end()
         self._call = call
-        return self._part.found(call), dtype.str, self._part.goes_to_ends(), self._part.begun
+        appends = self._part.goes_to_ends()
+        return Prepared(self._part.found(call), dtype, appends, self._part.begun)
 
     def perform(self, mode: Mode) -> None:
-        """Perform the prepared call in the mode that all ranks agreed on."""
+        """Perform the prepared write in the mode that all ranks agreed on."""
         call, self._call = self._call, None
         if call is not None and (call.nbytes if isinstance(call, Level) else len(call.cells)):
             self._part.write(call, mode)
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
         """Write in the mode that the tests select; after a failure, streams can only be closed."""
-        if self._opened_as == "r":
-            raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
-        self._kept.check()
-        part = self._part
+        self._open.check(writes=True)
         if not (call.nbytes if isinstance(call, Level) else len(call.cells)):
             return
         if isinstance(self._file, PlainStreams):
             self._write_steps(call)
             return
         try:
-            at_end, found = part.goes_to_ends(), part.found(call)
-            if at_end and found.mode != part.begun:
-                self._begin(found.mode, found.nbytes, dtype)
-            part.write(call, found.mode)
+            appends, answer, begun = self._part.goes_to_ends(), self._part.found(call), self._part.begun
+            is_new = appends and answer.mode != begun
+            mode = self._open.agree([Prepared(answer, dtype, appends, begun)]) if is_new else answer.mode
+            self._part.write(call, mode)
         except OocError as error:
-            self._kept.failure = error
+            self._open.failure = error
             raise
 
     def _write_steps(self, call: Call) -> None:
@@ -190,19 +161,11 @@ class Streams:
                 "write a Zarr group, or all cells"
             )
         items = np.moveaxis(call.rows.reshape(self._cells, -1, nbytes), 1, 0)
-        with self._kept.failing():
+        with self._open.failing():
             gap = max(position - part.nb_end, 0) // nbytes
             part.position = None if gap else part.position
             for step in (*[np.zeros_like(items[0])] * gap, *items):
                 part.write(Level(values=np.ascontiguousarray(step), nbytes=nbytes, is_contiguous=True), "NB")
-
-    def _begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
-        """Switch to another mode; from then on the file records the lengths of earlier segments."""
-        had_any = self._part.cb_end > 0
-        self._part.begin(mode, nbytes, dtype)
-        if mode != "NB":
-            meta = committed(self._file.meta, [self._part.settle()], begins_ib=mode == "IB")
-            self._file.commit(meta, synced=had_any)
 
     # ------------------------------------------------------------------ reading
 
@@ -225,7 +188,7 @@ class Streams:
             An array of the cells, or of those of the mask in one axis, with items along the last axis. `Ragged` if
             cells have fewer items than requested, as C's short counts, or if each has its own number.
         """
-        self._kept.check()
+        self._open.check()
         item = self._item if dtype is None else element_type(dtype)
         check_view(self._item, item, self._file.name)
         if where is None and (n is None or isinstance(n, int)) and n != -1:
@@ -261,18 +224,17 @@ class Streams:
         >>> counts.chunks, values.chunks, float(values.sum().compute())
         (((3,),), ((3,),), 7.5)
         """
-        self._kept.check()
+        self._open.check()
         if self._part.writes:
             self.flush()
         return dask_ragged(self._file, self._item, self._part.budget, self._part.ends())
 
     def to_ragged(self) -> Ragged:
         """Return all of every stream in memory; positions stay."""
-        self._kept.check()
+        self._open.check()
         ends = self._part.ends()
         counts = ends // self._item_bytes
-        everyone = np.arange(self._cells) + self._part.lower
-        data = self._part.read(everyone, np.zeros_like(ends), counts * self._item_bytes, ahead=False)
+        data = self._part.fetch(np.arange(self._cells), np.zeros_like(ends), counts * self._item_bytes)
         return Ragged(counts.reshape(self._shape), data.view(self._item))
 
     def to_zarr(
@@ -300,7 +262,7 @@ class Streams:
         BudgetError
             If a chunk or shard is larger than an eighth of the memory.
         """
-        self._kept.check()
+        self._open.check()
         fill = as_fill(fill, self._item)
         shape = int((self._part.ends() // self._item_bytes).max(initial=0)), *self._shape
         asked = {"chunks": chunks, "shards": shards, "compressors": compressors}
@@ -312,10 +274,11 @@ class Streams:
 
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return the whole stream of one cell; its position stays."""
-        self._kept.check()
-        number = np.array([self._given.number(cell)])
-        end = self._part.end_of(int(number[0])) // self._item_bytes * self._item_bytes
-        return self._part.read(number + self._part.lower, np.zeros(1, np.int64), np.array([end])).view(self._item)
+        self._open.check()
+        number = self._given.number(cell)
+        nbytes = self._part.end_of(number) // self._item_bytes * self._item_bytes
+        data = self._part.ahead.one(number, 0, nbytes)
+        return (data if data.base is None else data.copy()).view(self._item)
 
     # ------------------------------------------------------------------ positions
 
@@ -334,17 +297,17 @@ class Streams:
         SelectionError
             If the position would be before the beginning of a stream.
         """
-        self._kept.check()
+        self._open.check()
         self._part.position = moved(self._part, offset, whence)
 
     def tell(self) -> np.ndarray:
         """Return the bytes of each stream before its position."""
-        self._kept.check()
+        self._open.check()
         return self._part.tell().reshape(self._shape)
 
     def eof(self) -> np.ndarray:
         """Return whether each stream is at its end."""
-        self._kept.check()
+        self._open.check()
         return (self._part.tell() >= self._part.ends()).reshape(self._shape)
 
     # ------------------------------------------------------------------ text, and one cell at a time
@@ -390,11 +353,9 @@ class Streams:
             If the format has another conversion.
         """
         self._check_bytes()
-        self._kept.check()
-        part, position = self._part, self._part.tell()
-        found = scanned_cells(part, tokens_of(format))
-        part.position = simple(position + np.array([place for _, place, _ in found.matches], np.int64))
-        return found.counts.reshape(self._shape), [column.reshape(self._shape) for column in found.columns()]
+        self._open.check()
+        counts, columns = scanned_cells(self._part, tokens_of(format))
+        return counts.reshape(self._shape), [column.reshape(self._shape) for column in columns]
 
     def each(self, function: Callable[..., Any], *values: Any) -> np.ndarray | None:
         """Call a function with the stream of each cell in turn, and with the cell's own value of each array.
@@ -411,20 +372,21 @@ class Streams:
         numpy.ndarray or None
             The result of the function for each cell; None if all results are None.
         """
-        self._kept.check()
+        self._open.check()
         if not callable(function):
             raise InputError(f"each() takes a function of a cell, not {function!r:.80}")
         arrays = [self._given.of_cells(value) for value in values]
-        self._part.prime()
         position, ends = self._part.tell(), self._part.ends()
-        shared = SharedFile(part=self._part, dtype=self._item, mode=self._opened_as, items=self._given.items)
-        cells = [Cell(shared, k, int(position[k]), int(ends[k])) for k in range(self._cells)]
-        results = []
+        results: list[Any] = []
+        cells: list[Cell] = []
+        self._part.ahead.follow(position)
         try:
-            for number, cell in enumerate(cells):
-                results.append(function(cell, *(array[number] for array in arrays)))
+            for number, bounds in enumerate(zip(position.tolist(), ends.tolist(), strict=True)):
+                cells.append(Cell(self._part, number, *bounds))
+                results.append(function(cells[-1], *(array[number] for array in arrays)))
         finally:
-            self._finish(cells[: len(results) + 1])
+            self._part.ahead.follow(None)
+            self._finish(cells)
         return returned(results, self._shape)
 
     def _finish(self, cells: list[Cell]) -> None:
@@ -437,8 +399,7 @@ class Streams:
             part.position = simple(position)
             self._write_texts(numbers, [cell.written[turn][1] for cell in here])
             position = part.tell()
-        for cell in cells:
-            position[cell.place] = cell.tell()
+        position[: len(cells)] = [cell.tell() for cell in cells]
         part.position = simple(position)
         if part.writes:
             part.is_at_end()
@@ -446,25 +407,3 @@ class Streams:
     def _check_bytes(self) -> None:
         if self._item_bytes != 1:
             raise UnsupportedError(f"streams of dtype {self._item} hold no text: open them with dtype='u1'")
-
-    # ------------------------------------------------------------------ the end
-
-    def flush(self) -> None:
-        """Flush all written data to its device: it survives a crash from then on."""
-        self._kept.flush()
-
-    def close(self) -> None:
-        """Write all data to its device, and release the file for other writers.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            If that fails; data that was flushed before is safe.
-        """
-        self._kept.close()
-
-    def __enter__(self) -> Streams:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

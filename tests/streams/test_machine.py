@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
         if self.is_replaced:
             self.flush()
         self.streams._part.apart.close()
-        self.streams._file.let_go()
+        self.streams._file.release()
         had, self.cells = self.cells, [bytearray(cell) for cell in self.flushed]
         self.open(mode, ranks)
         self.cells = self.stored()

@@ -391,7 +391,7 @@ def test_what_was_begun_and_never_flushed_is_begun_anew(place: Path, first: str)
     else:
         s.write(values, where=np.arange(6) > 2)
     s._part.apart.close()
-    s._file.let_go()
+    s._file.release()
     want = np.arange(24, dtype="i2").reshape(6, 4)
     with ooc.open_streams(place, "a") as s:
         s.write(want)
@@ -438,7 +438,7 @@ def test_a_directory_whose_words_are_others_gives_one_line_or_what_was_there(
     if is_closed:
         s.close()
     else:
-        s._file.let_go()
+        s._file.release()
     directory = zarr.open_array(place / "directory", mode="r+")
     directory[1, 2, word] = value
     with suppress(CorruptChunkError), ooc.open_streams(place) as streams:
@@ -473,7 +473,7 @@ WRONG: dict[str, tuple[type[Exception], str, Any]] = {
     "as many for each, of another shape": (InputError, "do not fit streams", lambda s: s.write(np.ones((2, 3, 4)))),
     "values that fit no mask": (InputError, "fit neither", lambda s: s.write(np.ones(3), where=[True, False])),
     "a list of other cells": (InputError, "3 cells does not fit", lambda s: s.write([[1.0], [], [2.0, 3.0]])),
-    "a list of no numbers": (InputError, "holds what is no", lambda s: s.write([["x"], [1.0, 2.0]])),
+    "a list of no numbers": (InputError, "has an invalid item", lambda s: s.write([["x"], [1.0, 2.0]])),
     "counts below 0": (InputError, "down to -1", lambda s: s.write((np.array([-1, 2]), np.ones(1)))),
     "counts of another shape": (InputError, "no counts of shape", lambda s: s.read(np.array([1]))),
     "a mask to read of another shape": (InputError, "no mask of shape", lambda s: s.read(1, where=[True])),
@@ -598,7 +598,7 @@ def test_resume_rebuilds_a_file_that_was_not_closed(place: Path) -> None:
     s.flush()
     with pytest.raises(TargetError, match="open for writing elsewhere"):
         ooc.resume(place).run()
-    s._file.let_go()
+    s._file.release()
     with pytest.raises(JournalError, match="not by rechunk"):
         ooc.resume(place, kind="rechunk")
     job = ooc.resume(place, kind="open_streams")

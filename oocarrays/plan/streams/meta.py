@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,38 +21,6 @@ from oocarrays.errors import BudgetError, DescriptorError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.documents import Document
 from oocarrays.plan.streams.buffers import Buffers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterFacts:
-    """State of a writing process, for the file's metadata."""
-
-    nb: int
-    """Bytes of each stream in NB."""
-    cb: int
-    """Bytes of each stream in CB."""
-    ends: tuple[tuple[int, tuple[int, int]], ...]
-    """Number of each rank that writes in IB, with its position in data and directory."""
-    blocks: tuple[int, int]
-    """Bytes of a block of NB and of CB."""
-    ib: Independent
-    """Blocks of IB."""
-
-
-def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) -> Meta:
-    """Return the metadata of a file after all of its ranks have settled."""
-    one, ranks, ib = facts[0], meta.cells.ranks, meta.ib
-    nb_block = max(each.blocks[0] for each in facts)
-    nb = Regular(block=nb_block if one.nb else 0, nbytes=one.nb)
-    cb = Regular(block=one.blocks[1] if one.cb else 0, nbytes=one.cb)
-    ends = dict(end for each in facts for end in each.ends)
-    if ends:
-        all_ends = tuple(ends.get(rank, (0, 0)) for rank in range(ranks))
-        ib = replace(one.ib, ranks=ranks, ends=all_ends, is_linked=False)
-    elif begins_ib and not ib.block:
-        ib = replace(one.ib, ranks=ranks)
-    return replace(meta, nb=nb, cb=cb, ib=ib, is_closed=False)
-
 
 VERSION = 1
 """Version of this format."""
@@ -190,6 +159,32 @@ class Meta:
 
     def as_json(self) -> Document:
         return {"version": VERSION, **asdict(self)}
+
+
+class WriterFacts(NamedTuple):
+    """State of a settled writing process."""
+
+    nb: Regular
+    """Its first segment."""
+    cb: Regular
+    """Its second segment."""
+    ib: Independent
+    """Blocks of IB."""
+    ends: tuple[tuple[int, tuple[int, int]], ...]
+    """Number of each rank that writes in IB, with its position in data and directory."""
+
+
+def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) -> Meta:
+    """Return the metadata of a file after all of its ranks have settled."""
+    one, ranks, ib = facts[0], meta.cells.ranks, meta.ib
+    ends = dict(end for each in facts for end in each.ends)
+    if ends:
+        all_ends = tuple(ends.get(rank, (0, 0)) for rank in range(ranks))
+        ib = replace(one.ib, ranks=ranks, ends=all_ends, is_linked=False)
+    elif begins_ib and not ib.block:
+        ib = replace(one.ib, ranks=ranks)
+    nb = max((each.nb for each in facts), key=attrgetter("block"))
+    return replace(meta, nb=nb, cb=one.cb, ib=ib, is_closed=False)
 
 
 def meta_from(found: Any, place: str) -> Meta:

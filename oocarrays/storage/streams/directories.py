@@ -1,7 +1,8 @@
-"""Stored directories of IB: scans, traversal by links, linking, and recovery of files left by a crash.
+"""Stored directories of IB, reads by them, and recovery of files left by a crash.
 
 few cells    first ──► entry ──► next ──► next       each superblock touched is read once
 many cells   all superblocks, one after the other
+all alike    level entries ──► blocks in place
 recovery     whole entries ──► up to the last existing block ──► linked again ──► the file is closed
 
 The paper omits recovery: "the VP values in the directory blocks allow the streams to be reconstructed again" (5.2.4).
@@ -9,12 +10,15 @@ The paper omits recovery: "the VP values in the directory blocks allow the strea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
+from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.directory import (
     BITS,
     HEAD,
@@ -26,11 +30,16 @@ from oocarrays.plan.streams.directory import (
     extents_of,
     levels_of,
     linked,
+    overlaps,
 )
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import RawChunks
+from oocarrays.storage.streams.rows import CellBlocks
 from oocarrays.storage.streams.stream_file import StreamFile, open_file, stored_numbers
+
+FEW = 64
+"""Calls of fewer than one in this many cells are reads of single cells, not of all."""
 
 
 class Directory:
@@ -79,7 +88,7 @@ class Directory:
             steps -= 1
             words = self._words(ids)
             if steps < 0 or not np.isin(words[:, 0], cells).all():
-                raise CorruptChunkError(f"the directory {self.chunks.name} leads in a circle: resume it")
+                raise self.damaged("has a cycle")
             found.append(words)
             ids = words[:, 1][words[:, 1] != NONE]
         return extents_of(cells, np.concatenate(found), self.ib.block)
@@ -91,7 +100,7 @@ class Directory:
             here = superblock == number
             known = self.entries(number)
             if not ((place[here] >= 0) & (place[here] < len(known))).all():
-                raise CorruptChunkError(f"the directory {self.chunks.name} has entries that are not there")
+                raise self.damaged("points to missing entries")
             words[here] = known[place[here]]
         return words
 
@@ -111,11 +120,12 @@ class Directory:
         """Return the entries of a superblock; raise if one names a cell or block outside the file."""
         words = self.entries(superblock)
         if not are_whole(words, cells, self.ib.block, self.ib.superblock).all():
-            raise CorruptChunkError(
-                f"superblock {superblock} of {self.chunks.name} speaks of what is not there: "
-                "rebuild it with oocarrays resume"
-            )
+            raise self.damaged(f"points to missing cells or blocks in superblock {superblock}")
         return words
+
+    def damaged(self, how: str) -> CorruptChunkError:
+        """Return the error for a damaged directory."""
+        return CorruptChunkError(f"the directory {self.chunks.name} {how}: rebuild it with oocarrays resume")
 
     def link(self, cells: int) -> tuple[np.ndarray, np.ndarray]:
         """Link each entry to its next one, backwards by superblock; return the first entry of each cell and level
@@ -130,6 +140,139 @@ class Directory:
                 chunk.view(np.int64).reshape(-1, HEAD + self.ib.pointers)[: len(new)] = new
                 self.chunks.put(superblock, chunk)
         return head, np.concatenate(levels[::-1])
+
+
+class LevelBlocks:
+    """Blocks that all cells of a process wrote together, by level entries."""
+
+    def __init__(self, data: RawChunks, directory: Directory, cells: tuple[int, int]) -> None:
+        self.data = data
+        self.superblock = directory.ib.superblock
+        self.cells = cells
+        everyone = np.arange(*cells)
+        entries = directory.near(everyone)
+        is_level = entries[:, 0] <= LEVEL
+        levels = levels_of(entries[is_level], directory.ib.block)
+        fits = levels.place % self.superblock + (levels.upper - levels.lower) * levels.stride <= self.superblock
+        mine = np.flatnonzero(fits & (levels.upper > cells[0]) & (levels.lower < cells[1]))
+        mine = mine[np.argsort(levels.place[mine])]
+        self.levels = type(levels)(*(each[mine] for each in levels))
+        self.lower = np.maximum(self.levels.lower, cells[0]) - cells[0]
+        self.upper = np.minimum(self.levels.upper, cells[1]) - cells[0]
+        others = extents_of(everyone, entries[~is_level], directory.ib.block) if len(mine) else None
+        self.offsets = self._offsets(others)
+
+    def _offsets(self, others: Extents | None) -> np.ndarray:
+        """Return the stream offset of each level entry; -1 if cells differ."""
+        offsets = np.full(len(self.lower), NONE, np.int64)
+        if others is None:
+            return offsets
+        had = np.zeros(self.cells[1] - self.cells[0], np.int64)
+        order = np.argsort(others.place)
+        owner, count = others.owner[order], others.count[order]
+        until, done = np.searchsorted(others.place[order], self.levels.place), 0
+        for number, upto in enumerate(until.tolist()):
+            np.add.at(had, owner[done:upto], count[done:upto])
+            done, here = upto, had[self.lower[number] : self.upper[number]]
+            if bool((here == here[0]).all()):
+                offsets[number] = here[0]
+            here += self.levels.nbytes[number]
+        return offsets
+
+    def at(self, offset: int) -> CellBlocks | None:
+        """Return the blocks that hold a byte of all streams; None if no such blocks exist."""
+        ends = self.offsets + self.levels.nbytes
+        here = np.flatnonzero((self.offsets != NONE) & (self.offsets <= offset) & (offset < ends))
+        if not len(here) or int((self.upper - self.lower)[here].sum()) < self.cells[1] - self.cells[0]:
+            return None
+        first = int(self.offsets[here].max())
+        parts = [
+            (int(self.lower[number]), int(self.upper[number]), partial(self._rows, number, first))
+            for number in here.tolist()
+        ]
+        return CellBlocks(first, int(ends[here].min()), parts)
+
+    def _rows(self, number: int, offset: int) -> np.ndarray:
+        """Return the bytes of a level entry from an offset of the streams on, a row for each cell."""
+        cells, stride = int(self.upper[number] - self.lower[number]), int(self.levels.stride[number])
+        superblock, place = divmod(int(self.levels.place[number]), self.superblock)
+        place += int(self.cells[0] + self.lower[number] - self.levels.lower[number]) * stride
+        data = self.data.get(superblock)[place : place + cells * stride]
+        return data.reshape(cells, stride)[:, offset - int(self.offsets[number]) :]
+
+
+Heads = tuple[np.ndarray, np.ndarray]
+"""First entry of each cell, and all level entries."""
+
+
+class Reader:
+    """Reader of IB for the cells of one process, which are numbered from 0."""
+
+    def __init__(
+        self, data: RawChunks, directory: Directory, cells: tuple[int, int], lengths: np.ndarray,
+        heads: Callable[[], Heads] | None, most: int,
+    ) -> None:  # fmt: skip
+        self.data = data
+        self.directory = directory
+        self.cells = cells
+        self.lengths = lengths
+        self._links = heads
+        self._most = most
+        self._extents: tuple[np.ndarray, Extents] | None = None
+
+    @cached_property
+    def _heads(self) -> Heads:
+        assert self._links is not None, "the directory is linked"
+        return self._links()
+
+    @cached_property
+    def levels(self) -> LevelBlocks | None:
+        """Blocks that all cells wrote together; None without memory to scan the whole directory."""
+        if self.directory.nbytes * 4 > self._most:  # a scan holds up to four copies
+            return None
+        return LevelBlocks(self.data, self.directory, self.cells)
+
+    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return bytes of ascending cells, one cell after the other; the bytes must exist."""
+        out = np.empty(int(counts.sum()), np.uint8)
+        done = 0
+        for part in self._parts(cells):
+            upto = done + int(counts[part].sum())
+            self.data.read(self.pieces(cells[part], offsets[part], counts[part]), out[done:upto])
+            done = upto
+        return out
+
+    def _parts(self, cells: np.ndarray) -> Iterator[slice]:
+        """Yield slices of cells with directory data that fits in memory."""
+        blocks = self.lengths[cells] // max(self.directory.ib.block, 1) + 1
+        needed = np.cumsum(blocks * 256)  # bytes of an entry and of data derived from it
+        start = 0
+        while start < len(cells):
+            had = int(needed[start - 1]) if start else 0
+            stop = max(int(np.searchsorted(needed, had + self._most, "right")), start + 1)
+            yield slice(start, stop)
+            start = stop
+
+    def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Pieces:
+        """Return the superblock pieces that hold bytes of some cells."""
+        place, into, count = overlaps(self._found(cells), offsets, counts)
+        superblock, rest = np.divmod(place, self.directory.ib.superblock)
+        if int(count.sum()) != int(counts.sum()) or bool((rest + count > self.directory.ib.superblock).any()):
+            raise self.directory.damaged("lacks blocks of its streams")
+        return Pieces(superblock, rest, into, count)
+
+    def _found(self, cells: np.ndarray) -> Extents:
+        """Return the extents of some cells: by links if they are few, otherwise by a scan."""
+        if self._extents is not None and np.array_equal(self._extents[0], cells):
+            return self._extents[1]
+        mine, count = cells + self.cells[0], self.cells[1] - self.cells[0]
+        if self._links is not None and len(cells) * FEW < max(count, FEW):
+            first, levels = self._heads
+            return self.directory.follow(mine, first[cells], levels)
+        found = self.directory.scan(mine)
+        nbytes = sum(each.nbytes for each in found)
+        self._extents = (cells.copy(), found) if nbytes <= self._most else None
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +294,7 @@ def rebuild(store: object, *, durable: bool = True) -> Rebuilt:
     try:
         return _rebuilt(file)
     finally:
-        file.let_go()
+        file.release()
 
 
 def _rebuilt(file: StreamFile) -> Rebuilt:

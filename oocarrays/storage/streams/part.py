@@ -2,7 +2,7 @@
 
 write ──► at the end?   ──► append in the mode agreed on by all ranks
           before it?    ──► replace existing bytes, segment by segment, and append the rest
-read  ──► NB directly from rows, CB from parts of rows, IB from the window of the cells
+read  ──► whole rows of NB directly, anything else with read-ahead
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ import numpy as np
 
 from oocarrays.plan.streams.buffers import Chunking, segments
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer, read_mode, write_mode
-from oocarrays.plan.streams.meta import WriterFacts, check_budget, independent
-from oocarrays.plan.streams.units import copy_runs
+from oocarrays.plan.streams.meta import Meta, Regular, WriterFacts, check_budget, independent
+from oocarrays.plan.streams.units import before, copy_runs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.readahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
-from oocarrays.storage.streams.segments import CommonSegment, IndependentSegment
 from oocarrays.storage.streams.raw import RawChunks, chunk_cache
-from oocarrays.storage.streams.rows import Rows
+from oocarrays.storage.streams.readahead import ReadAhead
+from oocarrays.storage.streams.rows import CellBlocks, Rows
+from oocarrays.storage.streams.segments import CommonSegment, IndependentSegment, Linked
 from oocarrays.storage.streams.stream_file import StreamFile
-
-WINDOW_SHARE = 4
-"""Divisor of the budget for the window."""
 
 
 class RanksPart:
@@ -42,8 +39,9 @@ class RanksPart:
         self.lower = meta.cells.of_rank(ranks.start)[0]
         self.upper = meta.cells.of_rank(ranks.stop - 1)[1] if len(ranks) else self.lower
         self.count = self.upper - self.lower
+        self.item = meta.item
         self.asked = asked or {}
-        ib = meta.ib if meta.ib.block else independent(self.count, meta.item.itemsize, budget, self.asked)
+        ib = meta.ib if meta.ib.block else independent(self.count, self.item.itemsize, budget, self.asked)
         check_budget(meta, self.count, len(ranks), budget, writes=writes)
         self.budget = budget
         self.position: int | np.ndarray | None = None if writes else 0
@@ -55,10 +53,7 @@ class RanksPart:
         self.nb_block = meta.nb.block
         self.common = CommonSegment(meta.cb.block or self.asked.get("cb_block", 64), meta.cb.nbytes, writes=writes)
         self.apart = IndependentSegment(file, ranks, ib, budget, threads=threads)
-        self._ahead = Ahead(self.count, budget // 8)
-        self._window: Window | None = None
-        self._starts: np.ndarray | None = None
-        self._span, self._misses = FIRST_SPAN, 0
+        self.ahead = ReadAhead(self)
         self._open()
 
     def _open(self) -> None:
@@ -92,12 +87,12 @@ class RanksPart:
 
     def begin(self, mode: Mode, nbytes: int, dtype: Any) -> None:
         """Create the arrays of a mode in the store; call it in one process only."""
-        meta, self.begun = self.file.meta, mode
+        self.begun = mode
         if mode == "NB" and not self.nb_block:
             self.file.make_rows("nb", nbytes, dtype, self._most_gathered)
         elif mode == "CB" and self.common.rows is None:
-            fits = self.nb_end % meta.item.itemsize == 0
-            self.file.make_rows("cb", self.common.block, meta.item if fits else "u1", self._most_gathered)
+            fits = self.nb_end % self.item.itemsize == 0
+            self.file.make_rows("cb", self.common.block, self.item if fits else "u1", self._most_gathered)
         elif mode == "IB" and self.mode != "IB":
             self.file.make_independent(self.apart.ib)
 
@@ -199,7 +194,7 @@ class RanksPart:
         if isinstance(call, Level) and not call.nbytes:
             return
         self._enter(mode, call.nbytes if isinstance(call, Level) else 0)
-        self._forget()
+        self._discard()
         if mode == "NB" and self._nb is not None and isinstance(call, Level):
             self._nb.append(call.values.reshape(-1).view(np.uint8))
         elif mode == "CB" and isinstance(call, Level):
@@ -227,7 +222,7 @@ class RanksPart:
             return False
         if read_mode(offset, call.nbytes, self.nb_block, self.nb_end, self.cb_end) != "NB":
             return False
-        self._forget()
+        self._discard()
         self._nb.replace(offset // self.nb_block, call.values.reshape(-1).view(np.uint8))
         self.position = offset + call.nbytes
         return True
@@ -236,7 +231,7 @@ class RanksPart:
         cells = runs.cells - self.lower
         ends = self.ends()[cells]
         parts = segments(offsets, runs.counts, self.nb_end, self.cb_end, ends)
-        self._forget()
+        self._discard()
         if parts.nb[1].any() and self._nb is not None:
             self._nb.change(runs.cells, parts.nb, runs.data)
         if parts.cb[1].any():
@@ -252,8 +247,7 @@ class RanksPart:
         gaps, counts, at = (each[some] for each in beyond)
         total = gaps + counts
         data = np.zeros(int(total.sum()), np.uint8)
-        starts = np.cumsum(total) - total + gaps
-        copy_runs(data, starts, np.ascontiguousarray(runs.data), at, counts)
+        copy_runs(data, before(total) + gaps, np.ascontiguousarray(runs.data), at, counts)
         self._grow(CellBytes(cells=runs.cells[some], counts=total, data=data))
 
     def _grow(self, runs: CellBytes) -> None:
@@ -264,16 +258,15 @@ class RanksPart:
             Level(values=runs.data.reshape(self.count, count), nbytes=count, is_contiguous=True) if level else runs
         )
         mode = write_mode(self.mode, count if level else -1, level, True, self.nb_block)
-        self.begin(mode, count, self.file.meta.item)
+        self.begin(mode, count, self.item)
         self._append(call, mode)
 
     # ------------------------------------------------------------------ reading
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         """Discard cached reads, because the file has changed."""
-        self._ahead.forget()
-        self.apart.forget()
-        self._window = self._starts = None
+        self.ahead.discard()
+        self.apart.discard()
 
     def read_level(self, offset: int, nbytes: int) -> np.ndarray:
         """Return the same bytes of all streams, a row for each cell; the bytes must exist."""
@@ -286,89 +279,35 @@ class RanksPart:
         if not nbytes:
             return np.empty((self.count, 0), np.uint8)
         end = self.cb_end if offset < self.cb_end else self.level_end()  # without access to IB if possible
-        return self._ahead.level(offset, nbytes, end, self._blocks_at)
+        return self.ahead.level(offset, nbytes, end)
 
-    def _blocks_at(self, offset: int) -> CellBlocks:
-        """Return the blocks that hold a byte of all streams."""
+    def blocks_at(self, offset: int) -> CellBlocks | None:
+        """Return the blocks that hold a byte of all streams; None if they are scattered."""
         if self._nb is not None and offset < self.nb_end:
             return self._nb.blocks(offset // self.nb_block, 0)
         if self.common.rows is not None and offset < self.cb_end:
             blocks = self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
             return blocks._replace(upper=min(blocks.upper, self.cb_end))  # the last row may be partial
-        return self.apart.blocks_at(offset - self.cb_end, self.cb_end) or self._level_from(offset)
+        return self.apart.blocks_at(offset - self.cb_end, self.cb_end)
 
-    def _level_from(self, offset: int) -> CellBlocks:
-        """Return bytes of all streams at scattered places, gathered by cell with read-ahead."""
-        had, starts = self._window, np.full(self.count, offset)
-        blocks = None if had is None else had.level(offset)
-        if blocks is None:
-            is_next = had is not None and had.reaches(np.arange(self.count), starts)
-            self._span = self._span * GROWTH if is_next else FIRST_SPAN
-            most = min(self._span, self.level_end() - offset, self.budget // 8 // self.count)
-            self._window = had = None
-            self._window = self._read_window(starts, np.zeros(self.count, np.int64), max(most, 1))
-            blocks = self._window.level(offset)
-        assert blocks is not None, "all streams have these bytes"
-        return blocks
+    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return bytes of ascending cells, with read-ahead, one cell after the other; the bytes must exist."""
+        return (self.ahead.read if self.count > 1 else self.fetch)(cells, offsets, counts)
 
-    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
-        """Return bytes of ascending cells, one cell after the other; the bytes must exist."""
-        window = self._window_of(cells - self.lower, offsets, counts) if ahead and self.count > 1 else None
-        if window is not None:
-            return window.read(cells - self.lower, offsets, counts)
-        return self._fetch(cells, offsets, counts)
-
-    def _window_of(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Window | None:
-        """Return a window that holds the requested bytes; None if a direct read is better."""
-        if self._window is not None and self._window.has(cells, offsets, counts):
-            return self._window
-        is_few = len(cells) * FEW < self.count
-        self._misses += is_few
-        if self._starts is None and is_few and not self._misses % FEW and self._is_cheap():
-            self._starts = np.zeros(self.count, np.int64)
-        if self._starts is not None:
-            starts, self._starts = self._starts, None
-            self._window = self._read_window(starts, np.zeros(self.count, np.int64), self.budget)
-            return self._window_of(cells, offsets, counts)
-        if is_few or int(counts.sum()) >= self.budget // WINDOW_SHARE:
-            return None
-        had, wanted = self._window, np.zeros(self.count, np.int64)
-        starts = np.full(self.count, offsets.min(initial=0)) if had is None else had.starts.copy()
-        starts[cells], wanted[cells] = offsets, counts
-        self._span = self._span * GROWTH if had is not None and had.reaches(cells, offsets) else FIRST_SPAN
-        self._window = had = None
-        self._window = self._read_window(starts, wanted, self._span)
-        return self._window
-
-    def _is_cheap(self) -> bool:
-        """Return whether a read of all streams costs no more than the recent single reads."""
-        by_one = self._misses * 2**18  # bytes of all cells that are read in the time of as many single reads
-        return int(self.ends().sum()) <= min(by_one, self.budget // WINDOW_SHARE)
-
-    def _read_window(self, starts: np.ndarray, wanted: np.ndarray, each: int) -> Window:
-        """Read the wanted bytes of every cell, and up to ``each`` following bytes within the budget."""
-        ends = self.ends()
-        starts = np.minimum(starts, ends)
-        left, most = ends - starts, self.budget // WINDOW_SHARE
-        while each and int(np.minimum(left, each).sum()) > most:
-            each //= 2
-        counts = np.maximum(np.minimum(left, each), wanted)
-        return Window(starts, counts, self._fetch(np.arange(self.lower, self.upper), starts, counts))
-
-    def _fetch(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Read bytes of some cells from their segments, one cell after the other."""
+    def fetch(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return bytes of ascending cells from their segments, one cell after the other; the bytes must exist."""
         if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
-            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts)
+            return self.apart.reader.read(cells, offsets - self.cb_end, counts)
         within = np.iinfo(np.int64).max
         parts = segments(offsets, counts, self.nb_end, self.cb_end, np.full(len(cells), within))
         out = np.empty(int(counts.sum()), np.uint8)
         if self._nb is not None and parts.nb[1].any():
-            self._nb.read(cells, parts.nb, out)
+            self._nb.read(cells + self.lower, parts.nb, out)
         if self.common.rows is not None and parts.cb[1].any():
             self.common.settle()
-            self.common.rows.read(cells, parts.cb, out)
+            self.common.rows.read(cells + self.lower, parts.cb, out)
         if parts.ib[1].any():
-            self._read_ib(cells - self.lower, parts.ib, out)
+            self._read_ib(cells, parts.ib, out)
         return out
 
     def _read_ib(self, cells: np.ndarray, part: tuple[np.ndarray, ...], out: np.ndarray) -> None:
@@ -378,25 +317,30 @@ class RanksPart:
         if len(data) == len(out):
             out[:] = data
             return
-        starts = np.cumsum(counts) - counts
-        copy_runs(out, into, data, starts, counts)
+        copy_runs(out, into, data, before(counts), counts)
 
     # ------------------------------------------------------------------ flushing
 
-    def settle(self) -> WriterFacts:
+    def settle(self) -> list[WriterFacts]:
         """Write all buffered data to the store, and return the resulting sizes."""
         if self._nb is not None and self.writes:
             self._nb.settle()
         self.common.settle()
         self.apart.settle()
-        common, apart = self.common, self.apart
-        ends = tuple((rank, writer.ends) for rank, writer in zip(self.ranks, apart.writers, strict=False))
-        blocks = self.nb_block, common.block
-        return WriterFacts(nb=self.nb_end, cb=common.nbytes, ends=ends, blocks=blocks, ib=apart.ib)
+        nb, cb = (
+            Regular(block=block if nbytes else 0, nbytes=nbytes)
+            for block, nbytes in ((self.nb_block, self.nb_end), (self.common.block, self.common.nbytes))
+        )
+        ends = tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self.apart.writers, strict=False))
+        return [WriterFacts(nb, cb, self.apart.ib, ends)]
 
-    def prime(self) -> None:
-        """Read ahead from every position at the next read, for calls that read one cell after the other."""
-        self._starts = self.tell()
+    def link(self, meta: Meta) -> Linked:
+        """Link the directory of a file whose ranks have settled."""
+        return self.apart.link(meta.ib)
+
+    def end(self) -> None:
+        """End the threads of the ranks."""
+        self.apart.close()
 
 
 def _row_index(columns: int, ndim: int, number: int) -> tuple[int, ...]:

@@ -134,7 +134,7 @@ class PlainStreams(StreamFile):
         _lock(self._steps.file, self.name)
         self.is_held = True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the file."""
         self._steps.close()
         self.is_held = False

@@ -7,6 +7,7 @@ place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from operator import attrgetter
 from typing import Any
 
@@ -14,10 +15,12 @@ import numpy as np
 import zarr
 
 from oocarrays.errors import CorruptChunkError
+from oocarrays.mapping.grid import COPIED_BYTES
 from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.cache import Cache
+from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import Chunks, blobs_of
 
@@ -44,9 +47,9 @@ class RawChunks:
         self._blobs = blobs
         self._meter = meter
         self._cache = cache or chunk_cache(0)
-        self._views = chunk_cache(2**26)  # of files: the system reclaims their pages as needed
+        self._pages = chunk_cache(2**26)  # of files: the system reclaims their pages as needed
+        self._maps = self.is_local and nbytes >= COPIED_BYTES and can_map()
         self._tails: dict[int, np.ndarray] = {}
-        self._scratch = np.empty(0, np.uint8)
 
     @classmethod
     def of_array(
@@ -68,45 +71,34 @@ class RawChunks:
         self._blobs.put(self.key(number), byte_view(data))
         self._meter.add(write_requests=1, written_bytes=data.nbytes)
         self._cache.drop((id(self), number))
-        self._views.drop((id(self), number))
+        self._pages.drop((id(self), number))
         if not held:
             self._tails.pop(number, None)
 
-    def exists(self, number: int) -> bool:
-        return self._blobs.exists(self.key(number))
-
     def get(self, number: int) -> np.ndarray:
-        """Return a chunk for reading."""
-        held = self._tails.get(number)
-        if held is not None:
-            return held
-        kept = self._cache.get((id(self), number))
-        if kept is None:
-            kept = np.empty(self.nbytes, np.uint8)
-            self.read_into(number, 0, kept)
-            self._cache.keep((id(self), number), kept)
-        return kept
+        """Return a chunk for reading: the pages of a large local file, otherwise a copy in memory."""
+        found = self._tails.get(number)
+        if found is None:
+            cache = self._pages if self._maps else self._cache
+            found = cache.get((id(self), number))
+            if found is None:
+                found = self._mapped(number) if self._maps else self._loaded(number)
+                cache.keep((id(self), number), found)
+        return found
 
-    def view(self, number: int) -> np.ndarray:
-        """Return a chunk for reading, memory-mapped if it is in a local file."""
-        if number in self._tails or not self.is_local:
-            return self.get(number)
-        pages = self._views.get((id(self), number))
-        if pages is None:
-            pages = self._mapped(number)
-            self._views.keep((id(self), number), pages)
-        return pages
+    def _loaded(self, number: int) -> np.ndarray:
+        data = np.empty(self.nbytes, np.uint8)
+        self.read_into(number, 0, data)
+        return data
 
     def _mapped(self, number: int) -> np.ndarray:
-        assert isinstance(self._blobs, LocalBlobs)
+        assert isinstance(self._blobs, LocalBlobs), "only local files have pages"
         try:
             blob = self._blobs.open(self.key(number))
         except MissingBlob:
-            return self.get(number)
-        try:
-            pages = blob.pages()
-        finally:
-            blob.close()
+            return self._loaded(number)
+        with closing(blob):
+            pages: np.ndarray = blob.pages()[: self.nbytes]
         if len(pages) < self.nbytes:
             raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is truncated")
         self._meter.add(read_requests=1, read_bytes=self.nbytes)
@@ -114,6 +106,7 @@ class RawChunks:
 
     @property
     def is_local(self) -> bool:
+        """Whether each chunk is a local file."""
         return isinstance(self._blobs, LocalBlobs)
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
@@ -134,20 +127,11 @@ class RawChunks:
             if len(here.count) == 1 and int(here.count[0]) * 8 < self.nbytes and not self._is_kept(number):
                 into, count = int(here.into[0]), int(here.count[0])
                 self.read_into(number, int(here.place[0]), out[into : into + count])
-            elif 2 * int(here.count.sum()) > self.nbytes and not self._is_kept(number) and number not in self._tails:
-                copy_runs(out, here.into, self._passing(number), here.place, here.count)
             else:
                 copy_runs(out, here.into, self.get(number), here.place, here.count)
 
-    def _passing(self, number: int) -> np.ndarray:
-        """Read a chunk into reused memory without caching it, because most of it is wanted now."""
-        if not len(self._scratch):
-            self._scratch = np.empty(self.nbytes, np.uint8)
-        self.read_into(number, 0, self._scratch)
-        return self._scratch
-
     def _is_kept(self, number: int) -> bool:
-        return self._cache.get((id(self), number)) is not None
+        return (self._pages if self._maps else self._cache).get((id(self), number)) is not None
 
     def change(self, pieces: Pieces, data: np.ndarray) -> None:
         """Change pieces of existing chunks: each is read, changed and replaced."""
@@ -170,7 +154,7 @@ class Steps(RawChunks):
         self._at_once = max(min(array.chunks[axis], budget // 4 // max(nbytes, 1)), 1)
         self._first, self._rows = -1, np.empty((0, 0), np.uint8)
 
-    def view(self, number: int) -> np.ndarray:
+    def get(self, number: int) -> np.ndarray:
         self.read_into(number, 0, np.empty(0, np.uint8))
         step: np.ndarray = self._rows[number - self._first]
         return step

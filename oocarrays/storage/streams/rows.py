@@ -8,14 +8,26 @@ when it is full, and on flush.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import Chunking
-from oocarrays.plan.streams.units import copy_columns, copy_runs
-from oocarrays.storage.streams.readahead import CellBlocks
+from oocarrays.plan.streams.buffers import Chunking, Pieces
+from oocarrays.plan.streams.units import before, copy_columns, copy_runs
 from oocarrays.storage.streams.raw import RawChunks
+
+
+class CellBlocks(NamedTuple):
+    """Bytes at the same offsets of all streams."""
+
+    lower: int
+    """First byte, as an offset in a stream."""
+    upper: int
+    """Byte after the last."""
+    parts: Sequence[tuple[int, int, Callable[[], np.ndarray]]]
+    """First and last cell, and a function that returns their bytes, one row for each."""
 
 
 class Rows:
@@ -92,24 +104,23 @@ class Rows:
             self._put_tail(self.count - (part is None), held=True)
 
     def replace(self, number: int, row: np.ndarray) -> None:
-        held = bool(self._tail) and number >= self.count // self.chunking.rows * self.chunking.rows
+        """Replace an existing row."""
         if self.chunking.rows == 1:
             self._put_row(number, row)
             return
         each = self.chunking.width * self.chunking.block
-        place = number % self.chunking.rows * each
-        for at, (column, part) in enumerate(zip(self._columns, self._parts(row), strict=True)):
-            there = self.chunking.number(number, column)
-            chunk = self._tail[at] if held else self.chunks.get(there).copy()
-            chunk[place : place + len(part)] = part
-            if not held:
-                self.chunks.put(there, chunk)
-        self._is_changed |= held
+        chunks = np.array([self.chunking.number(number, column) for column in self._columns])
+        counts = np.array([len(part) for part in self._parts(row)])
+        place = np.full(len(chunks), number % self.chunking.rows * each)
+        self._change(Pieces(chunks, place, before(counts), counts), row)
+
+    def _change(self, pieces: Pieces, data: np.ndarray) -> None:
+        self.chunks.change(pieces, data)
+        self._is_changed = bool(self._tail) or self._is_changed
 
     def change(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], data: np.ndarray) -> None:
         """Replace bytes of some cells: ``part`` has their offsets in the segment, sizes, and places in ``data``."""
-        self.chunks.change(self.chunking.pieces(cells, *part), data)
-        self._is_changed = bool(self._tail) or self._is_changed
+        self._change(self.chunking.pieces(cells, *part), data)
 
     def read(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
         """Read bytes of some cells into their places in ``out``."""
@@ -154,20 +165,20 @@ class Rows:
         for column, part in zip(self._columns, self._parts(out), strict=True):
             self.chunks.read_into(self.chunking.number(number, column), place, part)
 
-    def blocks(self, number: int, before: int) -> CellBlocks:
-        """Return one row of all cells in place; ``before`` bytes of each stream precede the segment."""
+    def blocks(self, number: int, preceding: int) -> CellBlocks:
+        """Return one row of all cells in place; ``preceding`` bytes of each stream precede the segment."""
         chunking, (lower, upper) = self.chunking, self.cells
         each, parts = chunking.width * chunking.block, []
         place = number % chunking.rows * each
 
         def rows(column: int, cells: int) -> np.ndarray:
-            chunk = self.chunks.view(chunking.number(number, column))
+            chunk = self.chunks.get(chunking.number(number, column))
             return chunk[place : place + cells * chunking.block].reshape(cells, chunking.block)
 
         for column in self._columns:
             first, last = (min(k * chunking.width, upper) - lower for k in (column, column + 1))
             parts.append((first, last, partial(rows, column, last - first)))
-        start = before + number * chunking.block
+        start = preceding + number * chunking.block
         return CellBlocks(start, start + chunking.block, parts)
 
 

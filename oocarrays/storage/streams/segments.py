@@ -1,30 +1,29 @@
-"""Segment of IB: each cell by itself. Ranks write their own superblocks; one reader sees those of all.
+"""Segments of a stream file for the cells of some ranks in one process.
 
-directory ──► extents of the cells ──► pieces of superblocks ──► bytes, one cell after the other
+CB   calls ──► buffers of all cells, full together ──► rows
+IB   calls ──► a writer for each rank ──► superblocks and their directory; one reader for those of all ranks
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError
-from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
-from oocarrays.plan.streams.directory import Extents, overlaps
 from oocarrays.plan.streams.meta import Independent
-from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
+from oocarrays.plan.streams.units import UNITS, before, side_by_side, unit_of
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.readahead import FEW, CellBlocks, LevelBlocks
-from oocarrays.storage.streams.directories import Directory
+from oocarrays.storage.streams.directories import Directory, Heads, Reader
 from oocarrays.storage.streams.independent import RankWriter
 from oocarrays.storage.streams.raw import ChunkCache, RawChunks
-from oocarrays.storage.streams.rows import Rows
+from oocarrays.storage.streams.rows import CellBlocks, Rows
 from oocarrays.storage.streams.stream_file import StreamFile
+
+Linked = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""First entry of each cell, all level entries, and the length of each cell."""
 
 
 class CommonSegment:
@@ -118,80 +117,6 @@ class CommonSegment:
             self._is_settled = True
 
 
-Heads = tuple[np.ndarray, np.ndarray]
-"""First entry of each cell, and all level entries."""
-
-
-class Reader:
-    """Reader of IB for the cells of one process."""
-
-    def __init__(
-        self, data: RawChunks, directory: Directory, cells: tuple[int, int], lengths: np.ndarray,
-        heads: Heads | None, most: int,
-    ) -> None:  # fmt: skip
-        self.data = data
-        self.directory = directory
-        self.lower, upper = cells
-        self.count = upper - self.lower
-        self.lengths = lengths
-        self._heads = heads
-        self._most = most
-        self._extents: tuple[np.ndarray, Extents] | None = None
-
-    @cached_property
-    def levels(self) -> LevelBlocks | None:
-        """Blocks that all cells wrote together; None without memory to scan the whole directory."""
-        if self.directory.nbytes * 4 > self._most:  # a scan holds up to four copies
-            return None
-        return LevelBlocks(self.data, self.directory, (self.lower, self.lower + self.count))
-
-    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of this process's ``cells``, in ascending order, one cell after the other; the bytes must
-        exist."""
-        out = np.empty(int(counts.sum()), np.uint8)
-        done = 0
-        for part in self._parts(cells):
-            upto = done + int(counts[part].sum())
-            self.data.read(self.pieces(cells[part], offsets[part], counts[part]), out[done:upto])
-            done = upto
-        return out
-
-    def _parts(self, cells: np.ndarray) -> Iterator[slice]:
-        """Yield slices of cells with directory data that fits in memory."""
-        blocks = self.lengths[cells] // max(self.directory.ib.block, 1) + 1
-        said = np.cumsum(blocks * 256)  # bytes of an entry and of data derived from it
-        start = 0
-        while start < len(cells):
-            had = int(said[start - 1]) if start else 0
-            stop = max(int(np.searchsorted(said, had + self._most, "right")), start + 1)
-            yield slice(start, stop)
-            start = stop
-
-    def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Pieces:
-        """Return the superblock pieces that hold bytes of some cells."""
-        extents = self._found(cells)
-        place, into, count = overlaps(extents, offsets, counts)
-        superblock, rest = np.divmod(place, self.directory.ib.superblock)
-        if int(count.sum()) != int(counts.sum()) or bool((rest + count > self.directory.ib.superblock).any()):
-            raise CorruptChunkError(
-                f"the directory {self.directory.chunks.name} does not know all blocks of its streams: "
-                "rebuild it with oocarrays resume"
-            )
-        return Pieces(superblock, rest, into, count)
-
-    def _found(self, cells: np.ndarray) -> Extents:
-        if self._extents is not None and np.array_equal(self._extents[0], cells):
-            return self._extents[1]
-        mine = cells + self.lower
-        if self._heads is not None and len(cells) * FEW < max(self.count, FEW):
-            first, levels = self._heads
-            return self.directory.follow(mine, first[cells], levels)
-        found = self.directory.scan(mine)
-        nbytes = sum(each.nbytes for each in found)
-        self._extents = (cells.copy(), found) if nbytes <= self._most else None
-        return found
-
-
 class IndependentSegment:
     """Segment of IB for the cells of some ranks."""
 
@@ -214,24 +139,27 @@ class IndependentSegment:
         self._data = RawChunks.of_array(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
         self._directory = self.file.directory(meter, cache, write=writes)
         if meta.ib.block:
-            self._know(meta.ib)
+            self._open(meta.ib)
         if writes:
             each = min(2**28, self.budget // 2) // max(len(self.ranks), 1)  # bytes of unsorted calls
             place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
             self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
 
-    def _know(self, ib: Independent) -> None:
+    def _open(self, ib: Independent) -> None:
+        """Read the lengths of the cells of an existing segment."""
         view = Directory(self._directory, ib)
         if ib.is_linked:
-            kept = (self.file.kept(name).reshape(-1) for name in ("first", "length"))
-            first, lengths = (each[self.lower : self.upper] for each in kept)
-            heads = first, self.file.kept("level")
+            self._had = self._kept("length")
         else:
-            heads, lengths = None, view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
-        self._had = lengths
-        self._reader = self._reading(view, lengths, heads)
+            self._had = view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
+        heads = (lambda: (self._kept("first"), self.file.kept("level"))) if ib.is_linked else None
+        self._reader = self._reading(view, self._had, heads)
 
-    def _reading(self, view: Directory, lengths: np.ndarray, heads: Heads | None) -> Reader:
+    def _kept(self, name: str) -> np.ndarray:
+        """Return the values of this process's cells in an array of all cells."""
+        return self.file.kept(name).reshape(-1)[self.lower : self.upper]
+
+    def _reading(self, view: Directory, lengths: np.ndarray, heads: Callable[[], Heads] | None) -> Reader:
         return Reader(self._data, view, (self.lower, self.upper), lengths, heads, self.budget // 4)
 
     # ------------------------------------------------------------------ contents
@@ -264,17 +192,15 @@ class IndependentSegment:
             self._reader = self._reading(Directory(self._directory, self.written()), self.lengths(), None)
         return self._reader
 
-    def blocks_at(self, offset: int, before: int) -> CellBlocks | None:
-        """Return the local blocks that hold a byte of all streams; None if there are none.
+    def blocks_at(self, offset: int, preceding: int) -> CellBlocks | None:
+        """Return the local blocks that hold a byte of all streams; None if no such blocks exist.
 
-        ``before`` bytes of each stream precede IB. The blocks are memory-mapped; those of other stores are better read
-        all together.
+        ``preceding`` bytes of each stream are in other segments. Local blocks are memory-mapped; those of other stores
+        are better read all together.
         """
-        if not self._data.is_local:
-            return None
-        levels = self.reader.levels
+        levels = self.reader.levels if self._data.is_local else None
         blocks = None if levels is None else levels.at(offset)
-        return None if blocks is None else CellBlocks(blocks.lower + before, blocks.upper + before, blocks.parts)
+        return None if blocks is None else CellBlocks(blocks.lower + preceding, blocks.upper + preceding, blocks.parts)
 
     def written(self) -> Independent:
         """Return the segment as written by the ranks of this process, with all entries of their cells."""
@@ -284,7 +210,7 @@ class IndependentSegment:
             self.ib, ranks=ranks, ends=tuple(ends.get(rank, (0, 0)) for rank in range(ranks)), is_linked=False
         )
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Discard the reader, because the file has changed."""
         if self.writers:
             self._reader = None
@@ -319,18 +245,18 @@ class IndependentSegment:
         some = np.flatnonzero(part[1])
         offsets, counts, at = (each[some] for each in part)
         pieces = self.reader.pieces(cells[some], offsets, counts)
-        shift = at - (np.cumsum(counts) - counts)
+        shift = at - before(counts)
         of = np.searchsorted(np.cumsum(counts), pieces.into, side="right")
         self._data.change(pieces._replace(into=pieces.into + shift[of]), data)
         for writer in self.writers:
             writer.data.changed()
-        self.forget()
+        self.discard()
 
     def settle(self) -> None:
         """Write all buffered data to the store."""
         self._each_writer(RankWriter.settle)
 
-    def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def link(self, ib: Independent) -> Linked:
         """Link the directory settled by all ranks; return first and level entries, and the length of each cell."""
         return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
 

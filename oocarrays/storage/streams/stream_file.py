@@ -91,7 +91,7 @@ class StreamFile:
         self.is_held = True
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the lock."""
         if self._hold is not None:
             with suppress(OSError):
@@ -148,7 +148,7 @@ class StreamFile:
 
     def _opened(self, name: str, *, write: bool) -> zarr.Array:
         try:
-            return zarr.open_array(store_path(self.store) / name, mode="r+" if write else "r")
+            return zarr.open_array(store_path(self.store) / name, mode="r+" if write else "r", zarr_format=3)
         except (FileNotFoundError, KeyError, NodeTypeValidationError):
             raise NotFoundError(f"{self.name} lacks its array {name}: its streams cannot be read") from None
 
@@ -275,7 +275,7 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
         if stream_attribute(store) is None:
             raise TargetError(f"{file.name} exists and holds no streams; it is not overwritten")
         file.hold()
-        file.let_go()
+        file.release()
     try:
         with translated("write", file.name):
             zarr.create_group(store_path(store), overwrite=overwrite, attributes={KEY: meta.as_json()})
