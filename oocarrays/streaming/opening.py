@@ -254,7 +254,7 @@ def _is_plain(place: Any, mode: str, asked: tuple[Any, Any], layout: tuple[Any, 
 def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite: bool, durable: bool) -> PlainStreams:
     shape, dtype, offset, order = asked
     if not isinstance(place, str | os.PathLike) or "://" in os.fspath(place):
-        raise InputError(f"offset= and order= apply to plain binary files at a local path; {place} is not one")
+        raise InputError(f"offset= and order= apply to a plain binary file at a local path; {place} is not one")
     if shape is None or dtype is None:
         raise InputError(f"{place} as a plain binary file has no metadata: give shape= and dtype=")
     layout = PlainLayout(
