@@ -110,9 +110,8 @@ class StripedFile(io.RawIOBase):
                 self._position += len(room)
             short: list[int] = []
             view = self._existing(memoryview(room), at)
-            started = self._transfers.start(self._work(view, at), partial(self._read_one, short), len(room))
-            started = _then(started, lambda got: bytes(view[: self._filled(at, short, got)]))
-            self._last["read"] = started
+            filling = self._transfers.start(self._work(view, at), partial(self._read_one, short), len(room))
+            started = self._last["read"] = _then(filling, lambda got: bytes(view[: self._filled(at, short, got)]))
             return started
 
     def readend(self, started: Future[bytes] | None = None) -> bytes:

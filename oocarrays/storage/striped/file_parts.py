@@ -137,8 +137,8 @@ class StripedParts:
                     ) from None
                 nbytes = parts[-1].size()
                 if self.closed and nbytes < wanted.part:
-                    part = f"its part of striped file {self.name!r}"
-                    raise DescriptorError(f"{disk.label} has {nbytes} of the {wanted.part} bytes of {part}")
+                    what = f"its part of striped file {self.name!r}"
+                    raise DescriptorError(f"{disk.label} has {nbytes} of the {wanted.part} bytes of {what}")
         except BaseException:
             for part in parts:
                 part.close()
