@@ -145,7 +145,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     if (counts < 0).any():
         raise InputError(f"counts go down to {counts.min()}: no cell has fewer than 0 items")
     if len(values) != 1 or counts.sum() != values[0]:
-        raise InputError(f"counts add up to {counts.sum()} items, but values have shape {values}")
+        raise InputError(f"counts add up to {counts.sum()} items, but values of shape {values} are given")
     return counts
 
 

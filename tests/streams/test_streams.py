@@ -315,7 +315,7 @@ def test_streams_become_an_array_in_chunks_shards_and_codecs(place: Path, tmp_pa
     ("kind", "words", "asked"),
     [
         (ChunksError, "has 3 axes", {"chunks": (3, 4, 5)}),
-        (ChunksError, "not whole chunks", {"chunks": (3, 2), "shards": (4, 2)}),
+        (ChunksError, "must be multiples of the chunks", {"chunks": (3, 2), "shards": (4, 2)}),
         (UnsupportedError, "Zarr does not accept", {"compressors": 7}),
         (BudgetError, "in units of", {"chunks": (50_000, 3)}),
     ],

@@ -179,7 +179,7 @@ def distinct(given: Any, kinds: str, opened: Callable[[Any], D], label: Callable
     for disk in disks:
         place = os.path.realpath(label(disk))
         if place in seen:
-            raise InputError(f"disk {label(disk)} is given twice")
+            raise InputError(f"disk {label(disk)} is named twice")
         seen.add(place)
     return disks
 
