@@ -80,7 +80,7 @@ class StripedParts:
     def _read(self, disks: Sequence[FolderDisk]) -> list[FoundDescriptor]:
         """Read the descriptor of each disk."""
         name = self.name + SUFFIX
-        return descriptors_in((disk.get_document(name) for disk in disks), (d.label for d in disks), name, "file")
+        return descriptors_in([disk.get_document(name) for disk in disks], [d.label for d in disks], name, "file")
 
     def _made(
         self, disks: Sequence[FolderDisk], found: Sequence[FoundDescriptor], block: int | None
