@@ -213,7 +213,7 @@ STEPS = {
     "count cores": "oocarrays.graphs.settings:local_cores",
     "abort": "oocarrays.graphs.run.work:Work.abort",
     "pin ranks": "oocarrays.graphs.run.job:pin",
-    "remove rank's scratch": "oocarrays.graphs.files.sweeps:RankScratch.remove",
+    "remove rank's scratch": "oocarrays.graphs.slabs.course:PassScratch.remove",
     "get object": "oocarrays.storage.stores.remote:RemoteStore.get",
     "read chunk": "oocarrays.storage.chunks.reader:ChunkReader.whole",
     "read window": "oocarrays.storage.sections.windows:Windows.read",

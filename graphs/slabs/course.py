@@ -3,7 +3,8 @@
     residuals of the finished passes ─► the next pass ─► its written slabs
 
 One journal, beside the first target, serves all passes: for every written slab it keeps pass, number, rank and
-residual.
+residual. Scratch between passes is one folder for all ranks; or, for local array files, one for each rank, beside its
+file on the same disk, where only its worker creates, finds and removes it.
 """
 
 from __future__ import annotations
@@ -15,24 +16,53 @@ from typing import Any, Self
 import numpy as np
 
 from oocarrays.errors import NotFoundError
+from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
 from oocarrays.graphs.run.remains import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.slabs.gathering import Residual, as_bits, as_residual, largest
-from oocarrays.graphs.slabs.resume import StoppedPass
+from oocarrays.graphs.slabs.resume import NOT_LOOKED_AT, StoppedPass
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
-from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files.creating import is_scratch
+from oocarrays.plan.slabs.plan import SlabPlan, rank_file
+from oocarrays.storage.files.creating import is_scratch, remove_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.stores.remote import RemoteStore, place_below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassScratch:
+    """Scratch with the results that a pass leaves for the next one."""
+
+    folders: tuple[str | RemoteStore, ...]
+    """One folder; for local array files, the folder of each rank, on its worker's own disk or shared."""
+    fields: int
+    """Number of swept arrays."""
+
+    def place(self, number: int, field: int, rank: int = 0) -> str | RemoteStore:
+        """Return the location of one swept array, or of a rank's part of it, as a pass writes it."""
+        each = (number * self.fields + field) * len(self.folders) + rank
+        return place_below(self.folders[rank], str(each))
+
+    def places(self, number: int, field: int) -> tuple[str | RemoteStore, ...]:
+        """Return the locations of all parts of a swept array."""
+        return tuple(self.place(number, field, rank) for rank in range(len(self.folders)))
+
+    def is_there(self, number: int, rank: int) -> bool:
+        """Return whether all scratch of a rank in a pass exists, complete or not."""
+        return all(is_scratch(self.place(number, field, rank)) for field in range(self.fields))
+
+    def remove(self) -> None:
+        """Remove all scratch that this process can reach."""
+        for folder in {str(each): each for each in self.folders}.values():
+            remove_scratch(folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +107,8 @@ class Course:
     """Arrays that every pass reads and no sweep changes."""
     targets: tuple[TargetSpec, ...]
     """Output of the last pass, one for each swept array; the journal is beside the first."""
-    scratch: str | RemoteStore
-    """Location of the output of the other passes."""
+    scratch: PassScratch
+    """Output of the other passes."""
     content: Document
     """Content of the journal."""
     id: str
@@ -91,9 +121,14 @@ class Course:
     """State recovered from an interrupted run, if any."""
     so_far: Progress = Progress()
     """Progress when the run was last replanned."""
+    disks: Disks = field(default_factory=Disks)
+    """Locations at which each rank's scratch can be checked."""
 
     def gone_on_with(self, left: StoppedPass) -> Self:
-        """Return the course of the resumed run, after checking the output of the next pass and its input."""
+        """Return the course of the resumed run, after checking the output of the next pass and its input.
+
+        Files on workers' own disks are not checked.
+        """
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
         began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get("so_far", {})))
         looked = replace(began, remains=began._looked(left))
@@ -102,7 +137,7 @@ class Course:
         remains = remaining(
             left.content, left.trust, anew=anew, id=left.id, odd=looked.remains.odd,
             kept=looked._chunks(left, here) if anew else left.kept,
-        ).told(*left.notices, *looked.remains.notices)  # fmt: skip
+        ).told(*left.notices, *looked.remains.notices, NOT_LOOKED_AT * self.on_own_disks)  # fmt: skip
         if not anew:
             return replace(self, remains=remains, so_far=looked.so_far)
         told = {
@@ -121,51 +156,59 @@ class Course:
         return self.targets[0]
 
     @property
-    def _names(self) -> list[str]:
-        """Names of the places at which a pass writes."""
-        return list(map(field_name, range(len(self.targets))))
+    def on_own_disks(self) -> bool:
+        return any(target.on_own_disks for target in self.targets)
 
-    def _place(self, number: int, name: str, *, last: bool) -> StoreLike | RemoteStore | None:
-        """Return the location of a pass's output; None if it does not exist."""
-        if name not in self._names:
+    @property
+    def _names(self) -> dict[str, tuple[int, int]]:
+        """Array and rank of each location at which a pass writes, by its name in the journal."""
+        names = (target.named(field) for field, target in enumerate(self.targets))
+        return {field_name(n): (field, rank) for field, each in enumerate(names) for rank, n in enumerate(each)}
+
+    def _place(self, number: int, field: int, rank: int, *, last: bool) -> StoreLike | RemoteStore | None:
+        """Return the location of a pass's output; None if it does not exist, or is on a worker's own disk."""
+        if self.on_own_disks:
             return None
-        field = self._names.index(name)
         if last:
-            store = self.targets[field].store
-            return store if unfinished_run(store) == self.id else None
-        folder = place_of_pass(self.scratch, number, field, len(self.targets))
-        return folder if is_scratch(folder) else None
+            target = self.targets[field].place(rank)
+            return target if unfinished_run(target) == self.id else None
+        place = self.scratch.place(number, field, rank)
+        return place if is_scratch(place) else None
 
     def _next_places(self, here: Progress) -> dict[str, StoreLike | RemoteStore]:
         """Return the existing locations of the next pass's output."""
         last = self.step(here.residuals)[1]
-        each = ((name, self._place(len(here.residuals), name, last=last)) for name in self._names)
+        each = ((name, self._place(len(here.residuals), *where, last=last)) for name, where in self._names.items())
         return {name: place for name, place in each if place is not None}
 
     def _is_handed_on(self, number: int) -> bool:
         """Return whether all scratch that a pass writes for the next one exists, complete or not."""
-        return all(self._place(number, name, last=False) is not None for name in self._names)
+        ranks = range(len(self.scratch.folders))
+        return all(self.disks.call(rank, self.scratch.is_there, number, rank) for rank in ranks)
 
     def _boxes(self, slabs: SlabPlan, slab: Slab) -> dict[str, Section]:
         """Return the elements of a slab in each file to which it is written."""
-        return dict.fromkeys(self._names, slabs.core(slab))
-
-    def _grid(self, slabs: SlabPlan, name: str) -> ChunkGrid:
-        return slabs.targets[self._names.index(name)].grid
+        core = slabs.core(slab)
+        shares = (target.share(field, slab.rank, core) for field, target in enumerate(self.targets))
+        return {field_name(name): section for name, section in shares}
 
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
         """Return the progress when the run was last replanned, from its journal."""
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
         if not self.remains.kept:
             return here
-        places, slabs = self._next_places(here), self.step(here.residuals)[0].slabs
+        names, places, slabs = self._names, self._next_places(here), self.step(here.residuals)[0].slabs
         keys = {name: written_file(place).chunk_key for name, place in places.items()}
+
+        def grid(name: str) -> ChunkGrid:
+            field, rank = names[name]
+            return rank_file(slabs, slabs.targets[field], rank).grid
 
         def is_whole(slab: Slab) -> bool:
             return all(
                 keys.get(name, scratch_key)(index) in self.remains.kept.get(name, {})  # used chunks are removed
                 for name, box in self._boxes(slabs, slab).items()
-                for index in self._grid(slabs, name).indices(box)
+                for index in grid(name).indices(box)
             )
 
         whole = filter(is_whole, slabs.all_slabs())
@@ -186,13 +229,15 @@ class Course:
     def _looked(self, left: StoppedPass) -> Remains:
         """Check the recorded parts against the stored ones, and note differences."""
         stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
-        here = self._known(set(left.stored))
+        here, names = self._known(set(left.stored)), self._names
         _, last = self.step(here.residuals)
 
         def place(part: Part, name: str = "") -> StoreLike | RemoteStore | None:
             if part == KEPT:
                 return self._next_places(self.so_far).get(name)
-            return self._place(part[0], name, last=last and part[0] == len(here.residuals))
+            if name not in names:
+                return None
+            return self._place(part[0], *names[name], last=last and part[0] == len(here.residuals))
 
         def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, Document]:
             where = place(part)
@@ -206,11 +251,14 @@ class Course:
         return replace(self.remains, lost=found.lost, odd=found.odd).told(found.notice)
 
     def room(self) -> dict[str, int]:
-        """Return the bytes to write, by folder."""
-        plain = zip(self.targets, self.plan.passes[-1].slabs.targets, strict=True)
-        folders = [(local_folder(target.store), stored) for target, stored in plain if not stored.coded]
+        """Return the bytes to write, by folder, without files of ranks and scratch on workers' own disks."""
+        each = zip(self.targets, self.plan.passes[-1].slabs.targets, strict=True)
+        plain = [pair for pair in each if not (isinstance(pair[0], LocalTarget) or pair[1].coded)]
+        folders = [(local_folder(target.store), stored) for target, stored in plain]
         wants = {folder: stored.grid.count * stored.chunk_bytes for folder, stored in folders if folder is not None}
-        return wants | ({self.scratch: self.plan.scratch_bytes} if isinstance(self.scratch, str) else {})
+        scratch = self.scratch.folders[0]
+        counted = isinstance(scratch, str) and not self.on_own_disks
+        return wants | ({str(scratch): self.plan.scratch_bytes} if counted else {})
 
     def step(self, residuals: Sequence[float]) -> tuple[SweptPass, bool]:
         """Return the next pass, and whether it is the last; a copy if no sweep remains."""
@@ -270,14 +318,9 @@ def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
     return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
 
 
-def place_of_pass(scratch: str | RemoteStore, number: int, field: int, fields: int) -> str | RemoteStore:
-    """Return the scratch location of one swept array for a pass."""
-    return place_below(scratch, str(number * fields + field))
-
-
-def field_name(number: int) -> str:
-    """Return the name of a swept array's location, as in journals."""
-    return str(number or "")
+def field_name(name: str) -> str:
+    """Return the name of a swept array's location in the journal of an iteration, where the first has none."""
+    return "" if name == "0" else name
 
 
 def scratch_key(index: tuple[int, ...]) -> str:

@@ -8,8 +8,13 @@
 
                                     └────► gather        for targets without whole chunks in a slab
 
+    create ─┬─► make ─┬─► ready ┬─► a rank's slabs ─┬─► over ─┬─► close ─┬─► finish      if each rank has its own files;
+            ├─► make ─┤         ├─► …  ▲ give       │         ├─► close ─┤               "over" in iterations only
+            ╰─► make ─╯         ╰─► …  ▼ give       ╯         ╰─► close ─╯
+
 Each rank reads one slab at a time, ``prefetch`` slabs ahead of the one it computes; every edge of the graph is memory.
-Thakur 1995, section 5.5.2, Figure 5.8.
+A repeated task receives from other ranks the data that they have read: no scratch is removed before all have written.
+Thakur 1995, section 5.4 (the local placement model), and 5.5.2, Figure 5.8.
 """
 
 from __future__ import annotations
@@ -31,13 +36,13 @@ class SlabBuilder(Builder):
 
     def __init__(self, run: SlabRun, addresses: Sequence[str] = ()) -> None:
         super().__init__(new_suffix(), SlabRun.task, run)
-        self.plan, self.done = run.plan, run.done
+        self.run, self.plan, self.done = run, run.plan, run.done
         self._addresses = addresses
         self._read: dict[Slab, Key] = {}
         self._given: dict[tuple[Slab, Slab], Key] = {}
 
-    def build(self, after: Iterable[Key] = ()) -> Key:
-        """Add every task, the first ones ``after`` others; return the key of the last one."""
+    def build(self, after: Iterable[Key] = ()) -> tuple[dict[Key, Task], Key]:
+        """Add every task, the first ones ``after`` others; return the graph and the key of its last task."""
         created = self.create(self._addresses, after)
         runs = [self._needed(rank) for rank in range(self.plan.ranks)]
         begun = [self._regained(rank, created) for rank in range(self.plan.ranks)]
@@ -51,10 +56,26 @@ class SlabBuilder(Builder):
         written = [key for slabs in runs for key in self._results(slabs)]
         if gathered(self.plan):
             written = [self.add("gather", buffers=(*chain(*begun), *written), after=[created], rank=0)]
-        return self._end(created, written)
+        return self.graph, self._end(created, written)
+
+    def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
+        """Add the tasks that begin a run: no read precedes the creation of every file."""
+        created = super().create(addresses, after)
+        if not self.run.own_files:
+            return created
+        made = [self.add("make", rank, after=[created]) for rank in range(self.plan.ranks)]
+        return self.add("ready", after=made, rank=0)
 
     def _end(self, created: Key, written: Sequence[Key]) -> Key:
-        return self.add("finish", after=[created, *written], rank=0)
+        """Add the tasks that end a pass; that of an iteration returns the maximum of its slabs' residuals."""
+        residuals = tuple(written) if self.run.iterates else ()
+        after = [created] if self.run.iterates else [created, *written]
+        if self.run.own_files:
+            over = [self.add("over", after=[created, *written], rank=0)] if self.run.iterates else []
+            ranks = range(self.plan.ranks)
+            ends = (over or [created, *(key for key in written if key[-1] == rank)] for rank in ranks)
+            after = [self.add("close", rank, after=each) for rank, each in enumerate(ends)]
+        return self.add("finish", buffers=residuals, after=after, rank=0)
 
     def _regained(self, rank: int, created: Key) -> list[Key]:
         """Recompute in sequence the gathered parts of finished slabs."""
@@ -102,12 +123,3 @@ class SlabBuilder(Builder):
             computed = [self.add("compute", *slab, buffers=(self._read[slab], *given), after=after)]
             written.add([self.add("write", *slab, buffers=(*computed,), after=written.last)])
             yield from written.last
-
-
-def build_graph(
-    run: SlabRun, addresses: Sequence[str] = (), kind: type[SlabBuilder] = SlabBuilder
-) -> tuple[dict[Key, Task], Key]:
-    """Return the graph of a pass, and the key of its last task; its result is the name of the first target."""
-    builder = kind(run, addresses)
-    last = builder.build()
-    return builder.graph, last

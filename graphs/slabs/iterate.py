@@ -19,11 +19,9 @@ import zarr
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import CHUNKS_READ
-from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import Sealed
-from oocarrays.graphs.slabs.course import Course, Progress, field_name, place_of_pass
+from oocarrays.graphs.slabs.course import Course, Progress, field_name
 from oocarrays.graphs.slabs.gathering import as_bits, as_residual, largest, residual_of
-from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.graphs.slabs.tasks import SlabFiles, SlabRun
 from oocarrays.plan.slabs.geometry import Slab
@@ -42,12 +40,14 @@ class SweepRun(SlabRun):
     """One pass of an iteration, shared by its tasks."""
 
     merges: ClassVar[bool] = False
+    iterates: ClassVar[bool] = True
     resumes = False
     scratch: str | RemoteStore
 
     def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
         step, self.last = course.step(progress.residuals)
-        self.number, self.sweeps, self.scratch = len(progress.residuals), step.sweeps.count, course.scratch
+        self.number, self.sweeps, self.between = len(progress.residuals), step.sweeps.count, course.scratch
+        self.scratch = self.between.folders[0]
         self.stored = step.slabs.targets
         self.before, self.gone = dict(progress.done or {}), progress.gone
         self.room, self.beside = course.room(), len(course.beside)
@@ -66,7 +66,7 @@ class SweepRun(SlabRun):
 
     def _here(self) -> None:
         super()._here()
-        self._hold: Hold | None = None
+        self._holds: dict[int, Hold] = {}
 
     @property
     def given(self) -> tuple[Any, tuple[ArrayFile, ...]]:
@@ -80,11 +80,8 @@ class SweepRun(SlabRun):
     @property
     def written_places(self) -> list[StoreLike]:
         """Return the targets, and scratch."""
-        return [*super().written_places, *self._scratch_folders]
-
-    @property
-    def _scratch_folders(self) -> list[Any]:
-        return [self.scratch]
+        folders: list[Any] = list(self.between.folders)
+        return [*super().written_places, *folders]
 
     def _presumed(self) -> Sequence[Any]:
         """Return the sources; in later passes only those that are not swept, as this run makes the others."""
@@ -156,18 +153,20 @@ class SweepRun(SlabRun):
         self.journal.release()
 
     def _let_go_of_scratch(self, *, keep: bool = False) -> None:
-        if self._hold:
-            self._hold.close()
-        self._hold = None
+        with self._opening:
+            holds, self._holds = self._holds, {}
+        for held in holds.values():
+            held.close()
         self._let_go_of_memory()
         if not keep:
-            remove_scratch(self.scratch)
+            self.between.remove()
 
-    def _hold_scratch(self) -> None:
-        """Mark scratch as in use by this process."""
+    def _hold_scratch(self, rank: int = 0) -> None:
+        """Mark scratch, of a rank if each has its own, as in use by this process."""
+        folder = self.between.folders[rank]
         with self._opening:
-            if self._hold is None and isinstance(self.scratch, str):
-                self._hold = hold(self.scratch, self.destination.store)
+            if rank not in self._holds and isinstance(folder, str):
+                self._holds[rank] = hold(folder, None if self.own_files else self.destination.store)
 
     def _open_targets(self) -> list[ArrayFile]:
         with self._opening:
@@ -182,8 +181,8 @@ class SweepRun(SlabRun):
         return [array_file.describe(array, written=True) for array in opened]
 
     def _places(self, number: int) -> list[str | RemoteStore]:
-        fields = len(self.targets)
-        return [place_of_pass(self.scratch, number, field, fields) for field in range(fields)]
+        """Return the locations of a pass's scratch, array by array."""
+        return [place for field in range(len(self.targets)) for place in self.between.places(number, field)]
 
     # ------------------------------------------------------------------ slabs
 
@@ -208,10 +207,10 @@ class SweepRun(SlabRun):
         return [*fused(blocks, *ends, out=out, watch=watch), np.array(largest(found))]
 
     def _place_name(self, number: int, rank: int) -> str:
-        return field_name(number)
+        return field_name(super()._place_name(number, rank))
 
     def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
-        places = {field_name(number): target.store for number, target in enumerate(self.targets)}
+        places = {field_name(str(number)): target.store for number, target in enumerate(self.targets)}
         return places.get(name) if part[0] == self.number else None
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
@@ -242,10 +241,3 @@ def looked_back(course: Course, kind: type[SweepRun] = SweepRun) -> Course:
     run.look_back()
     same = run.remains.beginning == course.remains.beginning
     return course if same else replace(course, remains=run.remains, so_far=Progress())
-
-
-class SweepBuilder(SlabBuilder):
-    """Builder of the tasks of one pass of an iteration."""
-
-    def _end(self, created: Key, written: Sequence[Key]) -> Key:
-        return self.add("finish", buffers=tuple(written), after=[created], rank=0)

@@ -76,6 +76,10 @@ class SlabRun(JournaledRun):
     """One pass over slabs, shared by its tasks."""
 
     merges: ClassVar[bool] = True
+    own_files: ClassVar[bool] = False
+    """Whether each rank makes and closes its own files."""
+    iterates: ClassVar[bool] = False
+    """Whether it is one of several passes, each of which returns its residual."""
     phases: ClassVar[Mapping[str, str]] = {verb: verb for verb in ("read", "fetch", "give", "compute", "write")}
     plan: SlabPlan
     destination: TargetSpec
@@ -367,7 +371,7 @@ class SlabRun(JournaledRun):
 
     def _place_name(self, number: int, rank: int) -> str:
         """Return the name of the place at which a rank writes a target, as in the journal."""
-        return str(number)
+        return self.targets[number].place_name(number, rank)
 
     def _put(
         self, rank: int, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
@@ -21,13 +21,13 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.sweeps import LocalSweepBuilder, LocalSweepRun
 from oocarrays.graphs.run.job import Graph, resumable
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
 from oocarrays.graphs.slabs.gathering import Residual, change
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
+from oocarrays.graphs.slabs.iterate import SweepRun, looked_back
+from oocarrays.graphs.slabs.local import LocalSweepRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_course
 from oocarrays.jobs.slabs import Made, opener
@@ -46,6 +46,7 @@ from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import missing_of, placer
 
@@ -60,13 +61,12 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     """Planned sweeps: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
-    _kind: ClassVar[type[Any]] = SweepRun
-    _builder: ClassVar[type[SlabBuilder]] = SweepBuilder
 
     def __init__(
         self, course: Course, result: Callable[[str], Made], cluster: Cluster | None, disks: Disks | None = None
     ) -> None:
         self._course = course
+        self._kind = LocalSweepRun if isinstance(course.target, LocalTarget) else SweepRun
         self._goes_on = course.resumes
         self._spent = Meter()
         self._runs: list[SweepRun] = []
@@ -155,6 +155,16 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
             self.residuals.append(found)
         return None if self._run.last else progress.after(found)
 
+    def _on_cluster(self, cluster: Cluster) -> str:
+        """Run on the cluster; if it cannot be resumed, scratch on workers' own disks is removed there."""
+        try:
+            return super()._on_cluster(cluster)
+        except BaseException as error:
+            for rank in () if resumable(error) else range(len(self._disks.workers)):
+                with suppress(Exception):
+                    self._disks.call(rank, self._course.scratch.remove)
+            raise
+
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
@@ -163,10 +173,9 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
         """Return the tasks of a pass, and the key of the last one."""
         check_count(run.plan.tasks)
-        builder = self._builder(run, self._addresses)
+        builder = SlabBuilder(run, self._addresses)
         self._pinned[builder.suffix] = self._addresses
-        last = builder.build(after)
-        return builder.graph, last
+        return builder.build(after)
 
     def _build(self) -> Graph:
         if self._course.until is not None:
@@ -203,23 +212,6 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         until = self._course.until
         most = "" if until is None else f"; fewer where the residual is {until:g} before"
         return {"sweeps": most, "peak memory": where(self._course.processes)}
-
-
-class LocalIterateJob(IterateJob[Any]):
-    """Sweeps of local array files."""
-
-    _kind, _builder = LocalSweepRun, LocalSweepBuilder
-
-    def _on_cluster(self, cluster: Cluster) -> str:
-        """Run on the cluster; if it cannot be resumed, each worker removes its scratch files."""
-        try:
-            return super()._on_cluster(cluster)
-        except BaseException as error:
-            course: Any = self._course
-            for rank in () if resumable(error) else range(self.plan.ranks):
-                with suppress(Exception):
-                    self._disks.call(rank, course.handed.remove)
-            raise
 
 
 @overload
@@ -389,10 +381,8 @@ def iterate(
     )  # fmt: skip
     if any(isinstance(each, LocalArrays) for each in sources):
         local, cluster, disks = local_course(request, sources)
-        swept = LocalIterateJob(
-            local, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks
-        )
-        return swept.again(resume, overwrite=overwrite)
+        opened = opener(stores, partial(open_any, scheduler=scheduler), single=single)
+        return IterateJob(local, opened, cluster, disks).again(resume, overwrite=overwrite)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     arrays = [array_file.open_array(place(each)) for each in sources]

@@ -16,8 +16,8 @@ from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
+from oocarrays.graphs.slabs.course import Course
 from oocarrays.graphs.slabs.local import LocalSlabRun
 from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
@@ -44,7 +44,6 @@ from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.calls import named
-from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 
@@ -60,7 +59,7 @@ def local_pass(request: SlabRequest, sources: Sequence[Any]) -> tuple[LocalSlabR
     return found.run(LocalSlabRun, request.kernel, files), here.cluster, here.disks
 
 
-def local_course(request: SlabRequest, sources: Sequence[Any]) -> tuple[LocalCourse, Cluster | None, Disks]:
+def local_course(request: SlabRequest, sources: Sequence[Any]) -> tuple[Course, Cluster | None, Disks]:
     """Plan all passes of an iteration over local array files, as `oocarrays.iterate` takes it."""
     arrays, fields = _checked(sources, request.options.ranks), len(request.stores)
     check_fields(len(arrays), request.stores)
@@ -70,12 +69,7 @@ def local_course(request: SlabRequest, sources: Sequence[Any]) -> tuple[LocalCou
     scratch = [array_file.preview(_plain(target), wheres[0]) for target in here.targets]
     planner = partial(plan_iterate, here.read, scratch, here.written, threads=here.resources.threads)
     found = planned_pass(here.request, known, here.resources, planner)
-
-    def below(id: str) -> Mapping[str, Any]:
-        handed = RankScratch(folders=tuple(scratch_below(where, id) for where in wheres), fields=fields)
-        return {"scratch": handed.folders[0], "handed": handed, "disks": here.disks}
-
-    return found.course(LocalCourse, request, known, here.files, below), here.cluster, here.disks
+    return found.course(request, known, here.files, wheres, here.disks), here.cluster, here.disks
 
 
 def _plain(target: LocalTarget) -> Settings:

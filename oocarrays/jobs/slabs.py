@@ -22,8 +22,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.gathering import GatheringRun
-from oocarrays.graphs.slabs.graph import build_graph
-from oocarrays.graphs.slabs.local import LocalSlabBuilder
+from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.local_slabs import local_pass
@@ -96,7 +95,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         return self._run.plan
 
     def _build(self) -> Graph:
-        return build_graph(self._run, self._addresses)
+        return SlabBuilder(self._run, self._addresses).build()
 
     def _tasks(self) -> int:
         return self.plan.tasks
@@ -128,13 +127,6 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     def _beside(self) -> Mapping[str, str]:
         done = f", {len(self._run.done)} of them done before" if self._run.done else ""
         return {"slabs": done, "peak memory": where(self._run.processes)}
-
-
-class LocalSlabJob(SlabJob[Any]):
-    """Planned pass over the slabs of local array files."""
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, self._addresses, LocalSlabBuilder)
 
 
 @overload
@@ -347,7 +339,7 @@ def map_slabs(
         if results.words:
             raise InputError(f"{results.words}: of arrays in one file each; these are local array files")
         run, cluster, disks = local_pass(request, sources)
-        local = LocalSlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
+        local = SlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
         return local.again(resume, overwrite=overwrite)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")

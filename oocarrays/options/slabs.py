@@ -18,11 +18,12 @@ import zarr
 
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import trust_of
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.slabs.course import Course
+from oocarrays.graphs.slabs.course import Course, PassScratch
 from oocarrays.graphs.slabs.gathering import Residual, change
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, kernel_name, left_by, slab_content
 from oocarrays.graphs.slabs.sweeps import each_of, unlike
@@ -50,6 +51,7 @@ from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import call_content, named
 from oocarrays.storage.journal.leftovers import scratch_below
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 def course_of(request: SlabRequest, files: Sequence[ArrayFile]) -> tuple[Course, Cluster | None]:
@@ -80,7 +82,7 @@ def course_of(request: SlabRequest, files: Sequence[ArrayFile]) -> tuple[Course,
         [target.preview() for target in targets],
     )
     found = planned_pass(request, known, resources, partial(plan_iterate, *stored, threads=resources.threads))
-    return found.course(Course, request, known, files, lambda id: {"scratch": scratch_below(where, id)}), cluster
+    return found.course(request, known, files, [where]), cluster
 
 
 def _plain(array: zarr.Array) -> Settings:
@@ -111,7 +113,6 @@ def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: Ite
 
 Plan = TypeVar("Plan", bound=Cut)
 Run = TypeVar("Run", bound=SlabRun)
-AnyCourse = TypeVar("AnyCourse", bound=Course)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,22 +256,24 @@ class PlannedPass(Generic[Plan]):
 
     def course(
         self,
-        kind: Callable[..., AnyCourse],
         request: SlabRequest,
         arrays: SlabArrays,
         files: Sequence[Any],
-        scratch: Callable[[str], Mapping[str, Any]],
-    ) -> AnyCourse:
-        """Return the passes of an iteration, of one kind; ``scratch`` gives the location of its scratch by run id."""
+        scratch: Sequence[str | RemoteStore],
+        disks: Disks | None = None,
+    ) -> Course:
+        """Return the passes of an iteration; ``scratch`` is the location of its scratch, or of each rank's."""
         plan, swept = self.plan, len(arrays.targets)
         assert isinstance(plan, IteratePlan), "sweeps are planned"
         check_kernel(request.kernel, arrays.dtypes, swept, plan)
         id = self.left.id if self.left else uuid.uuid4().hex[:12]
-        course = kind(
+        folders = tuple(scratch_below(where, id) for where in scratch)
+        course = Course(
             plan=plan, kernel=request.kernel, residual=request.residual, until=request.until,
             sources=tuple(files[:swept]), beside=tuple(files[swept:]), targets=tuple(arrays.targets),
             content=self.content, id=id,
-            resumes=self.left is not None, processes=self.processes, **scratch(id),
+            resumes=self.left is not None, processes=self.processes,
+            scratch=PassScratch(folders=folders, fields=swept), disks=disks or Disks(),
         )  # fmt: skip
         return course.gone_on_with(self.left) if self.left else course
 

@@ -96,12 +96,18 @@ def _placed(plan: SlabGeometry, stored: Stored, halo: tuple[int, ...], rank: int
     """Return the array file that contains a rank's elements, and their indices in it."""
     if plan.shared:
         return stored, axes
+    by = (d - start for d, start in zip(halo or (0,) * len(axes), plan.region(rank).lower, strict=True))
+    return rank_file(plan, stored, rank, halo), tuple(map(moved, axes, by))
+
+
+def rank_file(plan: SlabGeometry, stored: Stored, rank: int, halo: tuple[int, ...] = ()) -> Stored:
+    """Return the array file that contains a rank's elements, with its chunks clipped to it."""
+    if plan.shared:
+        return stored
     region = plan.region(rank)
-    halo = halo or (0,) * len(axes)
-    shape = tuple(n + 2 * d for n, d in zip(region.shape, halo, strict=True))
+    shape = tuple(n + 2 * d for n, d in zip(region.shape, halo or (0,) * len(region.shape), strict=True))
     chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
-    by = (d - start for d, start in zip(halo, region.lower, strict=True))
-    return replace(stored, grid=ChunkGrid.of(shape, chunks)), tuple(map(moved, axes, by))
+    return replace(stored, grid=ChunkGrid.of(shape, chunks))
 
 
 def _taken(elements: Taken) -> Taken:

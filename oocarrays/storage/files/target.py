@@ -127,13 +127,26 @@ class TargetSpec:
         """Locations of the chunks."""
         return [self.store]
 
+    @property
+    def on_own_disks(self) -> bool:
+        """Whether the chunks are on workers' own disks, unreachable for other processes."""
+        return False
+
+    def place(self, rank: int) -> StoreLike:
+        """Return the location at which a rank writes."""
+        return self.store
+
+    def place_name(self, number: int, rank: int) -> str:
+        """Return the name of that location in a journal, for the target with this number."""
+        return str(number)
+
     def named(self, number: int) -> dict[str, StoreLike]:
         """Return the locations of the chunks by their names in a journal, of the target with this number."""
-        return {str(number): self.store}
+        return {self.place_name(number, rank): place for rank, place in enumerate(self.places)}
 
     def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
         """Return the name of the location at which a rank writes a section, and the section there."""
-        return str(number), section
+        return self.place_name(number, rank), section
 
     def check(self, *sources: Any) -> None:
         """Raise if the target would overwrite the files ``sources`` or other data."""
@@ -184,12 +197,19 @@ class LocalTarget(TargetSpec):
     def places(self) -> list[StoreLike]:
         return [self.files.place(rank) for rank in range(self.files.ranks)]
 
-    def named(self, number: int) -> dict[str, StoreLike]:
-        return {file_name(number, rank): place for rank, place in enumerate(self.places)}
+    @property
+    def on_own_disks(self) -> bool:
+        return bool(self.files.descriptor.folders)
+
+    def place(self, rank: int) -> StoreLike:
+        return self.files.place(rank)
+
+    def place_name(self, number: int, rank: int) -> str:
+        return f"{number}/{rank}"
 
     def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
         there = RankFiles(self.files).places(rank, section.axes)
-        return file_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
+        return self.place_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
 
     def check(self, *sources: Any) -> None:
         """Raise if the target would overwrite other data; sources and targets are groups."""
@@ -214,11 +234,6 @@ class LocalTarget(TargetSpec):
     def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
         """Return a function that removes the mark of the group: ranks have finished their files."""
         return partial(group_file.finish_group, self.store, durable=durable)
-
-
-def file_name(number: int, rank: int) -> str:
-    """Return the name of the place at which a rank writes a target, as in the journal."""
-    return f"{number}/{rank}"
 
 
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
