@@ -348,7 +348,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (InputError, "depth=-1 is not one whole number", a, one, {"depth": -1}),
         (InputError, "sweeps=-1 is not a whole number", a, one, {"sweeps": -1}),
         (InputError, "fuse=0 is not 'auto'", a, one, {"fuse": 0}),
-        (LayoutError, "must contain {rank}", a, one, {"folders": "/tmp/x"}),
+        (LayoutError, "must have {rank} in it", a, one, {"folders": "/tmp/x"}),
         (InputError, "must have {target} in it: there are 2 targets", [a, b], two, {"folders": own}),
         (InputError, "folders=.* are of local array files; the sources are in one file each", z, one, {"folders": own}),
         (InputError, "lies in the source", a, one, {"scratch": tmp_path / "a"}),

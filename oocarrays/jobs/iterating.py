@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 import numpy as np
 import zarr
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.arrays.creating import open_array as open_any
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
@@ -29,26 +28,24 @@ from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.iterate import SweepRun, looked_back
 from oocarrays.graphs.slabs.local import LocalSweepRun
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.local_slabs import local_course
-from oocarrays.jobs.slabs import Made, opener
+from oocarrays.jobs.passes import arrays_of, opener, preview_scratch
+from oocarrays.jobs.slabs import Made
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import as_list, check_alike, workspace_of
+from oocarrays.options.asked import as_list, workspace_of
 from oocarrays.options.keywords import SweepKeywords
-from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.slabs import SlabRequest, course_of
+from oocarrays.options.slabs import SlabRequest, planned_pass
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
-from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
+from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import READ_AND_WRITTEN
-from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.meter import Meter
-from oocarrays.stored.array import missing_of, placer
+from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -367,29 +364,19 @@ def iterate(
         )
     place = placer(storage_options, source, target, scratch)
     watched = residual or (change if until is not None else None)
-    sources = as_list(source)
     along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, "axis": axis, "heights": window}
     options = SweepOptions(
         sweeps=sweeps, fuse=fuse, watched=watched is not None, boundary=as_asked(boundary), prefetch=prefetch,
         workspace=workspace_of(workspace), height=height, ranks=ranks, **along,
     )  # fmt: skip
-    single, stores = not isinstance(target, list | tuple), [place(each) for each in as_list(target)]
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, stores=stores, single=single, folders=folders, residual=watched, until=until,
-        scratch=None if scratch is None else place(scratch),
+        workers=workers, folders=folders, residual=watched, until=until,
+        stores=[place(each) for each in as_list(target)], single=not isinstance(target, list | tuple),
     )  # fmt: skip
-    if any(isinstance(each, LocalArrays) for each in sources):
-        local, cluster, disks = local_course(request, sources)
-        opened = opener(stores, partial(open_any, scheduler=scheduler), single=single)
-        return IterateJob(local, opened, cluster, disks).again(resume, overwrite=overwrite)
-    if folders is not None:
-        raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
-    arrays = [array_file.open_array(place(each)) for each in sources]
-    check_alike(arrays)
-    for array in arrays:
-        warn_of_packed(array)
-    policies = (missing_of(each, missing) for each in sources)
-    files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
-    course, cluster = course_of(request, files)
-    return IterateJob(course, opener(stores, open_array, single=single), cluster).again(resume, overwrite=overwrite)
+    arrays = arrays_of(request, as_list(source), place, missing)
+    where, between = preview_scratch(arrays, None if scratch is None else place(scratch))
+    threads = arrays.resources.threads
+    found = planned_pass(arrays, partial(plan_iterate, arrays.read, between, arrays.written, threads=threads))
+    job = IterateJob(found.course(where), opener(arrays), arrays.cluster, arrays.disks)
+    return job.again(resume, overwrite=overwrite)

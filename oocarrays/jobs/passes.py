@@ -1,181 +1,232 @@
-"""Passes over local array files: each rank reads and writes its own files, and borders are exchanged in memory."""
+"""Sources and targets of passes over slabs: arrays in one file each, or local array files, of which each rank reads and
+writes its own.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
+import zarr
 
+from oocarrays.arrays.array import open_array
+from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.graphs.slabs.course import Course
-from oocarrays.graphs.slabs.local import LocalSlabRun
-from oocarrays.graphs.slabs.tasks import SlabFiles
+from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
+from oocarrays.mapping.coarsening import Coarsening
+from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
+from oocarrays.mapping.layouts.halo import checked_boundary, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
-from oocarrays.options.asked import check_distinct, dtypes_of, scratch_of
-from oocarrays.options.chunks import cuts, regular_chunks
-from oocarrays.options.slabs import (
-    SlabArrays,
-    SlabRequest,
-    check_fields,
-    planned_pass,
-)
-from oocarrays.plan.documents import Document, Settings
-from oocarrays.plan.memory import Resources
-from oocarrays.plan.slabs.cuts import plan_slabs
-from oocarrays.plan.slabs.iterate import plan_iterate
+from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, scratch_of
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, uneven_lengths
+from oocarrays.options.packing import warn_of_packed
+from oocarrays.options.shapes import coarsened, names_of, shapes_said
+from oocarrays.options.slabs import SlabArrays, SlabRequest
 from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.creating import check_apart
+from oocarrays.storage.files.creating import check_apart, check_target
 from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, retyped, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
-from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import LocalTarget
+from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.files.target import LocalTarget, TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
+from oocarrays.stored.array import missing_of
 
 
-def local_pass(request: SlabRequest, sources: Sequence[Any]) -> tuple[LocalSlabRun, Cluster | None, Disks]:
-    """Plan a pass over local array files, as `oocarrays.map_slabs` takes it."""
-    arrays = _checked(sources, request.options.ranks)
-    dtypes = dtypes_of(request.dtype, arrays[0].dtype, len(request.stores))
-    here = _Ranks.of(request, arrays, [(arrays[0], dtype) for dtype in dtypes])
-    known = here.known()
-    found = planned_pass(here.request, known, here.resources, partial(plan_slabs, here.read, here.written))
-    files = SlabFiles(sources=here.files, targets=here.targets)
-    return found.run(LocalSlabRun, request.kernel, files), here.cluster, here.disks
+def arrays_of(
+    request: SlabRequest, sources: Sequence[Any], place: Callable[[Any], Any], missing: str | None
+) -> SlabArrays:
+    """Open the sources of a request, and describe its targets."""
+    if any(isinstance(each, LocalArrays) for each in sources):
+        if request.results.words:
+            raise InputError(f"{request.results.words}: of arrays in one file each; these are local array files")
+        return _in_ranks(request, sources)
+    if request.folders is not None:
+        raise InputError(f"folders={request.folders!r} are of local array files; the sources are in one file each")
+    arrays = [array_file.open_array(place(each)) for each in sources]
+    for array in arrays:
+        warn_of_packed(array, request.kernel)
+    return _in_files(request, arrays, [missing_of(each, missing) for each in sources])
 
 
-def local_course(request: SlabRequest, sources: Sequence[Any]) -> tuple[Course, Cluster | None, Disks]:
-    """Plan all passes of an iteration over local array files, as `oocarrays.iterate` takes it."""
-    arrays, fields = _checked(sources, request.options.ranks), len(request.stores)
-    check_fields(len(arrays), request.stores)
-    here = _Ranks.of(request, arrays, [(array, array.dtype) for array in arrays[:fields]])
-    known = here.known(by="iterate", said=request.sweeps, functions=request.watching)
-    wheres = here.scratch(request.scratch or setting("scratch"))
-    scratch = [array_file.preview(_plain(target), wheres[0]) for target in here.targets]
-    planner = partial(plan_iterate, here.read, scratch, here.written, threads=here.resources.threads)
-    found = planned_pass(here.request, known, here.resources, planner)
-    return found.course(request, known, here.files, wheres, here.disks), here.cluster, here.disks
+def opener(arrays: SlabArrays) -> Callable[[str], Any]:
+    """Return the function that opens the result: the target, or a list of all."""
+    is_local, stores, single = isinstance(arrays.targets[0], LocalTarget), arrays.request.stores, arrays.request.single
+    opened = partial(open_any, scheduler=arrays.request.scheduler) if is_local else open_array
+    return lambda _: opened(stores[0]) if single else list(map(opened, stores))
 
 
-def _plain(target: LocalTarget) -> Settings:
-    """Return the settings of the largest file of intermediate results between passes."""
-    made = local_files.largest_settings(target.files.descriptor, target.settings)
-    wanted = {name: made[name] for name in ("shape", "dtype", "fill_value")}
-    chunks = tuple(max(min(c, n), 1) for c, n in zip(made["chunks"], made["shape"], strict=True))
-    return wanted | {"chunks": chunks, "compressors": None, "filters": None}
+def preview_scratch(arrays: SlabArrays, asked: Any) -> tuple[list[str | RemoteStore], list[Stored]]:
+    """Return the location of intermediate results between passes, or of each rank's, and their arrays."""
+    where = _scratch(arrays, setting("scratch") if asked is None else asked)
+    plain = {"compressors": None, "filters": None}
+    kept = ("shape", "chunks", "dtype", "fill_value")
+    made = ({name: target.made[name] for name in kept} | plain for target in arrays.targets)
+    return where, [array_file.preview(settings, where[0]) for settings in made]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ranks:
-    """Files and location of passes over local array files."""
-
-    request: SlabRequest
-    """Request with the options of their layout."""
-    arrays: Sequence[LocalArrays]
-    """The source arrays."""
-    targets: Sequence[LocalTarget]
-    """The target arrays."""
-    disks: Disks
-    """Disks of the files."""
-    cluster: Cluster | None
-    """Cluster of the pass; None for threads."""
-    resources: Resources
-    """Memory, workers and costs for the plan."""
-
-    @classmethod
-    def of(
-        cls,
-        request: SlabRequest,
-        arrays: Sequence[LocalArrays],
-        like: Sequence[tuple[LocalArrays, np.dtype]],
-    ) -> _Ranks:
-        """Check the request; each target resembles one of the arrays, with its own type."""
-        stores = request.stores
-        check_distinct(stores)
-        for array, store in product(arrays, stores):
-            check_apart(array.zarr, store)
-        layout = arrays[0].layout
-        each = zip(like, stores, _folders(request.folders, stores), strict=True)
-        made = [_target(request, one, store, dtype, where) for (one, dtype), store, where in each]
-        disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
-        cluster, resources = request.resources(disks.client)
-        options = replace(
-            request.options.along(arrays[0].ndim, dimension_names(arrays[0].like())),
-            edges=edges_of(layout), ranks=layout.ranks, shared=False,
-            halos=tuple(array.depth for array in arrays),
-        )  # fmt: skip
-        return cls(
-            request=replace(request, options=options), arrays=arrays, targets=[target for target, _ in made],
-            disks=disks, cluster=cluster, resources=resources,
-        )  # fmt: skip
-
-    @property
-    def files(self) -> list[RankFiles]:
-        """Return the source files as a pass reads them."""
-        return [RankFiles(array.files) for array in self.arrays]
-
-    @property
-    def read(self) -> list[Stored]:
-        """Return the largest file of each source."""
-        largest = largest_rank(self.arrays[0].layout)
-        return [array.stored[largest] for array in self.arrays]
-
-    @property
-    def written(self) -> list[Stored]:
-        """Return the largest file of each target."""
-        return [target.preview() for target in self.targets]
-
-    def known(self, *, said: Mapping[str, Any] | None = None, **more: Any) -> SlabArrays:
-        """Return the arrays as arguments of `planned_pass`."""
-        resumes = self.request.goes_on(self.targets[0].store)
-        read = [file for source in self.files for file in source.shared] if resumes else ()
-        return SlabArrays(
-            shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=read,
-            targets=self.targets, said=_said(self.arrays, self.targets) | dict(said or {}),
-            places=[named(array.files.store) for array in self.arrays],
-            more={**self.request.call, "folders": self.request.folders}, **more,
-        )  # fmt: skip
-
-    def scratch(self, asked: Any) -> list[str | RemoteStore]:
-        """Return the location of each rank's scratch: beside its file, or as requested, on its worker's own disk."""
-        own, ranks = self.targets[0].files.descriptor.folders, self.arrays[0].ranks
-        if not own:
-            each = product(self.targets, self.arrays)
-            return [scratch_of(asked, target.store, array.zarr) for target, array in each][:1] * ranks
-        if asked is not None and (not isinstance(asked, str | os.PathLike) or "://" in str(asked)):
-            raise InputError(f"scratch={asked!r}: where files are on workers' own disks, it is a folder there")
-        return [self._scratch_of(rank, asked) for rank in range(ranks)]
-
-    def _scratch_of(self, rank: int, asked: Any) -> str | RemoteStore:
-        """Return the location of a rank's scratch on its worker's own disk."""
+def _scratch(arrays: SlabArrays, asked: Any) -> list[str | RemoteStore]:
+    """Return the location of scratch: beside the files, or as requested; on workers' own disks, one for each rank."""
+    first = arrays.targets[0]
+    ranks = first.files.ranks if isinstance(first, LocalTarget) else 1
+    each = list(product(arrays.targets, arrays.files))
+    if not first.on_own_disks:
+        places = ((target.store, file.files.store if isinstance(file, RankFiles) else file) for target, file in each)
+        return [scratch_of(asked, *pair) for pair in places][:1] * ranks
+    if asked is not None and (not isinstance(asked, str | os.PathLike) or "://" in str(asked)):
+        raise InputError(f"scratch={asked!r}: where files are on workers' own disks, it is a folder there")
+    found = []
+    for rank in range(ranks):
         try:
             where = None if asked is None else str(absolute(os.fspath(asked).format(rank=rank)))
         except (LookupError, ValueError):
             raise InputError(f"scratch={asked!r}: braces stand for the rank alone, as {{rank}}") from None
-        each = product(self.targets, self.arrays)
-        found = [scratch_of(where, target.files.place(rank), array.files.place(rank)) for target, array in each]
-        return found[0]
+        found += [scratch_of(where, target.place(rank), file.files.place(rank)) for target, file in each][:1]
+    return found
 
 
-def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> Document:
-    """Return further options that a resumed call must repeat, as plain values for JSON."""
-    source = [[array.store, array.files.descriptor.as_json(), array.dtype.str] for array in arrays]
-    return {"source": source, "folders": [target.files.descriptor.folders for target in targets]}
+# ---------------------------------------------------------------------- arrays in one file each
+
+
+def _in_files(request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequence[Any]) -> SlabArrays:
+    check_alike(arrays)
+    check_distinct(request.stores)
+    request.check_sources(len(arrays))
+    request = request.along(arrays[0].ndim, dimension_names(arrays[0]))
+    for array, store in product(arrays, request.stores):
+        request.check(check_target, array, store)
+    cluster, resources = request.resources()
+    request, chunks = _reshaping(request, arrays)
+    levels, stores = request.options.coarser, request.stores
+    if request.iterates:
+        likes, dtypes = list(arrays[: len(stores)]), [array.dtype for array in arrays[: len(stores)]]
+    else:
+        likes, dtypes = [arrays[0]] * len(stores), _result_types(request, arrays, resources.budget)
+    each = zip(likes, stores, levels or [None] * len(stores), chunks, dtypes, strict=True)
+    files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
+    return SlabArrays(
+        request=request, cluster=cluster, resources=resources, shape=arrays[0].shape,
+        dtypes=[np.dtype(array.dtype) for array in arrays],
+        files=files, read=[file.stored for file in files], sources=files,
+        targets=[_target(request, *one) for one in each], by="iterate" if request.iterates else "map_slabs",
+        said=request.said | shapes_said(levels, arrays[0].shape), more={**request.call, "missing": policies[0]},
+    )  # fmt: skip
+
+
+def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> tuple[SlabRequest, list[ChunksLike | None]]:
+    """Return the request with the shapes of its results, and the chunks of each target."""
+    names = dimension_names(arrays[0])
+    chunks = request.results.chunks(request.chunks, len(request.stores), single=request.single)
+    levels = request.results.levels(arrays[0].shape, names, chunks, single=request.single)
+    options = replace(request.options, coarser=levels).checked(arrays[0].shape)
+    if request.verify:
+        options.verified()  # refused before the kernel is tried
+    return replace(request, options=options), chunks
+
+
+def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: int) -> list[np.dtype]:
+    """Return the type of each target's elements; for another shape, the kernel is tried on a few zeros first."""
+    levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
+    stores = request.stores
+    known = dtypes_of(request.dtype, sources[0], len(stores))
+    if not levels:
+        return known
+    shape, depth = arrays[0].shape, options.depth
+    assert isinstance(depth, tuple), "options have been checked"
+    edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
+    itemsize = sum(dtype.itemsize for dtype in sources)
+    trial = TrialBlock.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
+    asked = request.dtype if isinstance(request.dtype, list | tuple) else [request.dtype] * len(stores)
+    free = [own is None and request.results.others for own in asked]
+    if trial.window.size * itemsize > max(budget, SMALL):
+        return [wide_type(dtype) if any_type else dtype for any_type, dtype in zip(free, known, strict=True)]
+    wanted = [
+        ResultTerms(name_of(store), level.shape(trial.window.shape), None if any_type else dtype)
+        for store, level, any_type, dtype in zip(stores, levels, free, known, strict=True)
+    ]
+    made = trial.results(request.kernel, sources, wanted)
+    if made is None:
+        return known
+    return [each.dtype or element_type(array.dtype) for each, array in zip(wanted, made, strict=True)]
+
+
+def _target(
+    request: SlabRequest,
+    like: zarr.Array,
+    store: StoreLike,
+    level: Coarsening | None,
+    chunks: ChunksLike | None,
+    dtype: np.dtype,
+) -> TargetSpec:
+    """Return one target: chunks are of the sources' axes, unless its axes differ."""
+    grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
+    made, said = retyped(target_settings(like, tuple(like.chunks)), like.dtype, dtype)
+    if level is not None and request.results.others:
+        made, names = coarsened(made, level), names_of(level, names)
+        grid = ChunkGrid.of(made["shape"], made["chunks"])
+    lengths = uneven_lengths(chunks, grid, like.dtype, names)
+    if lengths and level is not None:
+        raise InputError(f"{request.results.words} changes the targets' shapes, which needs chunks of equal length")
+    if lengths:
+        made["chunks"] = tuple(map(max, lengths))
+    elif chunks is not None:
+        made["chunks"] = regular_chunks(chunks, grid, like.dtype, names)
+    if level is not None and not request.results.others:
+        made = coarsened(made, level)
+    place, settings = uneven_target(store, made, lengths, durable=setting("durable"))
+    said = (*cuts(chunks, None, grid, names), *said)
+    return TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said)
+
+
+# ---------------------------------------------------------------------- local array files
+
+
+def _in_ranks(request: SlabRequest, sources: Sequence[Any]) -> SlabArrays:
+    arrays, stores = _checked(sources, request.options.ranks), request.stores
+    request.check_sources(len(arrays))
+    check_distinct(stores)
+    for array, store in product(arrays, stores):
+        check_apart(array.zarr, store)
+    if request.iterates:
+        likes, dtypes = arrays[: len(stores)], [array.dtype for array in arrays[: len(stores)]]
+    else:
+        likes, dtypes = [arrays[0]] * len(stores), dtypes_of(request.dtype, arrays[0].dtype, len(stores))
+    each = zip(likes, stores, dtypes, _folders(request.folders, stores), strict=True)
+    made = [_local_target(request, *one) for one in each]
+    targets, layout = [target for target, _ in made], arrays[0].layout
+    disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
+    cluster, resources = request.resources(disks.client)
+    request = request.along(
+        arrays[0].ndim, dimension_names(arrays[0].like()), edges=edges_of(layout), ranks=layout.ranks, shared=False,
+        halos=tuple(array.depth for array in arrays),
+    )  # fmt: skip
+    files = [RankFiles(array.files) for array in arrays]
+    said = {
+        "source": [[array.store, array.files.descriptor.as_json(), array.dtype.str] for array in arrays],
+        "folders": [target.files.descriptor.folders for target in targets],
+    }
+    return SlabArrays(
+        request=request, cluster=cluster, resources=resources, disks=disks, shape=layout.shape,
+        dtypes=[array.dtype for array in arrays], files=files,
+        read=[array.stored[largest_rank(layout)] for array in arrays],
+        sources=[file for source in files for file in source.shared] if request.goes_on(targets[0].store) else (),
+        targets=targets, by="iterate" if request.iterates else "map_slabs", said=said | request.said,
+        places=[named(array.files.store) for array in arrays], more={**request.call, "folders": request.folders},
+    )  # fmt: skip
 
 
 def _folders(folders: str | None, stores: Sequence[StoreLike]) -> list[str | None]:
@@ -208,12 +259,8 @@ def edges_of(layout: Layout) -> Edges:
     return tuple((*accumulate((axis.size(r) for r in range(axis.ranks)), initial=0),) for axis in layout.axes)
 
 
-def _target(
-    request: SlabRequest,
-    like: LocalArrays,
-    store: StoreLike,
-    dtype: np.dtype,
-    folders: str | None,
+def _local_target(
+    request: SlabRequest, like: LocalArrays, store: StoreLike, dtype: np.dtype, folders: str | None
 ) -> tuple[LocalTarget, Disks]:
     """Return a target of the same layout, without a halo: halos are exchanged in memory."""
     largest = largest_rank(like.layout)

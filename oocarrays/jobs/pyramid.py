@@ -24,7 +24,6 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError
 from oocarrays.graphs.slabs.gathering import PyramidRun
-from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
@@ -180,20 +179,19 @@ def pyramid(
         memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler, workers=workers,
     )  # fmt: skip
     request.check(check_group_target, array, group)
+    cluster, resources = request.resources()
     file = array_file.describe_source(array, missing_of(source, missing))
     made = image.settings(array, chunks)
     targets = [
         TargetSpec(store=member_store(group, str(n)), settings=coarsened(made, each)) for n, each in enumerate(coarser)
     ]
-    known = SlabArrays(
-        shape=array.shape, dtypes=[array.dtype], sources=[file], targets=targets, group=group, by="pyramid",
-        said=_said(axes, factor, factors, method, len(coarser)), own_kernel=False,
+    arrays = SlabArrays(
+        request=request, cluster=cluster, resources=resources, shape=array.shape, dtypes=[array.dtype], files=[file],
+        read=[file.stored], sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite),
+        by="pyramid", said=_said(axes, factor, factors, method, len(coarser)), own_kernel=False,
         more={"missing": missing_of(source, missing)},
     )  # fmt: skip
-    cluster, resources = request.resources()
-    found = planned_pass(request, known, resources, partial(plan_slabs, [file.stored], [t.preview() for t in targets]))
-    files = SlabFiles(sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite))
-    run = found.run(PyramidRun, request.kernel, files)
+    run = planned_pass(arrays, partial(plan_slabs, arrays.read, arrays.written)).run(PyramidRun)
     run.says = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
     return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)
 

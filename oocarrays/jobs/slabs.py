@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
 from dask.task_spec import Task
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import WORTH, Copier, Copying
-from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
@@ -23,34 +20,30 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.gathering import GatheringRun
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
+from oocarrays.graphs.slabs.local import LocalSlabRun
+from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import OFTEN, Job
-from oocarrays.jobs.local_slabs import local_pass
+from oocarrays.jobs.passes import arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import FactorLike, as_list, check_alike, check_distinct, scratch_folder, workspace_of
+from oocarrays.options.asked import FactorLike, as_list, scratch_folder, workspace_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import SlabKeywords
-from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike, shapes_said
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass, reshaping, result_types, target_of
+from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike
+from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED
-from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_target
-from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.presence import Policy
-from oocarrays.stored.array import missing_of, placer
+from oocarrays.storage.files.target import LocalTarget
+from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -327,88 +320,48 @@ def map_slabs(
         boundary=as_asked(boundary), prefetch=prefetch, reuse=flag(reuse, "reuse"), workspace=workspace_of(workspace),
         height=height, ranks=ranks, **along,
     )  # fmt: skip
-    results = ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape)
-    sources, place = as_list(source), placer(storage_options, source, target)
-    stores, single = [place(each) for each in as_list(target)], not isinstance(target, list | tuple)
+    place = placer(storage_options, source, target)
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks, results=results, verify=verify, stores=stores, single=single,
-        folders=folders,
+        workers=workers, dtype=dtype, chunks=chunks, verify=verify, folders=folders,
+        results=ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape),
+        stores=[place(each) for each in as_list(target)], single=not isinstance(target, list | tuple),
     )  # fmt: skip
-    if any(isinstance(each, LocalArrays) for each in sources):
-        if results.words:
-            raise InputError(f"{results.words}: of arrays in one file each; these are local array files")
-        run, cluster, disks = local_pass(request, sources)
-        local = SlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
-        return local.again(resume, overwrite=overwrite)
-    if folders is not None:
-        raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
-    policies = [missing_of(each, missing) for each in sources]
-    arrays = [array_file.open_array(place(each)) for each in sources]
-    for array in arrays:
-        warn_of_packed(array, kernel)
-    plain, cluster, copying = _global_pass(request, arrays, policies)
-    job = SlabJob(plain, opener(stores, open_array, single=single), cluster, copying=copying)
+    arrays = arrays_of(request, as_list(source), place, missing)
+    planner = _Planner(arrays)
+    found = planned_pass(arrays, planner.planned)
+    kind: type[SlabRun] = GatheringRun if arrays.request.options.coarser else SlabRun
+    run = found.run(LocalSlabRun if isinstance(arrays.targets[0], LocalTarget) else kind)
+    job = SlabJob(run, opener(arrays), arrays.cluster, arrays.disks, copying=planner.copying)
     return job.again(resume, overwrite=overwrite)
 
 
-def _global_pass(
-    request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequence[Policy]
-) -> tuple[SlabRun, Cluster | None, Copying | None]:
-    """Return a pass over arrays in one file each, as for `map_slabs`, and the copies that it reads."""
-    check_alike(arrays)
-    check_distinct(request.stores)
-    request = request.along(arrays[0].ndim, dimension_names(arrays[0]))
-    for array, store in product(arrays, request.stores):
-        request.check(check_target, array, store)
-    cluster, resources = request.resources()
-    request, chunks = reshaping(request, arrays)
-    levels = request.options.coarser
-    dtypes = result_types(request, arrays, resources.budget)
-    each = zip(request.stores, levels or [None] * len(request.stores), chunks, dtypes, strict=True)
-    targets = [target_of(request, arrays[0], *one) for one in each]
-    files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
-    known = SlabArrays(
-        shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
-        more={**request.call, "missing": policies[0]}, said=shapes_said(levels, arrays[0].shape),
-    )  # fmt: skip
-    way = _Way(files, [target.preview() for target in targets], request.stores[0], threads=cluster is None)
-    found = planned_pass(request, known, resources, way.planned)
-    both, kind = SlabFiles(sources=files, targets=targets), GatheringRun if levels else SlabRun
-    return found.run(kind, request.kernel, both), cluster, way.copying
+class _Planner:
+    """Planner of slabs of arrays, or of copies of them in scratch if that takes less time."""
 
-
-class _Way:
-    """Slabs of arrays, or of copies of them in scratch if that takes less time."""
-
-    def __init__(
-        self, files: Sequence[ArrayFile], targets: Sequence[Stored], beside: StoreLike, *, threads: bool
-    ) -> None:
-        self._files, self._targets, self._beside, self._threads = files, targets, beside, threads
+    def __init__(self, arrays: SlabArrays) -> None:
+        self._arrays, self._written = arrays, arrays.written
         self.copying: Copying | None = None
         """Copies of the last plan."""
 
     def planned(self, options: SlabOptions) -> SlabPlan:
-        plan = plan_slabs([file.stored for file in self._files], self._targets, options)
-        self.copying = self._cheaper(plan, options) if self._threads and plan.times_decoded > OFTEN else None
+        plan = plan_slabs(self._arrays.read, self._written, options)
+        may_copy = options.shared and self._arrays.cluster is None and plan.times_decoded > OFTEN
+        self.copying = self._cheaper(plan, options) if may_copy else None
         return self.copying.planned if self.copying else plan
 
     def _cheaper(self, plan: SlabPlan, options: SlabOptions) -> Copying | None:
         def planned(stored: Sequence[Stored], budget: int) -> SlabPlan:
-            return plan_slabs(stored, self._targets, replace(options, budget=budget))
+            return plan_slabs(stored, self._written, replace(options, budget=budget))
 
-        place = scratch_folder(None, self._beside)
-        copier = Copier(files=self._files, planned=planned, copy=scratch_copy, place=place)
-        return copier.cheapest(self._chunkings(plan), plan.budget, WORTH * plan.pass_seconds)
-
-    def _chunkings(self, plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:
-        """Yield chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""
-        often = [number for number, times in enumerate(plan.decodings) if times > OFTEN]
-        for part in (1, 2, 4):
-            chunks = [ceil_div(n, part) if axis in plan.cut_axes else n for axis, n in enumerate(plan.heights)]
-            yield dict.fromkeys(often, tuple(max(n, 1) for n in chunks))
+        place = scratch_folder(None, self._arrays.request.stores[0])
+        copier = Copier(files=self._arrays.sources, planned=planned, copy=scratch_copy, place=place)
+        return copier.cheapest(_chunkings(plan), plan.budget, WORTH * plan.pass_seconds)
 
 
-def opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
-    """Return the function that opens the result: the target, or a list of all."""
-    return lambda _: opened(stores[0]) if single else list(map(opened, stores))
+def _chunkings(plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:
+    """Yield chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""
+    often = [number for number, times in enumerate(plan.decodings) if times > OFTEN]
+    for part in (1, 2, 4):
+        chunks = [ceil_div(n, part) if axis in plan.cut_axes else n for axis, n in enumerate(plan.heights)]
+        yield dict.fromkeys(often, tuple(max(n, 1) for n in chunks))
