@@ -15,8 +15,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.slabs.blocks import ways_of
-from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.cuts import plan_slabs, ways_of
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from tests.profiles import examples

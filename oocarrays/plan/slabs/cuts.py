@@ -4,6 +4,11 @@
     chunks of targets    │     │     │     │     │
     slabs                │           │           │        as tall as the memory of a rank allows
 
+    ┌────┬────┬────┐      windows: bands of each axis in multiples of the chunks of targets, doubled again and again,
+    │    │    │    │      or without targets also in halves of the chunks of sources;
+    ├────┼────┼────┤      rows keep the halo of the next ones, from the innermost on outwards, or it is read again
+    └────┴────┴────┘
+
 Thakur 1995, section 5.4: the memory of a process, divided among its slabs, determines their number.
 """
 
@@ -12,16 +17,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 from oocarrays.errors import BudgetError
+from oocarrays.mapping.along import range_cuts
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.plan import cost
+from oocarrays.plan.cost import Work, overlapped
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import alternative
 from oocarrays.plan.search import largest
 from oocarrays.plan.slabs.bands import Way
-from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
 from oocarrays.plan.slabs.geometry import gathered_bytes, units
-from oocarrays.plan.slabs.options import Edges, SlabOptions
+from oocarrays.plan.slabs.kinds import neighbours
+from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
 WORKSPACE = 2.0
@@ -50,45 +59,36 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
 def best_slabs(
     sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions, price: Price
 ) -> tuple[SlabPlan, list[SlabPlan]]:
-    """Return the best slabs, without seconds and alternatives, and others that were compared."""
+    """Return the best slabs, without seconds and alternatives, and all that were compared.
+
+    For targets of unlike shapes, every slab and window is compared: the longer a window, the less is gathered. If none
+    fits that contains whole chunks of the largest target, those that gather every target are compared.
+    """
     shape = options.shape_of(sources)
     asked = options.checked(shape)
     cut = _Cut(shape=shape, sources=tuple(sources), targets=tuple(targets), options=asked)
-    if asked.coarser:
-        return _coarser(cut, price)
-    tried: list[SlabPlan] = []
-    for plan in cut.slabs():
-        if plan.fits:
-            more = max((other.ranks for other in tried), default=0) > plan.ranks
-            others = [found] if more and (found := cut.windows([], price, plan.ranks + 1)) else []
-            return min([plan, *others], key=price), [plan, *others, *tried]
-        tried.append(plan)
-    refused = list(tried)
-    found = cut.windows(refused, price)
-    if found is None:
-        raise BudgetError(asked.budget, _least(refused), "one slab")
-    return found, tried
-
-
-def _coarser(cut: _Cut, price: Price) -> tuple[SlabPlan, list[SlabPlan]]:
-    """Return the best slabs and windows for targets of unlike shapes: the longer a window, the less is gathered.
-
-    If none fits that contains whole chunks of the largest target, those that gather every target are compared.
-    """
-    tried: list[SlabPlan] = []
-    for each in (cut, replace(cut, gathers=True)):
-        windows, slabs = each.windows(tried, price), list(each.slabs())
-        fitting = [*filter(None, [windows]), *(plan for plan in slabs if plan.fits)]
+    refused: list[SlabPlan] = []
+    for each in (cut, replace(cut, gathers=True)) if asked.coarser else (cut,):
+        slabs: list[SlabPlan] = []
+        fitting: list[SlabPlan] = []
+        fewest = 1
+        for plan in each.slabs():
+            slabs.append(plan)
+            if plan.fits:
+                fitting.append(plan)
+                if not asked.coarser:
+                    fewest = plan.ranks + 1
+                    break
+        if max((plan.ranks for plan in slabs), default=fewest) >= fewest:
+            fitting = [*filter(None, [each.windows(price, fewest)]), *fitting]
         if fitting:
-            break
-        tried += slabs
-    else:
-        kept = 2 * sum(gathered_bytes(min(tried, key=lambda plan: plan.bare.nbytes)))  # put together, too
-        cuts = ", and all of a target whose chunks it cuts (give chunks=)," if kept > cut.options.budget else ""
-        raise BudgetError(cut.options.budget, _least(tried), f"one slab{cuts}")
-    best = min(fitting, key=price)
-    cut.options.check_whole(best.shape, best.heights)
-    return best, [*fitting, *slabs]
+            best = min(fitting, key=price)
+            asked.check_whole(best.shape, best.heights)
+            return best, [*fitting, *slabs]
+        refused += [*each.refused_windows(), *slabs]
+    kept = 2 * sum(gathered_bytes(min(refused, key=lambda plan: plan.bare.nbytes)))  # put together, too
+    cuts = ", and all of a target whose chunks it cuts (give chunks=)," if kept > asked.budget else ""
+    raise BudgetError(asked.budget, _least(refused), f"one slab{cuts}")
 
 
 def _least(plans: Iterable[SlabPlan]) -> int:
@@ -113,15 +113,11 @@ class _Cut:
     gathers: bool = False
     """Whether chunks of coarser targets may be cut."""
 
-    def extent(self, axis: int) -> int:
-        """Return the longest extent of an array file along an axis, at least 1."""
-        edges = self.options.edges
-        return max(self.shape[axis] if edges is None else max(b - a for a, b in pairwise(edges[axis])), 1)
-
     @property
     def extents(self) -> tuple[int, ...]:
-        """Longest extent of an array file along each axis."""
-        return tuple(map(self.extent, range(len(self.shape))))
+        """Longest extent of an array file along each axis, at least 1."""
+        edges = self.options.edges or [(0, n) for n in self.shape]
+        return tuple(max(1, *(b - a for a, b in pairwise(each))) for each in edges)
 
     @property
     def counts(self) -> Sequence[int]:
@@ -129,75 +125,44 @@ class _Cut:
         ranks = self.options.ranks or 1
         return range(ranks, 0, -1) if self.options.processes == 1 and self.options.edges is None else [ranks]
 
-    def unit(self, axis: int) -> int:
-        """Return the minimum height that cuts no chunk, at most the whole axis."""
-        extent = self.extent(axis)
-        chunks = (min(each.grid.chunks[axis], extent) for each in self.sources)
-        return min(math.lcm(*chunks, *(min(length, extent) for length in self._lengths(axis))), extent)
+    @property
+    def _requested(self) -> tuple[int, ...] | None:
+        """Requested heights along all axes."""
+        asked = self.options.heights
+        return asked and tuple(n if h is None else h for h, n in zip(asked, self.extents, strict=True))
+
+    @property
+    def _axis(self) -> int | None:
+        """Requested axis of the walk."""
+        return None if self.options.axis is None else range(len(self.shape))[self.options.axis]
 
     def _lengths(self, axis: int) -> list[int]:
         """Return lengths along an axis with multiples that cut no target."""
         if self.options.coarser:
-            return list(units(self.options, axis, self.extent(axis), () if self.gathers else self.targets))
+            return list(units(self.options, axis, self.extents[axis], () if self.gathers else self.targets))
         return [each.grid.chunks[axis] for each in self.targets]
-
-    # ------------------------------------------------------------------ along one axis
-
-    def slabs(self) -> Iterator[SlabPlan]:
-        """Yield the best slabs along each axis, with as many ranks as possible, then with fewer.
-
-        If none fits along an axis, all candidates follow; none if windows are cut along several axes.
-        """
-        asked = self.options.axis
-        axes = range(len(self.shape)) if asked is None else [range(len(self.shape))[asked]]
-        if self.options.heights is not None:
-            cut = self._cut_axes(self._heights)
-            axes = cut or axes[:1]
-            if len(cut) > 1:
-                return
-        for count in self.counts:
-            for axis in axes:
-                yield from self.best(axis, count)
-
-    @property
-    def _heights(self) -> tuple[int, ...]:
-        assert self.options.heights is not None, "they are"
-        return tuple(n if h is None else h for h, n in zip(self.options.heights, self.extents, strict=True))
 
     def _cut_axes(self, heights: Sequence[int]) -> list[int]:
         """Return the axes along which windows of these heights are cut, ending with the one along which they follow
         one another."""
         cut = [axis for axis, (h, n) in enumerate(zip(heights, self.extents, strict=True)) if h < n]
-        last = None if self.options.axis is None else range(len(self.shape))[self.options.axis]
-        return [axis for axis in cut if axis != last] + [axis for axis in cut if axis == last]
+        return sorted(cut, key=lambda axis: axis == self._axis)
 
-    def plan(self, axis: int, height: int, ranks: int) -> SlabPlan:
-        heights = tuple(int(height) if a == axis else n for a, n in enumerate(self.extents))
-        way: Way = "handed" if self.options.reuse else "again"
-        return self.shared_out(axis, heights, (way,) * len(heights), axis, ranks)
-
-    def shared_out(
-        self, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...], along: int, ranks: int
-    ) -> SlabPlan:
+    def _plan(self, heights: tuple[int, ...], ways: tuple[Way, ...], axis: int, along: int, ranks: int) -> SlabPlan:
         """Return slabs in the given regions, or in about equal regions for each rank along an axis.
 
         Without given regions no target chunk is written by two ranks.
         """
-        if self.options.edges is not None:
-            return self.of(self.options.edges, axis, heights, ways)
-        chunks = () if self.options.coarser else (target.grid.chunks[along] for target in self.targets)
-        n, unit = self.shape[along], math.lcm(heights[along], *chunks)
-        starts = range(0, max(n, 1), max(ceil_div(ceil_div(n, unit), ranks), 1) * unit)
-        edges = tuple((*starts, n) if a == along else (0, m) for a, m in enumerate(self.shape))
-        return self.of(edges, axis, heights, ways)
-
-    def of(self, edges: Edges, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...]) -> SlabPlan:
-        """Return slabs of one shape in these regions."""
-        asked = WORKSPACE if self.options.workspace is None else self.options.workspace
+        options, edges = self.options, self.options.edges
+        if edges is None:
+            chunks = () if options.coarser else (target.grid.chunks[along] for target in self.targets)
+            n, unit = self.shape[along], math.lcm(heights[along], *chunks)
+            starts = range(0, max(n, 1), max(ceil_div(ceil_div(n, unit), ranks), 1) * unit)
+            edges = tuple((*starts, n) if a == along else (0, m) for a, m in enumerate(self.shape))
+        asked = WORKSPACE if options.workspace is None else options.workspace
         asked = asked(heights) if callable(asked) else asked
-        written = self.options.bytes_made(self.shape, self.targets or self.sources)
         plan = SlabPlan(
-            **self.options.terms,
+            **options.terms,
             edges=edges,
             axis=axis,
             heights=heights,
@@ -206,52 +171,73 @@ class _Cut:
             targets=self.targets,
             workspace=asked if isinstance(asked, int) else 0,
             estimated=not isinstance(asked, int),
-            past_cache=written > self.options.past_cache_above,
+            past_cache=options.bytes_made(self.shape, self.targets or self.sources) > options.past_cache_above,
         )
         return plan if isinstance(asked, int) else replace(plan, workspace=int(asked * plan.window_bytes()))
 
-    def best(self, axis: int, ranks: int) -> Iterator[SlabPlan]:
+    # ------------------------------------------------------------------ along one axis
+
+    def slabs(self) -> Iterator[SlabPlan]:
+        """Yield the best slabs along each axis, with as many ranks as possible, then with fewer.
+
+        If none fits along an axis, all candidates follow; none if windows are cut along several axes.
+        """
+        axes: Sequence[int] = range(len(self.shape)) if self._axis is None else [self._axis]
+        if self._requested is not None:
+            cut = self._cut_axes(self._requested)
+            axes = cut or axes[:1]
+            if len(cut) > 1:
+                return
+        for count in self.counts:
+            for axis in axes:
+                yield from self._along(axis, count)
+
+    def _along(self, axis: int, ranks: int) -> Iterator[SlabPlan]:
         """Yield the requested height or the best one: tall enough for large requests, short enough to overlap.
 
         If none fits, all candidates are yielded.
         """
-        asked = self.options.height if self.options.heights is None else self._heights[axis]
+        extent = self.extents[axis]
+        way: Way = "handed" if self.options.reuse else "again"
+
+        def plan(height: int) -> SlabPlan:
+            heights = tuple(int(height) if a == axis else n for a, n in enumerate(self.extents))
+            return self._plan(heights, (way,) * len(heights), axis, axis, ranks)
+
+        asked = self.options.height if self._requested is None else self._requested[axis]
         if asked is not None:
-            yield self.plan(axis, asked, ranks)
+            yield plan(asked)
             return
-        unit, extent = self.unit(axis), self.extent(axis)
-        wanted = self._wanted(axis, ranks)
+        chunks = (min(each.grid.chunks[axis], extent) for each in self.sources)
+        unit = min(math.lcm(*chunks, *(min(length, extent) for length in self._lengths(axis))), extent)
+        wanted = self._wanted(axis, ranks, unit)
         units = [wanted, *(2**n for n in reversed(range(wanted.bit_length())) if 2**n < wanted)]
         units += [wanted * 2**n for n in range(1, ceil_div(extent, wanted * unit).bit_length() + 1)]
-        plans = {n: self.plan(axis, min(n * unit, extent), ranks) for n in units}
+        plans = {n: plan(min(n * unit, extent)) for n in units}
         found = next((n for n in units if plans[n].fits), None)
         if found is None:
             yield from plans.values()
         else:
-            tallest = largest(lambda n: self.plan(axis, n * unit, ranks).fits, found, min(2 * found, wanted))
-            yield self.plan(axis, min(tallest * unit, extent), ranks)
+            tallest = largest(lambda n: plan(n * unit).fits, found, min(2 * found, wanted))
+            yield plan(min(tallest * unit, extent))
 
-    def _wanted(self, axis: int, ranks: int) -> int:
+    def _wanted(self, axis: int, ranks: int, unit: int) -> int:
         """Return the best height with unlimited memory, in units.
 
         A window of 32 MiB gains nothing by being taller, unless there are more than 4,096 slabs, each with some tasks.
         A rank has at least 8 slabs, because its first read and its last write are not overlapped.
         """
-        extent = self.extent(axis)
-        row = math.prod(self.extent(a) for a in range(len(self.shape)) if a != axis)
-        row_bytes = row * sum(source.itemsize for source in self.sources)
+        extent = self.extents[axis]
+        row_bytes = math.prod(self.extents) // extent * sum(source.itemsize for source in self.sources)
         fewest = 8 * (ranks if self.options.edges is None else 1)
         most = max(2**25 // row_bytes, extent // 2**12)
-        return max(min(most, ceil_div(extent, fewest)) // self.unit(axis), 1)
+        return max(min(most, ceil_div(extent, fewest)) // unit, 1)
 
     # ------------------------------------------------------------------ along any axes
 
-    def windows(self, tried: list[SlabPlan], price: Price, fewest: int = 1) -> SlabPlan | None:
-        """Return the requested or best windows, with as many ranks as fit; append rejected ones to ``tried``."""
-        if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
-            return None
-        every = [self._heights] if self.options.heights is not None else list(self._shapes())
-        likely = [heights for heights in every if self._may_fit(heights)]
+    def windows(self, price: Price, fewest: int = 1) -> SlabPlan | None:
+        """Return the requested or best windows, with as many ranks as fit, at least ``fewest``."""
+        likely = [heights for heights in self._shapes() if self._may_fit(heights)]
         least = list(self._windows(likely, self.counts[-1]))
         most = max(map(self._most_ranks, least), default=0)
         for count in self.counts:
@@ -262,8 +248,19 @@ class _Cut:
                 found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
                 if found is not None:
                     return found
-        tried += self._windows(every, self.counts[-1])
         return None
+
+    def refused_windows(self) -> Iterator[SlabPlan]:
+        """Yield all windows with as few ranks as possible, none of which fits."""
+        return self._windows(self._shapes(), self.counts[-1])
+
+    def _shapes(self) -> Iterable[tuple[int, ...]]:
+        """Return requested or candidate shapes of windows; none if slabs are requested."""
+        if self._requested is not None:
+            return [self._requested]
+        if self.options.axis is not None or self.options.height is not None:
+            return []
+        return shapes(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
 
     @property
     def _depth(self) -> tuple[int, ...]:
@@ -273,12 +270,15 @@ class _Cut:
         return tuple(d - m for d, m in zip(self.options.depth, margin, strict=True))
 
     def _windows(self, every: Iterable[tuple[int, ...]], ranks: int) -> Iterator[SlabPlan]:
-        """Yield windows of each shape, for ``ranks`` ranks."""
+        """Yield windows of each shape, dealt to ranks along the outermost axis with enough bands, or with most."""
         assert isinstance(self.options.depth, tuple), "options have been checked"
         for heights in every:
             cut = self._cut_axes(heights)
-            for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse) if cut else ():
-                yield self.shared_out(cut[-1], heights, ways, self._dealt(cut, heights, ranks), ranks)
+            if cut:
+                bands = {axis: ceil_div(self.shape[axis], heights[axis]) for axis in cut}
+                along = next((axis for axis in cut if bands[axis] >= ranks), max(cut, key=lambda axis: bands[axis]))
+                for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse):
+                    yield self._plan(heights, ways, cut[-1], along, ranks)
 
     def _may_fit(self, heights: tuple[int, ...]) -> bool:
         """Return whether windows of these heights fit without halos, a check before a plan is made."""
@@ -286,18 +286,105 @@ class _Cut:
         windows = (1 + self.options.prefetch) * core * sum(source.itemsize for source in self.sources)
         return windows <= self.options.budget
 
-    def _shapes(self) -> Iterator[tuple[int, ...]]:
-        return shapes(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
-
-    def _dealt(self, cut: Sequence[int], heights: Sequence[int], ranks: int) -> int:
-        """Return the axis along which ranks share windows: the outermost one with enough bands, or the one with
-        most."""
-        bands = {axis: ceil_div(self.shape[axis], heights[axis]) for axis in cut}
-        return next((axis for axis in cut if bands[axis] >= ranks), max(cut, key=lambda axis: bands[axis]))
-
     def _most_ranks(self, plan: SlabPlan) -> int:
         """Return the maximum number of ranks of one process that fit in memory."""
         if len(self.counts) == 1:
             return self.counts[0]
         room = plan.budget - plan.bare.nbytes
         return 1 + room // plan.of_rank.nbytes if room >= 0 else 0
+
+
+# ---------------------------------------------------------------------- candidates
+
+
+def shapes(
+    extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, ...]]:
+    """Yield about 200 candidate shapes of windows; multiples of ``targets``, along each axis, cut no target chunk."""
+    along = [heights(n, [each.grid.chunks[axis] for each in sources], targets[axis]) for axis, n in enumerate(extents)]
+    cut = sum(len(each) > 1 for each in along)
+    most = max(int(200 ** (1 / max(cut, 1))), 2)
+    yield from product(*(_thinned(each, most) for each in along))
+
+
+def heights(extent: int, sources: Sequence[int], targets: Sequence[int]) -> list[int]:
+    """Return candidate heights along an axis; no target chunk lies in two bands."""
+    bases = {math.lcm(*targets), math.lcm(*sources, *targets)} if targets else {math.lcm(*sources), *sources}
+    found = {base * times * 2**power for base in bases for times in (1, 3) for power in range(extent.bit_length())}
+    if not targets:
+        found |= {-(-chunk // 2**power) for chunk in sources for power in range(chunk.bit_length())}
+    return [*sorted(height for height in found if height < extent), extent]
+
+
+def _thinned(listed: Sequence[int], most: int) -> list[int]:
+    """Return at most ``most`` items, including the first and the last."""
+    if len(listed) <= most:
+        return list(listed)
+    return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]
+
+
+def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterator[tuple[Way, ...]]:
+    """Yield the ways in which windows can obtain shared elements, in the order of the walk."""
+    again: Way = "again"
+    if not reuse:
+        yield (again,) * len(depth)
+        return
+    closest: list[Way] = ["handed", "kept"] if cut and depth[cut[-1]] else ["handed"]
+    outer = [axis for axis in cut[:-1] if depth[axis]]
+    for last, read in product(closest, range(len(outer) + 1)):
+        found: list[Way] = ["handed"] * len(depth)
+        if cut:
+            found[cut[-1]] = last
+        for place, axis in enumerate(outer):
+            found[axis] = "again" if place < read else "kept"
+        yield tuple(found)
+
+
+# ---------------------------------------------------------------------- seconds
+
+
+def seconds(plan: SlabPlan, copied: Price | None = None, threads: int = 1) -> float:
+    """Return the predicted seconds of a pass from a typical slab, for comparing plans.
+
+    The computation of a slab takes as long as one core copies ``copied`` bytes, by default a few times its blocks.
+    """
+    if not plan.count:
+        return 0.0
+    costs, ranks = plan.costs, max(plan.ranks, 1)
+    kernel = costs.kernel_copies * plan.window_bytes() if copied is None else copied(plan)
+    targets = zip(plan.targets, plan.shapes_made(plan.heights, plan.targets), strict=True)
+    took = [cost.seconds(_read(plan, source, costs), costs, source) for source in plan.sources]
+    took += [
+        cost.seconds(Work(written=math.prod(shape) * each.itemsize * costs.stored_ratio(each)), costs, each)
+        for each, shape in targets
+    ]
+    compute = sum(each.processor for each in took) + kernel / costs.copy_bandwidth
+    compute = plan.count * compute / min(max(ranks, threads), costs.cores)
+    device = plan.count * sum(each.device for each in took)
+    apart = 2 * sum(gathered_bytes(plan)) / costs.copy_bandwidth  # kept, put together, and written when all is over
+    tasks = plan.count * (2 + neighbours(plan)) * costs.task_seconds
+    return overlapped(device, compute, plan.count // ranks) + apart + tasks
+
+
+def _read(plan: SlabPlan, source: Stored, costs: Costs) -> Work:
+    """Return the work of reading a source for a typical slab."""
+    ends, chunks = [_read_along(plan, axis) for axis in range(len(plan.shape))], source.grid.chunks
+    touched = [-(-b // chunk) - a // chunk if a < b else 0 for (a, b), chunk in zip(ends, chunks, strict=True)]
+    if source.coded:
+        elements = math.prod(touched) * math.prod(chunks) * source.itemsize
+        return Work(read=elements * costs.stored_ratio(source), decoded=elements)
+    whole, rows = math.prod(touched[:-1]), math.prod(max(b - a, 0) for a, b in ends[:-1])
+    ranges = parts = nbytes = 0
+    for cut in range_cuts(range(*ends[-1]), chunks[-1]):
+        width, times = len(cut.inside), len(cut.chunks)
+        apart = (chunks[-1] - width) * source.itemsize >= costs.range_seconds * costs.copy_bandwidth
+        nbytes += times * rows * (width if apart else chunks[-1]) * source.itemsize
+        ranges, parts = ranges + (0 if apart else times * whole), parts + (times * rows if apart else 0)
+    return Work(ranges=ranges, rows=parts, read=nbytes)
+
+
+def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:
+    """Return the ends of the main read along an axis for a typical slab."""
+    along = plan.along(axis)
+    region = max(range(plan.grid[axis]), key=along.bands)
+    return along.read(region, along.bands(region) // 2)

@@ -28,8 +28,7 @@ from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
 from oocarrays.plan.search import Alternative, cheapest
 from oocarrays.plan.slabs.bands import longest
-from oocarrays.plan.slabs.blocks import seconds
-from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs
+from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs, seconds
 from oocarrays.plan.slabs.kinds import read_elements
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -368,7 +367,7 @@ class _Passes:
         asked = replace(options, depth=reach, boundary=beyond, workspace=held, cores_only=True)
         if options.halos and sources is not self.sources:  # scratch has none
             asked = replace(asked, halos=((),) * len(sources) + options.halos[len(sources) :])
-        slabs, _ = best_slabs(arrays, targets, asked, partial(seconds, work=swept_bytes, threads=self.threads))
+        slabs, _ = best_slabs(arrays, targets, asked, partial(seconds, copied=swept_bytes, threads=self.threads))
         idle = self.threads // slabs.ranks_here
         if idle > threads == 1:
             with suppress(BudgetError):  # threads that do not fit stay idle
