@@ -219,9 +219,9 @@ def test_another_run_is_not_gone_on_with(field: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "line"),
     [
-        ({"sweeps": -1}, InputError, "sweeps=-1 is not a whole number of at least 0"),
-        ({"sweeps": 2.5}, InputError, "sweeps=2.5 is not a whole number of at least 0"),
-        ({"fuse": 0}, InputError, "fuse=0 is not 'auto' or a whole number from 1 on"),
+        ({"sweeps": -1}, InputError, "sweeps=-1 must be a whole number, at least 0"),
+        ({"sweeps": 2.5}, InputError, "sweeps=2.5 must be a whole number, at least 0"),
+        ({"fuse": 0}, InputError, "fuse=0 must be a whole number, at least 1"),
         ({"depth": (1,)}, InputError, r"depth=\(1,\) is not one whole number"),
         ({"boundary": "round"}, InputError, "boundary='round' is not 'none'"),
         ({"prefetch": -1}, InputError, "prefetch=-1 is"),

@@ -346,7 +346,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (InputError, "2 targets are given, and 1 source: target i receives the result of source i", a, two, {}),
         (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),
         (InputError, "depth=-1 is not one whole number", a, one, {"depth": -1}),
-        (InputError, "sweeps=-1 is not a whole number", a, one, {"sweeps": -1}),
+        (InputError, "sweeps=-1 must be a whole number", a, one, {"sweeps": -1}),
         (InputError, "fuse=0 is not 'auto'", a, one, {"fuse": 0}),
         (LayoutError, "must have {rank} in it", a, one, {"folders": "/tmp/x"}),
         (InputError, "must have {target} in it: there are 2 targets", [a, b], two, {"folders": own}),

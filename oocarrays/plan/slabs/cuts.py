@@ -131,11 +131,6 @@ class _Cut:
         asked = self.options.heights
         return asked and tuple(n if h is None else h for h, n in zip(asked, self.extents, strict=True))
 
-    @property
-    def _axis(self) -> int | None:
-        """Requested axis of the walk."""
-        return None if self.options.axis is None else range(len(self.shape))[self.options.axis]
-
     def _lengths(self, axis: int) -> list[int]:
         """Return lengths along an axis with multiples that cut no target."""
         if self.options.coarser:
@@ -146,7 +141,7 @@ class _Cut:
         """Return the axes along which windows of these heights are cut, ending with the one along which they follow
         one another."""
         cut = [axis for axis, (h, n) in enumerate(zip(heights, self.extents, strict=True)) if h < n]
-        return sorted(cut, key=lambda axis: axis == self._axis)
+        return sorted(cut, key=lambda axis: axis == self.options.axis)
 
     def _plan(self, heights: tuple[int, ...], ways: tuple[Way, ...], axis: int, along: int, ranks: int) -> SlabPlan:
         """Return slabs in the given regions, or in about equal regions for each rank along an axis.
@@ -182,7 +177,7 @@ class _Cut:
 
         If none fits along an axis, all candidates follow; none if windows are cut along several axes.
         """
-        axes: Sequence[int] = range(len(self.shape)) if self._axis is None else [self._axis]
+        axes: Sequence[int] = range(len(self.shape)) if self.options.axis is None else [self.options.axis]
         if self._requested is not None:
             cut = self._cut_axes(self._requested)
             axes = cut or axes[:1]

@@ -39,11 +39,12 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
+from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.grid import Stored, ceil_div, ravel, unravel
 from oocarrays.mapping.layouts.halo import of_axis, of_each
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.slabs.bands import Along, Stretch, Way, longest, regions_before
+from oocarrays.plan.slabs.bands import Along, Way, longest, regions_before
 from oocarrays.plan.slabs.options import Edges, SlabOptions, SlabTerms
 
 
@@ -178,13 +179,9 @@ class SlabGeometry(SlabTerms):
 
     def at(self, slab: Slab) -> list[tuple[Along, int, int]]:
         """Return the axis, region and band along each axis, the factors of a slab."""
-        regions, numbers = unravel(slab.rank, self.grid), self._bands_of(slab)
-        return [(self.along(axis), *each) for axis, each in enumerate(zip(regions, numbers, strict=True))]
-
-    def _bands_of(self, slab: Slab) -> tuple[int, ...]:
-        counts, order = self.bands(slab.rank), self.order
-        found = dict(zip(order, unravel(slab.number, tuple(counts[axis] for axis in order)), strict=True))
-        return tuple(found[axis] for axis in range(len(order)))
+        regions, counts, order = unravel(slab.rank, self.grid), self.bands(slab.rank), self.order
+        bands = dict(zip(order, unravel(slab.number, tuple(counts[axis] for axis in order)), strict=True))
+        return [(self.along(axis), region, bands[axis]) for axis, region in enumerate(regions)]
 
     def slab_at(self, regions: Sequence[int], numbers: Sequence[int]) -> Slab:
         """Return the slab that is the product of a band along each axis."""
@@ -236,12 +233,9 @@ class SlabGeometry(SlabTerms):
                 continue
             place, elements = tuple(stretch.place for stretch in each), tuple(stretch.elements for stretch in each)
             met = all(stretch.met for stretch in each)
-            yield Piece(place, self._owner(each, met=met), elements, met)
-
-    def _owner(self, along: tuple[Stretch, ...], *, met: bool) -> Slab | None:
-        if any(stretch.elements[0] < 0 for stretch in along) or (self.shared and not met):
-            return None
-        return self.slab_at([stretch.region for stretch in along], [stretch.number for stretch in along])
+            own = any(stretch.elements[0] < 0 for stretch in each) or (self.shared and not met)
+            owner = None if own else self.slab_at([s.region for s in each], [s.number for s in each])
+            yield Piece(place, owner, elements, met)
 
     def givers(self, slab: Slab) -> list[Slab]:
         """Return the other slabs that provide parts of a window, in order: neighbours, and for a wide halo those
@@ -340,17 +334,16 @@ def _takers(plan: SlabGeometry) -> dict[Slab, list[Slab]]:
 @lru_cache(512)
 def gathered(plan: SlabGeometry) -> tuple[int, ...]:
     """Return the targets without whole chunks in each slab."""
-    return tuple(number for number in range(len(plan.coarser)) if not _has_chunks(plan, number))
 
+    def cuts(target: Stored, coarse: Coarsening) -> bool:
+        each = (
+            (coarse.chunk(axis, target.grid.chunks), plan.heights[axis])
+            for axis, n in enumerate(plan.shape)
+            if plan.heights[axis] < n
+        )
+        return any(chunk is None or height % chunk for chunk, height in each)
 
-def _has_chunks(plan: SlabGeometry, number: int) -> bool:
-    """Return whether every slab has whole chunks of a target."""
-    chunks, coarse = plan.targets[number].grid.chunks, plan.coarser[number]
-    for axis, (height, edges) in enumerate(zip(plan.heights, plan.edges, strict=True)):
-        chunk = coarse.chunk(axis, chunks)
-        if height < edges[-1] and (chunk is None or height % chunk):
-            return False
-    return True
+    return tuple(number for number, each in enumerate(zip(plan.targets, plan.coarser, strict=False)) if cuts(*each))
 
 
 def written(plan: SlabGeometry) -> tuple[int, ...]:
@@ -359,11 +352,7 @@ def written(plan: SlabGeometry) -> tuple[int, ...]:
 
 
 def gathered_bytes(plan: SlabGeometry) -> list[int]:
-    return [_bytes(plan.targets[number]) for number in gathered(plan)]
-
-
-def _bytes(stored: Stored) -> int:
-    return math.prod(stored.grid.shape) * stored.itemsize
+    return [plan.targets[number].nbytes for number in gathered(plan)]
 
 
 def all_of(stored: Stored) -> Section:
@@ -376,7 +365,7 @@ def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, .
     yield from (coarse.unit(axis, extent) for coarse in options.coarser)
     if not targets:
         return
-    largest, coarse = max(zip(targets, options.coarser, strict=True), key=lambda pair: _bytes(pair[0]))
+    largest, coarse = max(zip(targets, options.coarser, strict=True), key=lambda pair: pair[0].nbytes)
     chunk = coarse.chunk(axis, largest.grid.chunks)
     if chunk is not None:
         yield min(chunk, extent)

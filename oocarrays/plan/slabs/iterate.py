@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import Any, Literal
+from typing import Literal
 
 from oocarrays.errors import BudgetError, InputError
+from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
 from oocarrays.plan import cost
@@ -193,43 +194,34 @@ def plan_iterate(
     threads: int = 1,
 ) -> IteratePlan:
     """Choose the number of fused sweeps, and the slabs."""
-    sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(options.shape_of(sources))
-    _check_counts(sweeps, fuse)
+    sweeps, fuse = whole(options.sweeps, "sweeps", 0), options.fuse
+    asked = options.checked(options.shape_of(sources))
+    if sweeps > 2**31:
+        raise InputError(f"sweeps={sweeps!r} is more than can be planned: at most {2**31}")
+    if not isinstance(fuse, str):
+        fuse = whole(fuse, "fuse", 1)
+    elif fuse != "auto":
+        raise InputError(f"fuse={fuse!r} must be 'auto' or a whole number, at least 1")
     swept, beside = tuple(sources[: len(targets)]), tuple(sources[len(targets) :])
     pass_of = _Passes(
         sources=swept, scratch=tuple(scratch), targets=tuple(targets), beside=beside, options=asked,
         threads=threads,
     )  # fmt: skip
-    if fuse != "auto":
-        return _cheapest([pass_of.plan(sweeps, fuse)])
+    each = _candidates(sweeps, max(sweeps // 8, 1) if options.watched else sweeps) if fuse == "auto" else [fuse]
     plans: list[IteratePlan] = []
-    for count in _candidates(sweeps, max(sweeps // 8, 1) if options.watched else sweeps):
+    for count in each:
         try:
             plans.append(pass_of.plan(sweeps, count))
         except BudgetError:
             if plans:
                 break
             raise
-    return _cheapest(plans)
 
+    def price(plan: IteratePlan) -> Alternative:
+        return alternative(plan, plural(plan.fuse, "sweep") + " a pass", plan.seconds)
 
-def _price(plan: IteratePlan) -> Alternative:
-    return alternative(plan, plural(plan.fuse, "sweep") + " a pass", plan.seconds)
-
-
-def _cheapest(plans: Sequence[IteratePlan]) -> IteratePlan:
-    best, alternatives = cheapest(plans, _price, 2**62, "these sweeps")
+    best, alternatives = cheapest(plans, price, 2**62, "these sweeps")
     return replace(best, alternatives=alternatives)
-
-
-def _check_counts(sweeps: int, fuse: Any) -> None:
-    if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
-        raise InputError(f"sweeps={sweeps!r} is not a whole number of at least 0")
-    if sweeps > 2**31:
-        raise InputError(f"sweeps={sweeps!r} are more than can be planned: at most {2**31}")
-    is_auto = isinstance(fuse, str) and fuse == "auto"
-    if not is_auto and (not isinstance(fuse, int) or isinstance(fuse, bool) or fuse < 1):
-        raise InputError(f"fuse={fuse!r} is not 'auto' or a whole number from 1 on")
 
 
 def _candidates(sweeps: int, most: int) -> Iterator[int]:
@@ -267,17 +259,13 @@ class _Passes:
         counts = shares(sweeps, fuse)
         among = (*self.sources, *self.scratch, *self.targets) if len(counts) > 1 else ()
         room = replace(self, counts=frozenset(counts), options=replace(self.options, among=among))
-        return room._plan(counts)
-
-    def _plan(self, counts: Sequence[int]) -> IteratePlan:
-        most = self._best(max(counts)).slabs
         above = self.options.past_cache_above / len(counts)  # the cache receives the writes of all passes
-        same = self.options.cut_as(**most.cut, past_cache_above=above)
+        same = room.options.cut_as(**room._best(max(counts)).slabs.cut, past_cache_above=above)
 
         @cache
         def one(count: int, first: bool, last: bool) -> SweptPass:
             ends = self.sources if first else self.scratch, self.targets if last else self.scratch
-            return self._pass(count, *ends, same)
+            return room._pass(count, *ends, same)
 
         passes = tuple(one(n, i == 0, i == len(counts) - 1) for i, n in enumerate(counts))
         return IteratePlan(
@@ -290,30 +278,21 @@ class _Passes:
     def _best(self, count: int) -> SweptPass:
         """Return the best pass, doubling the height of its slabs as long as that is faster."""
         best = self._pass(count, self.sources, self.targets, self.options)
-        while self._may_be_taller(best.slabs):
-            axis, ranks = best.slabs.axis, best.slabs.ranks
-            height = (
-                2 * best.slabs.height if best.slabs.shared else min(2 * best.slabs.height, self._longest(best.slabs))
-            )
+        while self.options.height is None and self.options.heights is None and len(best.slabs.cut_axes) < 2:
+            slabs, axis = best.slabs, best.slabs.axis
+            most = max(slabs.shape[axis], 1) if slabs.shared else longest(slabs.edges[axis])
+            if slabs.height >= most:
+                break
+            height = 2 * slabs.height if slabs.shared else min(2 * slabs.height, most)
             try:
-                taller = replace(self.options, axis=axis, height=height, ranks=ranks)
+                taller = replace(self.options, axis=axis, height=height, ranks=slabs.ranks)
                 other = self._pass(count, self.sources, self.targets, taller)
             except BudgetError:
                 break
-            if other.slabs.ranks < best.slabs.ranks or other.seconds >= best.seconds:
+            if other.slabs.ranks < slabs.ranks or other.seconds >= best.seconds:
                 break
             best = other
         return best
-
-    def _may_be_taller(self, slabs: SlabPlan) -> bool:
-        """Return whether the height of slabs may change: not if it was requested, or chosen with windows along
-        several axes."""
-        said = self.options.height is not None or self.options.heights is not None or len(slabs.cut_axes) > 1
-        return not said and slabs.height < self._longest(slabs)
-
-    def _longest(self, slabs: SlabPlan) -> int:
-        """Return the maximum height of slabs: for files of ranks, the longest of them."""
-        return max(slabs.shape[slabs.axis] if slabs.shared else longest(slabs.edges[slabs.axis]), 1)
 
     def _pass(
         self, count: int, sources: tuple[Stored, ...], targets: tuple[Stored, ...], options: SweepOptions

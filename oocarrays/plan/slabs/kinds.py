@@ -10,17 +10,12 @@ one slab of each kind, so that planning many slabs takes no longer than planning
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
-from itertools import product
-from typing import NamedTuple
+from itertools import chain, pairwise, product
+from typing import Any, NamedTuple
 
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.halo import of_each
-from oocarrays.plan.slabs.bands import Along
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
-
-Kind = tuple[int, ...]
 
 
 class Band(NamedTuple):
@@ -44,16 +39,14 @@ def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
 
 
 def read_elements(plan: SlabGeometry) -> int:
-    if plan.shared and "periodic" not in of_each(plan.boundary, len(plan.shape)):  # nothing is read apart
-        bands = (_bands(plan, axis) for axis in range(len(plan.shape)))
-        return math.prod(sum(map(partial(_read, plan.along(axis)), each)) for axis, each in enumerate(bands))
-    return sum(plan.read_elements(slab) * times for slab, times in alike(plan))
-
-
-def _read(along: Along, band: Band) -> int:
-    """Return the elements in the main reads of all bands of a kind."""
-    lower, upper = along.read(band.region, band.number)
-    return (upper - lower) * band.times
+    if not plan.shared or "periodic" in of_each(plan.boundary, len(plan.shape)):  # some are read apart
+        return sum(plan.read_elements(slab) * times for slab, times in alike(plan))
+    total = 1
+    for axis in range(len(plan.shape)):
+        along = plan.along(axis)
+        ends = ((along.read(band.region, band.number), band.times) for band in _bands(plan, axis))
+        total *= sum((upper - lower) * times for (lower, upper), times in ends)
+    return total
 
 
 def neighbours(plan: SlabGeometry) -> int:
@@ -63,48 +56,25 @@ def neighbours(plan: SlabGeometry) -> int:
 
 
 def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
-    found: dict[Kind, Band] = {}
-    for region, number, times in _counted(plan, axis):
-        kind = _kind(plan, axis, region, number)
-        known = found.get(kind, Band(region, number, 0))
-        found[kind] = known._replace(times=known.times + times)
-    return list(found.values())
+    """Return one band of each kind, which determines all reads and writes along an axis.
 
-
-def _counted(plan: SlabGeometry, axis: int) -> Iterator[Band]:
-    """Yield bands that represent those in the middle of each region, and all bands near its ends."""
-    along, chunk = plan.along(axis), math.lcm(*_chunks(plan, axis))
-    period = math.lcm(chunk, along.height) // along.height
-    ends = ceil_div(_near(plan, axis), along.height) + 1
-    for region in range(len(along.edges) - 1):
-        count = along.bands(region)
+    Chunks of coarser targets are left out, as bands do not cut them.
+    """
+    along, arrays = plan.along(axis), (*plan.sources, *(() if plan.coarser else plan.targets))
+    chunks = [stored.grid.chunks[axis] for stored in arrays]
+    chunk, period = math.lcm(*chunks), math.lcm(*chunks, along.height) // along.height
+    near = along.depth * (2 if along.way == "kept" else 1) + 2 * along.height + max(chunks)  # an edge affects a band
+    ends = ceil_div(near, along.height) + 1
+    found: dict[Any, Band] = {}
+    for region, (lower, upper) in enumerate(pairwise(along.edges)):
+        count, turned = along.bands(region), plan.turned(axis, region)
         first, last = (ends, count - ends) if plan.shared and count > 2 * ends + period else (count, count)
-        yield from (Band(region, number, 1) for number in (*range(first), *range(last, count)))
-        for number in range(first, min(first + period, last)):
-            yield Band(region, number, len(range(number, last, period)))
-
-
-def _kind(plan: SlabGeometry, axis: int, region: int, number: int) -> Kind:
-    """Return a band's kind, which determines all reads and writes along an axis: its position among chunks and
-    edges."""
-    if not plan.shared:
-        return region, number
-    along = plan.along(axis)
-    (start, stop), (lower, upper) = along.core(region, number), along.edges[region : region + 2]
-    near = _near(plan, axis)
-    ends = (start, along.extent - stop, start - lower, upper - stop)
-    turned = plan.turned(axis, region)
-    return (start % math.lcm(*_chunks(plan, axis)), stop - start, *(min(each, near) for each in ends), turned)
-
-
-def _near(plan: SlabGeometry, axis: int) -> int:
-    """Return the number of elements from an edge within which the edge affects a band."""
-    reach = plan.depth[axis] * (2 if plan.ways[axis] == "kept" else 1)
-    return reach + 2 * plan.heights[axis] + max(_chunks(plan, axis))
-
-
-def _chunks(plan: SlabGeometry, axis: int) -> list[int]:
-    """Return the lengths of chunks, in elements of the sources; coarser targets are excluded, as bands do not cut
-    them."""
-    targets = () if plan.coarser else plan.targets
-    return [stored.grid.chunks[axis] for stored in (*plan.sources, *targets)]
+        single = ((number, 1) for number in (*range(first), *range(last, count)))
+        inside = ((number, len(range(number, last, period))) for number in range(first, min(first + period, last)))
+        for number, times in chain(single, inside):
+            start, stop = along.core(region, number)
+            far = (min(each, near) for each in (start, along.extent - stop, start - lower, upper - stop))
+            kind = (start % chunk, stop - start, *far, turned) if plan.shared else (region, number)
+            known = found.get(kind, Band(region, number, 0))
+            found[kind] = known._replace(times=known.times + times)
+    return list(found.values())

@@ -106,36 +106,33 @@ class SlabOptions(SlabTerms):
             depth=by_axis(self.depth, ndim, 0, names, "depth"),
             boundary=boundary,
             heights=by_axis(self.heights, ndim, None, names, "window"),
-            axis=axis_of(self.axis, ndim, names) if isinstance(self.axis, str) and numbers else self.axis,
+            axis=None if self.axis is None else axis_of(self.axis, ndim, names),
         )
 
     def checked(self, shape: tuple[int, ...]) -> Self:
-        """Return the options with the depth in each axis, or raise if any is invalid."""
-        depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
+        """Return the options with axes from 0 on and the depth in each, or raise if any is invalid."""
+        depth, height = self.depth, self.height
         given: Any = depth
         depths: tuple[Any, ...] = tuple(given) if is_sequence(given) else (given,) * len(shape)
         if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
             raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
         if not shape:
             raise InputError("an array without axes has no slabs: it needs one axis at least")
-        if not isinstance(prefetch, int | np.integer) or prefetch < 0:
-            raise InputError(f"prefetch={prefetch!r} is not a whole number of at least 0 (0: nothing is read ahead)")
-        if axis is not None and whole(axis, "axis") not in range(-len(shape), len(shape)):
-            raise InputError(f"axis={axis!r} is not one of the {len(shape)} axes of shape {shape}")
-        if height is not None and (not isinstance(height, int | np.integer) or height < 1):
-            raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
+        prefetch = whole(self.prefetch, "prefetch", 0)
+        axis = None if self.axis is None else axis_of(self.axis, len(shape))
+        height = None if height is None else min(whole(height, "height", 1), max(*shape, 1))
         seeing = next((axis for axis, d in enumerate(depths) if d and not self._stays(axis)), None)
         if seeing is not None:
             raise InputError(
                 f"depth={depth!r}: a kernel whose results are of another length than its blocks along axis {seeing} "
-                "has no neighbours there: pass one depth for each axis"
+                "sees no neighbours there: give one depth for each axis"
             )
         heights = self._checked_heights(shape)
         if heights is None and axis is not None and height is not None:
-            self.check_whole(shape, [height if a == axis % len(shape) else None for a in range(len(shape))])
+            self.check_whole(shape, [height if a == axis else None for a in range(len(shape))])
         self.check_whole(shape, heights or ())
-        height = None if height is None else min(int(height), max(*shape, 1))
-        return replace(self, depth=tuple(map(int, depths)), heights=heights, height=height)
+        depths = tuple(map(int, depths))
+        return replace(self, depth=depths, axis=axis, heights=heights, height=height, prefetch=prefetch)
 
     def check_whole(self, shape: Sequence[int], heights: Sequence[int | None]) -> None:
         """Raise if slabs cut the groups of elements of a coarser target."""
@@ -177,7 +174,7 @@ class SlabOptions(SlabTerms):
         if asked is None:
             return None
         if self.height is not None:
-            raise InputError(f"height={self.height!r} and window={asked!r}: pass one of them")
+            raise InputError(f"height={self.height!r} and window={asked!r}: give the one or the other")
         heights = list(asked) if is_sequence(asked) else []
         whole = [None if isinstance(height, int | np.integer) and height == -1 else height for height in heights]
         good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
