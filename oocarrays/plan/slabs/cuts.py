@@ -129,7 +129,8 @@ class _Cut:
     def _requested(self) -> tuple[int, ...] | None:
         """Requested heights along all axes."""
         asked = self.options.heights
-        return asked and tuple(n if h is None else h for h, n in zip(asked, self.extents, strict=True))
+        heights = (n if h is None else h for h, n in zip(asked or (), self.extents, strict=False))
+        return None if asked is None else tuple(heights)
 
     def _lengths(self, axis: int) -> list[int]:
         """Return lengths along an axis with multiples that cut no target."""
