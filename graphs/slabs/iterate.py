@@ -28,7 +28,6 @@ from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch, remove_scratch
-from oocarrays.storage.files.local_files import placed
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
@@ -222,11 +221,8 @@ class SweepRun(SlabRun):
         if results is None:
             known = (each for each in self.journal.parts() if watched and len(each) == 4 and each[:3] == part)
             return next((as_residual(each[3]) for each in known), None)
-        (*made, residual), axes = results, self.plan.core(Slab(number, rank)).axes
-        stored = {}
-        for field, (target, values) in enumerate(zip(self._open_targets(), made, strict=True)):
-            name, (file, there) = self._place_name(field, rank), placed(target, rank, axes)
-            stored[name] = self._put(rank, file, there, values, self.remains.kept.get(name, {}))
+        *made, residual = results
+        stored = self._stored(Slab(number, rank), made)
         if watched:
             self.record((*part, as_bits(float(residual))))
         self.record(part, stored)

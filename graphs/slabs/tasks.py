@@ -355,16 +355,19 @@ class SlabRun(JournaledRun):
         return fitting(checked(results, wanted, seen.shape, where), wanted, where)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
-        slab = Slab(number, rank)
-        if results is None:
-            return
+        if results is not None:
+            slab = Slab(number, rank)
+            self.record(slab, self._stored(slab, results))
+
+    def _stored(self, slab: Slab, results: Blocks) -> dict[str, dict[str, Receipt]]:
+        """Write the results of a slab; return the receipts of its chunks by location."""
         stored, targets = {}, self._open_targets()
         for each in written(self.plan):
-            file, axes = placed(targets[each], rank, self.plan.made(slab, each).axes)
-            name = self._place_name(each, rank)
+            file, axes = placed(targets[each], slab.rank, self.plan.made(slab, each).axes)
+            name = self._place_name(each, slab.rank)
             with self._memory.taking():
-                stored[name] = self._put(rank, file, axes, results[each], self.remains.kept.get(name, {}))
-        self.record(slab, stored)
+                stored[name] = self._put(slab.rank, file, axes, results[each], self.remains.kept.get(name, {}))
+        return stored
 
     def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
         return self.targets[int(name)].store if name.isdigit() and int(name) < len(self.targets) else None

@@ -231,7 +231,8 @@ def map_slabs(
     prefetch : int
         Number of slabs to read ahead of the one that is computed; 0 disables all overlap within a rank.
     reuse : bool
-        Whether to keep rows that the next slab needs, instead of reading them again.
+        Whether to keep rows that the next slab needs, instead of reading them again. Blocks cut along several axes read
+        elements shared with other rows of blocks again.
     workspace : float or str
         Working memory of the kernel beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks,
         by default two. The first slab, computed alone, shows whether that is enough.

@@ -18,7 +18,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import in_one_piece
-from oocarrays.mapping.selection import Axes, Taken, moved
+from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
@@ -37,32 +37,21 @@ from oocarrays.plan.slabs.options import COSTS
 def slab_traffic(plan: SlabGeometry) -> Traffic:
     """Return the traffic of all ranks together, in a run without faults."""
     targets = (plan.targets[number] for number in gathered(plan))
-    once = (plan_section_write(target, all_of(target).axes).writes for target in targets)
-    each = (_of(plan, slab) * n for slab, n in alike(plan))
-    return reduce(add, (*once, *each), Traffic(tasks=_ends(plan)))
+    total = [plan_section_write(target, all_of(target).axes).writes for target in targets]
+    for slab, times in alike(plan):
+        each = [*(read.traffic for read in _readings(plan, slab)), *(_written(plan, slab, n) for n in written(plan))]
+        total.append(reduce(add, each, Traffic()) * times)
+    return reduce(add, total, Traffic(tasks=slab_tasks(plan)))
 
 
 @lru_cache(8)
 def slab_tasks(plan: SlabGeometry) -> int:
-    """Return the number of tasks of a pass, without computing its reads and writes."""
-    return _ends(plan) + sum(n * _tasks(plan, slab) for slab, n in alike(plan))
+    """Return the number of tasks of a pass, without computing its reads and writes.
 
-
-def _ends(plan: SlabGeometry) -> int:
-    """Return the number of tasks outside slabs: they begin, gather, finish."""
-    return 3 if gathered(plan) else 2
-
-
-def _tasks(plan: SlabGeometry, slab: Slab) -> int:
-    """Return the number of tasks of one slab: it sends as many pieces as it receives."""
-    return 3 + len(plan.givers(slab)) + len(plan.fetchers(slab))
-
-
-def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
-    """Return the traffic of one slab."""
-    tasks = Traffic(tasks=_tasks(plan, slab))
-    reads = (each.traffic for each in _readings(plan, slab))
-    return reduce(add, (*reads, *(_written(plan, slab, number) for number in written(plan))), tasks)
+    They begin, gather, finish; read, compute and write each slab, which sends as many pieces as it receives.
+    """
+    each = (times * (3 + len(plan.givers(slab)) + len(plan.fetchers(slab))) for slab, times in alike(plan))
+    return (3 if gathered(plan) else 2) + sum(each)
 
 
 def reading(stored: Stored, axes: Axes, *, packed: bool = False) -> SectionPlan:
@@ -79,11 +68,9 @@ def buffer_bytes(stored: Stored, elements: int) -> int:
 
 def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
     section, window = plan.read(slab), plan.window(slab)
-    apart = [
-        (piece.owner.rank if piece.owner else slab.rank, tuple(map(_taken, piece.elements)))
-        for piece in plan.pieces(slab)
-        if piece.is_read
-    ]
+    pieces = [piece for piece in plan.pieces(slab) if piece.is_read]
+    distinct = (tuple(e if isinstance(e, range) else np.unique(e) for e in piece.elements) for piece in pieces)
+    apart = list(zip((piece.owner.rank if piece.owner else slab.rank for piece in pieces), distinct, strict=True))
     for source, halo in zip_longest(plan.sources, plan.halos, fillvalue=()):
         assert isinstance(source, Stored), "halos are those of sources"
         if section.size:
@@ -108,10 +95,6 @@ def rank_file(plan: SlabGeometry, stored: Stored, rank: int, halo: tuple[int, ..
     shape = tuple(n + 2 * d for n, d in zip(region.shape, halo or (0,) * len(region.shape), strict=True))
     chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
     return replace(stored, grid=ChunkGrid.of(shape, chunks))
-
-
-def _taken(elements: Taken) -> Taken:
-    return elements if isinstance(elements, range) else np.unique(elements)
 
 
 def _written(plan: SlabGeometry, slab: Slab, number: int) -> Traffic:
