@@ -99,7 +99,7 @@ def test_dask_computes_all_passes(field: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(made[...], plain_sweeps(FIELD, jacobi, (1, 1), "reflect", 5))
     assert job.meter.read_bytes == 3 * FIELD.nbytes
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
-    with pytest.raises(InputError, match=r"until=0.1 is looked at between passes: use job.run\(\)"):
+    with pytest.raises(InputError, match=r"until=0.1 is tested between passes: call job.run\(\)"):
         dask.compute(iterate(field, tmp_path / "c", until=0.1))
 
 
@@ -222,7 +222,7 @@ def test_another_run_is_not_gone_on_with(field: Path, tmp_path: Path) -> None:
         ({"sweeps": -1}, InputError, "sweeps=-1 must be a whole number, at least 0"),
         ({"sweeps": 2.5}, InputError, "sweeps=2.5 must be a whole number, at least 0"),
         ({"fuse": 0}, InputError, "fuse=0 must be a whole number, at least 1"),
-        ({"depth": (1,)}, InputError, r"depth=\(1,\) is not one whole number"),
+        ({"depth": (1,)}, InputError, r"depth=\(1,\) must be a whole number"),
         ({"boundary": "round"}, InputError, "boundary='round' is not 'none'"),
         ({"prefetch": -1}, InputError, "prefetch=-1 is"),
         ({"until": "soon"}, InputError, "until='soon' is not a number"),

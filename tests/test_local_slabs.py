@@ -173,16 +173,16 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     columns = made(tmp_path / "columns", field((16, 8)), ooc.Layout.of((16, 8), "(*, block)", ranks=2))
     z = zarr.create_array(tmp_path / "z", data=field((16, 8)))
     cases: list[tuple[type[InputError], str, Any, dict[str, Any]]] = [
-        (LayoutError, "takes local array files in blocks: block, gen_block", dealt, {}),
-        (LayoutError, "sources have layouts .* a pass takes files of one layout", [a, columns], {}),
+        (LayoutError, "is not in blocks: local array files need block, gen_block", dealt, {}),
+        (LayoutError, "sources have layouts .* pass files of one layout", [a, columns], {}),
         (InputError, "sources are local array files and Array", [a, z], {}),
-        (LayoutError, "ranks=3: the files have 2", a, {"ranks": 3}),
+        (LayoutError, "ranks=3 differs from the 2 ranks", a, {"ranks": 3}),
         (TargetError, "the target .* is the source", a, {"target": tmp_path / "a", "overwrite": True}),
         (InputError, "at least one target is required", a, {"target": []}),
         (TargetError, "is named twice", a, {"target": [tmp_path / "b", tmp_path / "b"]}),
         (TargetError, "exists; pass overwrite=True", a, {"target": tmp_path / "columns"}),
         (BudgetError, "too small: one slab needs at least", a, {"memory": 100}),
-        (InputError, "depth=-1 is not one whole number", a, {"depth": -1}),
+        (InputError, "depth=-1 must be a whole number", a, {"depth": -1}),
         (LayoutError, "must contain {rank}", a, {"folders": "/tmp/x"}),
     ]
     for error, told, source, how in cases:

@@ -384,7 +384,7 @@ def test_arrays_of_no_elements_and_local_files(tmp_path: Path) -> None:
         ooc.map_slabs(lambda block: block.sum(0), empty, tmp_path / "b", drop_axis=0, **HERE)
     assert ooc.map_slabs(lambda block: block.sum(1), empty, tmp_path / "c", drop_axis=1, **HERE).run().shape == (0,)
     local = ooc.create_array(tmp_path / "l", shape=(8, 6), layout="(block, *)", placement="local", ranks=2, dtype="f4")
-    with pytest.raises(InputError, match="drop_axis= and shape=: of arrays in one file each"):
+    with pytest.raises(InputError, match="drop_axis= and shape= needs arrays in one file each"):
         ooc.map_slabs(lambda block: block.sum(0), local, tmp_path / "d", drop_axis=0, shape=6, scheduler="threads")
 
 

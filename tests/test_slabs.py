@@ -484,9 +484,9 @@ def test_planning_reads_nothing(rows: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"depth": -1}, "depth=-1 is not one whole number from 0 on"),
-        ({"depth": (1,)}, r"depth=\(1,\) is not one whole number from 0 on, or one for each of 2 axes"),
-        ({"depth": 1.5}, "depth=1.5 is not one whole number"),
+        ({"depth": -1}, "depth=-1 must be a whole number, at least 0"),
+        ({"depth": (1,)}, r"depth=\(1,\) must be a whole number, at least 0, or one for each of 2 axes"),
+        ({"depth": 1.5}, "depth=1.5 must be a whole number"),
         ({"boundary": "mirror"}, "boundary='mirror' is not 'none', 'reflect', 'nearest', 'periodic' or a number"),
         ({"prefetch": -1}, "prefetch=-1 is not a whole number of at least 0"),
         ({"axis": 2}, "axis=2 is not one of the 2 axes"),
@@ -504,7 +504,7 @@ def test_planning_reads_nothing(rows: Path) -> None:
         ({"dtype": "text"}, "dtype='text'"),
         ({"kernel": 3}, "kernel=3 is not callable"),
         ({"target": []}, "at least one target is required"),
-        ({"folders": "/x/{rank}"}, "are of local array files; the sources are in one file each"),
+        ({"folders": "/x/{rank}"}, "needs local array files; the sources are in one file each"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

@@ -53,10 +53,10 @@ def arrays_of(
     """Open the sources of a request, and describe its targets."""
     if any(isinstance(each, LocalArrays) for each in sources):
         if request.results.words:
-            raise InputError(f"{request.results.words}: of arrays in one file each; these are local array files")
+            raise InputError(f"{request.results.words} needs arrays in one file each; these are local array files")
         return _in_ranks(request, sources)
     if request.folders is not None:
-        raise InputError(f"folders={request.folders!r} are of local array files; the sources are in one file each")
+        raise InputError(f"folders={request.folders!r} needs local array files; the sources are in one file each")
     arrays = [array_file.open_array(place(each)) for each in sources]
     for array in arrays:
         warn_of_packed(array, request.kernel)
@@ -88,13 +88,13 @@ def _scratch(arrays: SlabArrays, asked: Any) -> list[str | RemoteStore]:
         places = ((target.store, file.files.store if isinstance(file, RankFiles) else file) for target, file in each)
         return [scratch_of(asked, *pair) for pair in places][:1] * ranks
     if asked is not None and (not isinstance(asked, str | os.PathLike) or "://" in str(asked)):
-        raise InputError(f"scratch={asked!r}: where files are on workers' own disks, it is a folder there")
+        raise InputError(f"scratch={asked!r} must be a folder on workers' own disks, where the files are")
     found = []
     for rank in range(ranks):
         try:
             where = None if asked is None else str(absolute(os.fspath(asked).format(rank=rank)))
         except (LookupError, ValueError):
-            raise InputError(f"scratch={asked!r}: braces stand for the rank alone, as {{rank}}") from None
+            raise InputError(f"scratch={asked!r} may have only {{rank}} in braces") from None
         found += [scratch_of(where, target.place(rank), file.files.place(rank)) for target, file in each][:1]
     return found
 
@@ -234,7 +234,7 @@ def _folders(folders: str | None, stores: Sequence[StoreLike]) -> list[str | Non
     if folders is None:
         return [None] * len(stores)
     if len(stores) > 1 and "{target}" not in folders:
-        raise InputError(f"folders={folders!r} must contain {{target}}: there are {len(stores)} targets")
+        raise InputError(f"folders={folders!r} must have {{target}} in it for {len(stores)} targets")
     return [folders.replace("{target}", str(number)) for number in range(len(stores))]
 
 
@@ -242,20 +242,20 @@ def _checked(sources: Sequence[Any], ranks: int | None) -> list[LocalArrays]:
     """Return the sources; raise unless all are local array files of one layout."""
     other = next((each for each in sources if not isinstance(each, LocalArrays)), None)
     if other is not None:
-        raise InputError(f"sources are local array files and {type(other).__name__}: a pass reads the one or the other")
+        raise InputError(f"sources are local array files and {type(other).__name__}: pass only one kind")
     layout = sources[0].layout
     odd = next((each.layout for each in sources if each.layout != layout), None)
     if odd is not None:
-        raise LayoutError(f"sources have layouts {layout} and {odd}: their layouts must be equal")
+        raise LayoutError(f"sources have layouts {layout} and {odd}: pass files of one layout")
     if ranks not in (None, layout.ranks):
-        raise LayoutError(f"ranks={ranks}: the files have {layout.ranks}, and each rank passes through its own")
+        raise LayoutError(f"ranks={ranks} differs from the {layout.ranks} ranks of the files: leave ranks out")
     return list(sources)
 
 
 def edges_of(layout: Layout) -> Edges:
     """Return the first index of each rank's block along each axis, and the extent."""
     if not all(map(is_block, layout.axes)):
-        raise LayoutError(f"{layout}: a pass takes local array files in blocks: block, gen_block or * along each axis")
+        raise LayoutError(f"{layout} is not in blocks: local array files need block, gen_block or * along each axis")
     return tuple((*accumulate((axis.size(r) for r in range(axis.ranks)), initial=0),) for axis in layout.axes)
 
 

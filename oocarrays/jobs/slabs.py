@@ -310,11 +310,7 @@ def map_slabs(
     array([1, 2, 0, 0])
     """
     if not callable(kernel):
-        raise InputError(
-            f"kernel={kernel!r} is not callable: pass a function of NumPy blocks that returns a block of the same shape"
-        )
-    if not isinstance(verify, bool):
-        raise InputError(f"verify={verify!r} is neither True nor False")
+        raise InputError(f"kernel={kernel!r} is not callable: it takes numpy blocks and returns one of the same shape")
     kernel = bound(kernel, len(as_list(source)), args, kwargs)
     along: Any = {"depth": own_depth(kernel) if depth is None else depth, "axis": axis, "heights": window}
     options = SlabOptions(
@@ -324,7 +320,7 @@ def map_slabs(
     place = placer(storage_options, source, target)
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks, verify=verify, folders=folders,
+        workers=workers, dtype=dtype, chunks=chunks, verify=flag(verify, "verify"), folders=folders,
         results=ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape),
         stores=[place(each) for each in as_list(target)], single=not isinstance(target, list | tuple),
     )  # fmt: skip

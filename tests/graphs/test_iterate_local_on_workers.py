@@ -219,9 +219,9 @@ def test_a_worker_killed_in_the_middle_comes_back_to_its_disk(tmp_path: Path, wr
 def test_wrong_places_are_told_in_a_line(two: Client, tmp_path: Path) -> None:
     a, own = made(tmp_path, "a", FIELD), disks(tmp_path, "b")
     cases: list[tuple[type[InputError], str, dict[str, Any]]] = [
-        (InputError, "on workers' own disks, it is a folder there", {"folders": own, "scratch": "s3://b/{rank}"}),
-        (InputError, "on workers' own disks, it is a folder there", {"folders": own, "scratch": ["/x", "/y"]}),
-        (InputError, "braces stand for the rank alone, as {rank}", {"folders": own, "scratch": "/tmp/{disk}"}),
+        (InputError, "must be a folder on workers' own disks", {"folders": own, "scratch": "s3://b/{rank}"}),
+        (InputError, "must be a folder on workers' own disks", {"folders": own, "scratch": ["/x", "/y"]}),
+        (InputError, "may have only {rank} in braces", {"folders": own, "scratch": "/tmp/{disk}"}),
         (InputError, "lies in the source", {"folders": own, "scratch": disks(tmp_path, "a")}),
         (InputError, "lies in the target", {"folders": own, "scratch": own}),
         (LayoutError, "must contain {rank}", {"folders": str(tmp_path / "b")}),

@@ -115,17 +115,19 @@ class SlabOptions(SlabTerms):
         given: Any = depth
         depths: tuple[Any, ...] = tuple(given) if is_sequence(given) else (given,) * len(shape)
         if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
-            raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
+            raise InputError(
+                f"depth={depth!r} must be a whole number, at least 0, or one for each of {len(shape)} axes"
+            )
         if not shape:
-            raise InputError("an array without axes has no slabs: it needs one axis at least")
+            raise InputError("an array without axes has no slabs: at least one axis is required")
         prefetch = whole(self.prefetch, "prefetch", 0)
         axis = None if self.axis is None else axis_of(self.axis, len(shape))
         height = None if height is None else min(whole(height, "height", 1), max(*shape, 1))
         seeing = next((axis for axis, d in enumerate(depths) if d and not self._stays(axis)), None)
         if seeing is not None:
             raise InputError(
-                f"depth={depth!r}: a kernel whose results are of another length than its blocks along axis {seeing} "
-                "sees no neighbours there: give one depth for each axis"
+                f"depth={depth!r}: along axis {seeing} results have another length than their blocks, so the kernel "
+                "sees no neighbours there; pass one depth for each axis"
             )
         heights = self._checked_heights(shape)
         if heights is None and axis is not None and height is not None:
@@ -140,7 +142,7 @@ class SlabOptions(SlabTerms):
             unit = math.lcm(*(coarse.unit(axis, extent) for coarse in self.coarser))
             if height is not None and height < extent and height % unit:
                 raise InputError(
-                    f"slabs of {height} elements along axis {axis} cut what an element of a target stands for: {unit}"
+                    f"slabs of {height} elements along axis {axis} cut the {unit} elements of one element of a target"
                 )
 
     def verified(self) -> Self:
@@ -153,7 +155,7 @@ class SlabOptions(SlabTerms):
         wider = [d + 1 if d or boundary == "none" else 0 for d, boundary in each]
         margin = tuple(m if self._stays(axis) else 0 for axis, m in enumerate(wider))
         if not any(self._stays(axis) for axis in range(len(margin))):
-            raise InputError("verify=True: results are of another length than their blocks along each axis")
+            raise InputError("verify=True: results have another length than their blocks along every axis")
         return replace(self, margin=margin, depth=tuple(d + m for d, m in zip(self.depth, margin, strict=True)))
 
     def _stays(self, axis: int) -> bool:
@@ -174,14 +176,14 @@ class SlabOptions(SlabTerms):
         if asked is None:
             return None
         if self.height is not None:
-            raise InputError(f"height={self.height!r} and window={asked!r}: give the one or the other")
+            raise InputError(f"height={self.height!r} and window={asked!r}: pass one of them")
         heights = list(asked) if is_sequence(asked) else []
         whole = [None if isinstance(height, int | np.integer) and height == -1 else height for height in heights]
         good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
         if len(whole) != len(shape) or not good:
             raise InputError(
-                f"window={asked!r} is not a whole number from 1 on for each of {len(shape)} axes; None or -1 is the "
-                "whole axis"
+                f"window={asked!r} must be a whole number, at least 1, for each of {len(shape)} axes; None or -1 is "
+                "the whole axis"
             )
         return tuple(None if h is None else int(h) for h in whole)
 
