@@ -224,7 +224,7 @@ def test_another_run_is_not_gone_on_with(field: Path, tmp_path: Path) -> None:
         ({"fuse": 0}, InputError, "fuse=0 must be a whole number, at least 1"),
         ({"depth": (1,)}, InputError, r"depth=\(1,\) must be a whole number"),
         ({"boundary": "round"}, InputError, "boundary='round' is not 'none'"),
-        ({"prefetch": -1}, InputError, "prefetch=-1 is"),
+        ({"prefetch": -1}, InputError, "prefetch=-1 must be"),
         ({"until": "soon"}, InputError, "until='soon' is not a number"),
         ({"until": -1.0}, InputError, "until=-1.0 must be at least 0"),
         ({"until": float("nan"), "residual": max}, InputError, "until=nan must be at least 0"),

@@ -334,7 +334,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     own = str(tmp_path / "{rank}" / "x")
     cases: list[tuple[type[InputError], str, Any, Any, dict[str, Any]]] = [
         (LayoutError, "is not in blocks: local array files need block, gen_block", dealt, one, {}),
-        (LayoutError, "sources have layouts .* pass files of one layout", [a, rows], one, {}),
+        (LayoutError, "sources have layouts .* must be equal", [a, rows], one, {}),
         (InputError, "sources are local array files and Array", [a, z], one, {}),
         (InputError, "sources are local array files and Array", [z, a], one, {}),
         (LayoutError, "ranks=3 differs from the 2 ranks", a, one, {"ranks": 3}),
@@ -343,13 +343,13 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (TargetError, "is not a group of local array files", a, tmp_path / "z", {"overwrite": True}),
         (TargetError, "is not a group of local array files", a, tmp_path / "file", {"overwrite": True}),
         (TargetError, "is named twice", [a, b], [one, one], {}),
-        (InputError, "2 targets are given, and 1 source: target i receives the result of source i", a, two, {}),
+        (InputError, "2 targets for 1 source: target i receives the result of source i", a, two, {}),
         (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),
         (InputError, "depth=-1 must be a whole number", a, one, {"depth": -1}),
         (InputError, "sweeps=-1 must be a whole number", a, one, {"sweeps": -1}),
-        (InputError, "fuse=0 is not 'auto'", a, one, {"fuse": 0}),
-        (LayoutError, "must have {rank} in it", a, one, {"folders": "/tmp/x"}),
-        (InputError, "must have {target} in it for 2 targets", [a, b], two, {"folders": own}),
+        (InputError, "fuse=0 must be a whole number", a, one, {"fuse": 0}),
+        (LayoutError, "must contain {rank}", a, one, {"folders": "/tmp/x"}),
+        (InputError, "must contain {target}: there are 2 targets", [a, b], two, {"folders": own}),
         (InputError, "folders=.* needs local array files; the sources are in one file each", z, one, {"folders": own}),
         (InputError, "lies in the source", a, one, {"scratch": tmp_path / "a"}),
     ]  # fmt: skip

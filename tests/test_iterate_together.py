@@ -262,7 +262,7 @@ def test_no_field_may_change_meanwhile(sources: list[Path], tmp_path: Path, chan
 @pytest.mark.parametrize(
     ("kernel", "targets", "error", "line"),
     [
-        (gray_scott, ["a", "b", "c"], InputError, "3 targets are given, and 2 sources: target i receives"),
+        (gray_scott, ["a", "b", "c"], InputError, "3 targets for 2 sources: target i receives"),
         (gray_scott, [], InputError, "at least one target is required"),
         (gray_scott, ["a", "a"], TargetError, "a is named twice"),
         (gray_scott, ["a", "u"], TargetError, "u is the source itself"),

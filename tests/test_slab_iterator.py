@@ -122,12 +122,12 @@ def test_what_it_holds_is_bounded_and_told(array: ooc.OutOfCoreArray) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"depth": -1}, "depth=-1 is not"),
-        ({"depth": (1, 2, 3)}, r"depth=\(1, 2, 3\) is not one whole number from 0 on, or one for each of 2 axes"),
-        ({"prefetch": -1}, "prefetch=-1 is not a whole number of at least 0"),
+        ({"depth": -1}, "depth=-1 must be"),
+        ({"depth": (1, 2, 3)}, r"depth=\(1, 2, 3\) must be a whole number, at least 0, or one for each of 2 axes"),
+        ({"prefetch": -1}, "prefetch=-1 must be a whole number, at least 0"),
         ({"boundary": "mirror"}, "boundary='mirror' is not 'none', 'reflect', 'nearest', 'periodic' or a number"),
         ({"axis": 2}, "axis=2 is not one of the 2 axes"),
-        ({"height": 0}, "height=0 is less than 1"),
+        ({"height": 0}, "height=0 must be a whole number, at least 1"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

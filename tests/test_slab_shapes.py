@@ -349,7 +349,7 @@ def test_a_trial_is_small_reads_nothing_and_says_nothing() -> None:
         ({"shape": (40, 30)}, "has 2 axes, and the result has 3"), ({"shape": 7}, "is one length"),
         ({"shape": (..., 7, ...)}, "shape"), ({"shape": "big"}, "shape"),
         ({"shape": (10, 30, 20), "factor": {0: 2}}, "should have 10 elements, but gets 20"),
-        ({"drop_axis": 0, "depth": 1}, "along axis 0 has no neighbours there"),
+        ({"drop_axis": 0, "depth": 1}, "along axis 0 results have another length"),
         ({"drop_axis": 0, "window": (20, 8, 9)}, "slabs of 20 elements along axis 0 cut"),
         ({"drop_axis": 0, "axis": 0, "height": 20, "ranks": 2}, "slabs of 20 elements along axis 0 cut"),
         ({"drop_axis": [0, 1, 2], "new_axis": 0, "verify": True}, "verify=True"),

@@ -351,13 +351,17 @@ def iterate(
     (2, array([8.75, 5.25, 1.75, 0.25, 0.  , 0.  ]))
     """
     if not callable(kernel):
-        raise InputError(f"kernel={kernel!r} is not callable: it takes a numpy block and returns one of the same shape")
+        raise InputError(
+            f"kernel={kernel!r} is not callable: pass a function of a NumPy block that returns a block of its shape"
+        )
     if until is not None and not isinstance(until, Real):
-        raise InputError(f"until={until!r} must be a number: the residual at which sweeping ends")
+        raise InputError(f"until={until!r} is not a number: the residual at which sweeping ends")
     if until is not None and (math.isnan(until) or (until < 0 and residual is None)):
         raise InputError(f"until={until!r} must be at least 0: no change of an element is less")
     if residual is not None and not callable(residual):
-        raise InputError(f"residual={residual!r} is not callable: it takes a part before and after a sweep")
+        raise InputError(
+            f"residual={residual!r} is not callable: pass a function of the fields before and after a sweep"
+        )
     place = placer(storage_options, source, target, scratch)
     watched = residual or (change if until is not None else None)
     along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, "axis": axis, "heights": window}

@@ -234,7 +234,7 @@ def _folders(folders: str | None, stores: Sequence[StoreLike]) -> list[str | Non
     if folders is None:
         return [None] * len(stores)
     if len(stores) > 1 and "{target}" not in folders:
-        raise InputError(f"folders={folders!r} must have {{target}} in it for {len(stores)} targets")
+        raise InputError(f"folders={folders!r} must contain {{target}}: there are {len(stores)} targets")
     return [folders.replace("{target}", str(number)) for number in range(len(stores))]
 
 
@@ -246,7 +246,7 @@ def _checked(sources: Sequence[Any], ranks: int | None) -> list[LocalArrays]:
     layout = sources[0].layout
     odd = next((each.layout for each in sources if each.layout != layout), None)
     if odd is not None:
-        raise LayoutError(f"sources have layouts {layout} and {odd}: pass files of one layout")
+        raise LayoutError(f"sources have layouts {layout} and {odd}: their layouts must be equal")
     if ranks not in (None, layout.ranks):
         raise LayoutError(f"ranks={ranks} differs from the {layout.ranks} ranks of the files: leave ranks out")
     return list(sources)

@@ -310,7 +310,9 @@ def map_slabs(
     array([1, 2, 0, 0])
     """
     if not callable(kernel):
-        raise InputError(f"kernel={kernel!r} is not callable: it takes numpy blocks and returns one of the same shape")
+        raise InputError(
+            f"kernel={kernel!r} is not callable: pass a function of NumPy blocks that returns a block of the same shape"
+        )
     kernel = bound(kernel, len(as_list(source)), args, kwargs)
     along: Any = {"depth": own_depth(kernel) if depth is None else depth, "axis": axis, "heights": window}
     options = SlabOptions(
