@@ -28,8 +28,7 @@ from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.iterate import SweepRun, looked_back
 from oocarrays.graphs.slabs.local import LocalSweepRun
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.passes import arrays_of, opener, preview_scratch
-from oocarrays.jobs.slabs import Made
+from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import as_list, workspace_of

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
 
-from oocarrays.arrays.array import open_array
-from oocarrays.arrays.creating import open_array as open_any
-from oocarrays.arrays.local_array import LocalArrays, own_disks
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.defaults import setting
@@ -46,6 +45,15 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 from oocarrays.stored.array import missing_of
 
+if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
+    from typing_extensions import TypeVar
+
+    Made = TypeVar("Made", default=OutOfCoreArray)
+else:
+    from typing import TypeVar
+
+    Made = TypeVar("Made")
+
 
 def arrays_of(
     request: SlabRequest, sources: Sequence[Any], place: Callable[[Any], Any], missing: str | None
@@ -66,7 +74,7 @@ def arrays_of(
 def opener(arrays: SlabArrays) -> Callable[[str], Any]:
     """Return the function that opens the result: the target, or a list of all."""
     is_local, stores, single = isinstance(arrays.targets[0], LocalTarget), arrays.request.stores, arrays.request.single
-    opened = partial(open_any, scheduler=arrays.request.scheduler) if is_local else open_array
+    opened: Any = partial(open_local, mode="r", scheduler=arrays.request.scheduler) if is_local else open_array
     return lambda _: opened(stores[0]) if single else list(map(opened, stores))
 
 

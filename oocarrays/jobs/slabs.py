@@ -23,7 +23,7 @@ from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.local import LocalSlabRun
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import OFTEN, Job
-from oocarrays.jobs.passes import arrays_of, opener
+from oocarrays.jobs.passes import Made, arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
@@ -47,13 +47,6 @@ from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
     from distributed import Client
-    from typing_extensions import TypeVar
-
-    Made = TypeVar("Made", default=OutOfCoreArray)
-else:
-    from typing import TypeVar
-
-    Made = TypeVar("Made")
 
 Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 Sources = Global | LocalArrays
@@ -231,8 +224,7 @@ def map_slabs(
     prefetch : int
         Number of slabs to read ahead of the one that is computed; 0 disables all overlap within a rank.
     reuse : bool
-        Whether to keep rows that the next slab needs, instead of reading them again. Blocks cut along several axes read
-        elements shared with other rows of blocks again.
+        Whether to keep rows that the next slab needs, instead of reading them again.
     workspace : float or str
         Working memory of the kernel beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks,
         by default two. The first slab, computed alone, shows whether that is enough.
