@@ -70,7 +70,7 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance:
     (want,) = expected(kernel, wholes, options["depth"], options["boundary"])
     np.testing.assert_array_equal(job.run()[...], want)
     planned, counted = job.plan.traffic, job.meter
-    assert len(job.__dask_graph__()) == planned.tasks
+    assert len(job.__dask_graph__()) == (planned.tasks if job.plan.copies is None else 1)
     if coding == {"compressors": None}:
         for name in ("read_requests", "read_bytes", "write_requests", "written_bytes"):
             assert getattr(planned, name) == getattr(counted, name), name
