@@ -1,9 +1,9 @@
 """One axis of a pass over slabs: regions of ranks, cut in bands, and the source of each band's halo.
 
-    handed   │────0────│────1────│────2────│      each band is read once, and sent to those on either side
-    kept     │────0─────░│────1────░│───2──│      read ahead by the depth: elements shared with the next one are kept
-    again    │────0────░░│                        read with its halo: elements shared by two bands are read twice
-                     ░░│────1────░░│
+    exchange   │────0────│────1────│────2──│      each band is read once, and sent to those on either side
+    carry      │────0─────░│────1────░│───2──│    read ahead by the depth: elements shared with the next one are kept
+    reread     │────0────░░│                      read with its halo: elements shared by two bands are read twice
+                       ░░│────1────░░│
 
 A window in several axes is the product of its intervals along each axis (Thakur 1995, section 5.5.3, has the first way
 along one axis).
@@ -22,7 +22,7 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.halo import Boundary, standing
 from oocarrays.mapping.selection import Taken
 
-Way = Literal["handed", "kept", "again"]
+Way = Literal["exchange", "carry", "reread"]
 """Way of obtaining the elements of a window shared with neighbours along an axis: from both sides as soon as they are
 read; from those before it, which keep them; or by reading them again.
 """
@@ -30,7 +30,7 @@ Ends = tuple[int, int]
 """First element of an interval, and one past its last."""
 
 
-class Stretch(NamedTuple):
+class WindowSegment(NamedTuple):
     """Adjacent positions of a window along one axis, with the elements at them."""
 
     place: slice
@@ -49,7 +49,7 @@ class Stretch(NamedTuple):
     """Whether that band is read at about the same time, or kept from its read on."""
 
 
-class Along(NamedTuple):
+class SlabAxis(NamedTuple):
     """One axis of a pass."""
 
     edges: tuple[int, ...]
@@ -95,25 +95,25 @@ class Along(NamedTuple):
     def read(self, region: int, number: int) -> Ends:
         """Return the ends of the main read of a band."""
         lower, upper = self.core(region, number)
-        if self.way == "handed":
+        if self.way == "exchange":
             return lower, upper
         first, last = (0, self.extent) if self.shared else self.edges[region : region + 2]
-        above = max(lower - self.depth, first) if number == 0 or self.way == "again" else lower + self.depth
+        above = max(lower - self.depth, first) if number == 0 or self.way == "reread" else lower + self.depth
         below = min(upper + self.depth, last)
         return min(above, below), below
 
-    def stretches(self, region: int, number: int) -> Iterator[Stretch]:
+    def segments(self, region: int, number: int) -> Iterator[WindowSegment]:
         """Yield a window, cut where the source of its elements changes."""
         (lower, upper), there = self.window(region, number), self.read(region, number)
         start = there[0] if there[0] < there[1] else upper
         yield from self._around(region, number, lower, min(start, upper))
         if start < upper:
             place = slice(start - lower, there[1] - lower)
-            yield Stretch(place, range(*there), True, 0, region, number, True)
+            yield WindowSegment(place, range(*there), True, 0, region, number, True)
             yield from self._around(region, number, there[1], upper)
 
-    def _around(self, region: int, number: int, start: int, stop: int) -> Iterator[Stretch]:
-        """Yield the stretches of a part of a window outside its main read."""
+    def _around(self, region: int, number: int, start: int, stop: int) -> Iterator[WindowSegment]:
+        """Yield the segments of a part of a window outside its main read."""
         if start >= stop:
             return
         stands, there = standing(self.boundary, self.extent, start, stop), self.read(region, number)
@@ -126,7 +126,7 @@ class Along(NamedTuple):
             changes |= marks[1:] != marks[:-1]
         first = self.window(region, number)[0]
         for a, b in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), stop - start]):
-            yield Stretch(
+            yield WindowSegment(
                 slice(start - first + a, start - first + b), _straight(stands[a:b]), bool(inside[a]), int(beyond[a]),
                 int(regions[a]), int(numbers[a]), bool(met[a]),
             )  # fmt: skip
@@ -135,17 +135,17 @@ class Along(NamedTuple):
         self, region: int, number: int, stands: np.ndarray, beyond: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the region and band that read each element, and whether they meet."""
-        if self.shared and self.way == "again":
+        if self.shared and self.way == "reread":
             nothing = 0 * stands  # no owner is needed: the window is read again
             return nothing, nothing, nothing.astype(bool)
         regions = np.searchsorted(self.edges, stands, "right") - 1
         is_outer = not self.closest and self.most_bands > 1  # its bands are not walked consecutively
-        if is_outer or self.way == "kept":
+        if is_outer or self.way == "carry":
             mine = np.ones(len(stands), bool) if self.shared else regions == region
             numbers = (stands - self.edges[region] - self.depth) // self.height
             numbers = np.clip(numbers, 0, max(self.bands(region) - 1, 0))
             around = (self.boundary == "periodic") & (beyond != 0)
-            kept = mine & ~around if self.way == "kept" else np.zeros(len(stands), bool)
+            kept = mine & ~around if self.way == "carry" else np.zeros(len(stands), bool)
             return np.where(mine, region, regions), np.where(mine, numbers, 0), kept
         numbers = (stands - np.take(self.edges, regions)) // self.height
         met = [self._meets(region, int(turn), int(other)) for turn, other in zip(beyond, regions, strict=True)]

@@ -194,7 +194,7 @@ class _Cut:
         If none fits, all candidates are yielded.
         """
         extent = self.extents[axis]
-        way: Way = "handed" if self.options.reuse else "again"
+        way: Way = "exchange" if self.options.reuse else "reread"
 
         def plan(height: int) -> SlabPlan:
             heights = tuple(int(height) if a == axis else n for a, n in enumerate(self.extents))
@@ -321,18 +321,18 @@ def _thinned(listed: Sequence[int], most: int) -> list[int]:
 
 def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterator[tuple[Way, ...]]:
     """Yield the ways in which windows can obtain shared elements, in the order of the walk."""
-    again: Way = "again"
+    reread: Way = "reread"
     if not reuse:
-        yield (again,) * len(depth)
+        yield (reread,) * len(depth)
         return
-    closest: list[Way] = ["handed", "kept"] if cut and depth[cut[-1]] else ["handed"]
+    closest: list[Way] = ["exchange", "carry"] if cut and depth[cut[-1]] else ["exchange"]
     outer = [axis for axis in cut[:-1] if depth[axis]]
     for last, read in product(closest, range(len(outer) + 1)):
-        found: list[Way] = ["handed"] * len(depth)
+        found: list[Way] = ["exchange"] * len(depth)
         if cut:
             found[cut[-1]] = last
         for place, axis in enumerate(outer):
-            found[axis] = "again" if place < read else "kept"
+            found[axis] = "reread" if place < read else "carry"
         yield tuple(found)
 
 

@@ -44,7 +44,7 @@ from oocarrays.mapping.grid import Stored, ceil_div, ravel, unravel
 from oocarrays.mapping.layouts.halo import of_axis, of_each
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.slabs.bands import Along, Way, longest, regions_before
+from oocarrays.plan.slabs.bands import SlabAxis, Way, longest, regions_before
 from oocarrays.plan.slabs.options import Edges, SlabOptions, SlabTerms
 
 
@@ -111,7 +111,7 @@ class SlabGeometry(SlabTerms):
     @property
     def reuse(self) -> bool:
         """Whether elements shared by two windows are passed on in memory instead of being read again."""
-        return any(way != "again" for way in self.ways)
+        return any(way != "reread" for way in self.ways)
 
     @property
     def cut_axes(self) -> tuple[int, ...]:
@@ -132,8 +132,8 @@ class SlabGeometry(SlabTerms):
     def ranks(self) -> int:
         return math.prod(self.grid)
 
-    def along(self, axis: int) -> Along:
-        return Along(
+    def along(self, axis: int) -> SlabAxis:
+        return SlabAxis(
             self.edges[axis], self.heights[axis], self.depth[axis], of_axis(self.boundary, axis), self.shared,
             self.ways[axis], axis == self.axis,
         )  # fmt: skip
@@ -168,7 +168,7 @@ class SlabGeometry(SlabTerms):
 
     def turned(self, axis: int, region: int) -> bool:
         """Return whether the bands of a region are walked from the last one to the first."""
-        return axis == self.axis and self.ways[axis] != "kept" and regions_before(self.edges[axis])[region] % 2 == 1
+        return axis == self.axis and self.ways[axis] != "carry" and regions_before(self.edges[axis])[region] % 2 == 1
 
     @property
     def count(self) -> int:
@@ -177,7 +177,7 @@ class SlabGeometry(SlabTerms):
             for each, height in zip(self.edges, self.heights, strict=True)
         )
 
-    def at(self, slab: Slab) -> list[tuple[Along, int, int]]:
+    def at(self, slab: Slab) -> list[tuple[SlabAxis, int, int]]:
         """Return the axis, region and band along each axis, the factors of a slab."""
         regions, counts, order = unravel(slab.rank, self.grid), self.bands(slab.rank), self.order
         bands = dict(zip(order, unravel(slab.number, tuple(counts[axis] for axis in order)), strict=True))
@@ -227,13 +227,13 @@ class SlabGeometry(SlabTerms):
         return _pieces(self, slab)
 
     def _cut_up(self, slab: Slab) -> Iterator[Piece]:
-        along = [list(each.stretches(region, number)) for each, region, number in self.at(slab)]
+        along = [list(each.segments(region, number)) for each, region, number in self.at(slab)]
         for each in product(*along):
-            if all(stretch.inside and not stretch.turn for stretch in each):
+            if all(segment.inside and not segment.turn for segment in each):
                 continue
-            place, elements = tuple(stretch.place for stretch in each), tuple(stretch.elements for stretch in each)
-            met = all(stretch.met for stretch in each)
-            own = any(stretch.elements[0] < 0 for stretch in each) or (self.shared and not met)
+            place, elements = tuple(segment.place for segment in each), tuple(segment.elements for segment in each)
+            met = all(segment.met for segment in each)
+            own = any(segment.elements[0] < 0 for segment in each) or (self.shared and not met)
             owner = None if own else self.slab_at([s.region for s in each], [s.number for s in each])
             yield Piece(place, owner, elements, met)
 
@@ -272,7 +272,7 @@ class SlabGeometry(SlabTerms):
         With local files, its corners are in later slabs of other ranks, which then also hold as many.
         """
         way = self.ways[self.axis]
-        return 1 + (self.reach if way == "handed" or (way == "again" and not self.shared) else 0) + self.prefetch
+        return 1 + (self.reach if way == "exchange" or (way == "reread" and not self.shared) else 0) + self.prefetch
 
     @property
     def reach(self) -> int:

@@ -283,20 +283,20 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def _lacking_elements(self) -> int:
         """Maximum number of elements of a window that its neighbours send."""
-        given = [0 if way == "handed" or not self.reuse else d for way, d in zip(self.ways, self.depth, strict=True)]
+        given = [0 if way == "exchange" or not self.reuse else d for way, d in zip(self.ways, self.depth, strict=True)]
         return max(math.prod(self.largest(self.depth)) - math.prod(self.largest(given)), 0)
 
     @property
     def _kept_elements(self) -> int:
         """Maximum number of elements kept for later rows of windows, from each window that shares some."""
-        if "kept" not in self.ways:
+        if "carry" not in self.ways:
             return 0
         order, wide, most = self.cut_axes, self.largest(self.depth), [self.along(a).most_bands for a in self.cut_axes]
         kept, later = 0, self.held
         for place, axis in reversed(list(enumerate(order))):
             twice = 2 * self.depth[axis]
             later += ceil_div(twice, self.heights[axis]) * math.prod(most[place + 1 :])
-            if self.ways[axis] == "kept":
+            if self.ways[axis] == "carry":
                 kept += min(later, math.prod(most)) * math.prod(wide) // max(wide[axis], 1) * min(twice, wide[axis])
         return kept
 
@@ -333,7 +333,7 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def _coding(self) -> Memory:
         """Maximum memory in addition to slabs while one is read and another written."""
-        wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
+        wide = self.largest([0 if way == "exchange" else d for way, d in zip(self.ways, self.depth, strict=True)])
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
         shapes = self.shapes_made(wide, self.targets)
@@ -359,7 +359,7 @@ class SlabPlan(SlabGeometry, Holding):
         first = (0,) * len(self.shape)
         if len(self.cut_axes) < 2:
             return [first]
-        by = {"handed": 0, "kept": 1, "again": -1}
+        by = {"exchange": 0, "carry": 1, "reread": -1}
         inside = (
             max(height + by[way] * d, 0) if axis in self.cut_axes else 0
             for axis, (height, way, d) in enumerate(zip(self.heights, self.ways, self.depth, strict=True))
@@ -384,8 +384,8 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def alone(self) -> SlabPlan:
         """Plan of the same slabs without reuse."""
-        again: Way = "again"
-        return replace(self, ways=(again,) * len(self.ways))
+        reread: Way = "reread"
+        return replace(self, ways=(reread,) * len(self.ways))
 
     @property
     def again_bytes(self) -> int:
