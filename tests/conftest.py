@@ -68,7 +68,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (is_test and is_plain(config) and bool(LONG.search(collection_path.read_text(encoding="utf-8")))) or None
 
 
-FEW = 3
+FEW = 2
 """Cases of a test with parameters that are not left to CI."""
 
 

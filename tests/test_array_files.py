@@ -199,7 +199,7 @@ def test_the_file_of_a_rank_that_lies_is_refused(tmp_path: Path, changes: dict, 
 def test_a_file_that_is_not_there_or_of_another_shape_is_refused(tmp_path: Path) -> None:
     local(tmp_path / "l")
     (tmp_path / "l" / "rank-0003").rename(tmp_path / "away")
-    with pytest.raises(DescriptorError, match="the file of rank 3 is not there"):
+    with pytest.raises(DescriptorError, match="the file of rank 3 is missing"):
         ooc.open_array(tmp_path / "l")
     said = zarr.open_array(tmp_path / "away").attrs.asdict()
     zarr.create_array(tmp_path / "l" / "rank-0003", shape=(5, 8), dtype="i4", attributes=said)
@@ -261,7 +261,7 @@ def test_what_is_no_array_file_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no group of local array files"):
         local(tmp_path / "group", overwrite=True)
     a = local(tmp_path / "l")
-    with pytest.raises(TargetError, match="opened for reading"):
+    with pytest.raises(TargetError, match="open for reading only"):
         ooc.open_array(tmp_path / "l")[0, 0] = 1
     with pytest.raises(LayoutError, match="rank 4"):
         a.local(4)
@@ -380,7 +380,7 @@ def test_an_array_of_a_zip_file_that_is_opened_to_be_read_is_not_written(tmp_pat
     with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
         z = zarr.create_array(store, data=np.arange(4), chunks=(2,))
         a = ooc.open_array(z, mode="r")
-        with pytest.raises(InputError, match="is open for reading: open it with mode='r\\+'"):
+        with pytest.raises(InputError, match="is open for reading only: open it with mode='r\\+'"):
             a[0] = 7
         with pytest.raises(ValueError, match="read-only"):
             a.zarr[0] = 7

@@ -329,9 +329,9 @@ def test_an_update_each_night(folder: Path, runs: Server) -> None:
     zarr.open_array(folder / "a").append(FIELD[:16])
     options["chunks"] = None
     assert runs.start("rechunk", folder / "a", target, at="chunk", after=2, **options).wait() < 0
-    with pytest.raises(TargetError, match="an update was stopped; go on with update"):
+    with pytest.raises(TargetError, match="an update was stopped; continue it with update"):
         ooc.rechunk(folder / "a", target, **COLUMNS)
-    with pytest.raises(JournalError, match="an update was stopped; go on with update"):
+    with pytest.raises(JournalError, match="an update was stopped; continue it with update"):
         ooc.rechunk(folder / "a", target, **COLUMNS, resume=True)
     want = np.concatenate([FIELD, FIELD[:16]])
     np.testing.assert_array_equal(ooc.rechunk(folder / "a", target, **options).run()[...], want)
@@ -371,7 +371,7 @@ def test_a_command_of_a_queue(folder: Path, runs: Server, capsys: pytest.Capture
     words = ["rechunk", str(folder / "a"), str(folder / "t"), "--chunks", "96,4", "--method", "independent"]
     assert runs.start("main", *words, at="chunk", after=3).wait() < 0
     assert main(words) == 2
-    assert "pass --resume to go on, or --overwrite to start over" in capsys.readouterr().err
+    assert "pass --resume to continue, or --overwrite to start over" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 0
     capsys.readouterr()
     assert main([*words, "--resume"]) == 0

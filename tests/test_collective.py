@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_in_one_line(name: str) -> None:
 def test_the_old_word_for_domains_is_refused_in_a_line_that_names_the_new_one(function: Callable[..., Any]) -> None:
     given = (zarr.create_array({}, shape=8, chunks=4, dtype="i4"), [np.s_[:4]], [np.zeros(4)])
     with pytest.raises(
-        InputError, match=r"^partition='static' is domains='static' now: \w+ takes no partition any more$"
+        InputError, match=r"^partition='static' is domains='static' now: \w+ no longer takes partition$"
     ):
         function(*given[: 2 + (function is ooc.write_sections)], partition="static")
 

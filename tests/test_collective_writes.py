@@ -204,7 +204,7 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
             "parts are a ndarray: pass a sequence of arrays, one per rank, or a distributed array",
         ),
         ([np.s_[:3]], [DATA[:3]], {"method": "direct"}, "method='direct' is not one of 'auto'"),
-        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"method": "independent"}, "two ranks write to one chunk"),
+        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"method": "independent"}, "two ranks would write to one chunk"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"domains": "random"}, "domains='random' is unknown"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"deal": "poker"}, "deal='poker' is unknown"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"aggregators": 3}, "aggregators=3 is not 'auto'"),
@@ -221,7 +221,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(sections: Any, parts: Any
 
 def test_an_array_that_is_open_for_reading_is_refused(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "z", data=DATA, chunks=(5, 7))
-    with pytest.raises(InputError, match=r"open for reading: open it with mode='r\+'"):
+    with pytest.raises(InputError, match=r"open for reading only: open it with mode='r\+'"):
         ooc.write_sections(ooc.open_array(tmp_path / "z"), [np.s_[:3]], [DATA[:3]], scheduler="threads")
 
 

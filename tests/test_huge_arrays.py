@@ -45,7 +45,7 @@ def test_a_graph_of_too_many_tasks_is_refused_and_its_plan_is_not(tmp_path: Path
     assert job.plan.count == 2**24
     assert "16777216 of height 65536" in job.explain()
     for refused in (job.run, job.__dask_graph__):
-        with pytest.raises(InputError, match="tasks, more than the 4000000 that can be run"):
+        with pytest.raises(InputError, match="tasks, more than the 4000000 that can run"):
             refused()
     assert not (tmp_path / "target.zarr").exists()
 

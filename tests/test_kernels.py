@@ -347,7 +347,7 @@ def test_a_thread_that_transforms_holds_no_more_than_its_workspace(dtype: str, a
 
 
 def test_a_transform_of_what_is_no_slab_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(4,\) along axis 1: two axes"):
+    with pytest.raises(ValueError, match=r"shape \(4,\) along axis 1: it takes two axes"):
         transform(np.zeros(4))
     with pytest.raises(ValueError, match=r"along axis 2: it takes two axes, and axis 0 or 1"):
         transform(np.zeros((4, 4)), 2)

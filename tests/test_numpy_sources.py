@@ -93,7 +93,7 @@ def test_workers_do_not_see_it(tmp_path: Path) -> None:
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address="") as cluster,
         Client(cluster) as client,
-        pytest.raises(PlacementError, match=r"numpy\.ndarray .* is in the memory of this process"),
+        pytest.raises(PlacementError, match=r"numpy\.ndarray .* is in this process's memory"),
     ):
         ooc.rechunk(FIELD, tmp_path / "a.zarr", chunks=(2, 100_000), scheduler=client).run()
 

@@ -134,7 +134,7 @@ REFUSED = {
     "no number": (np.s_[0], "abc", {}, SelectionError, "values of type str cannot be stored as int32"),
     "no integer": (np.s_[0], float("nan"), {}, SelectionError, r"value nan \(float64\) cannot be stored as int32"),
     "too large": (np.s_[0], 2**40, {}, SelectionError, "the value 1099511627776 .* cannot be stored as int32"),
-    "no section": (ooc.Section((0,), (9,)), 1, {}, SelectionError, r"not a section of an array of shape \(8, 8\)"),
+    "not a section": (ooc.Section((0,), (9,)), 1, {}, SelectionError, r"not a section of an array of shape \(8, 8\)"),
     "no index": (np.s_["x"], 1, {}, SelectionError, "'x' is not an index"),
     "no method": (
         np.s_[0],
@@ -143,7 +143,7 @@ REFUSED = {
         UnsupportedError,
         "method='quick' is not one of auto, direct, sieve",
     ),
-    "coded": (np.s_[0], 1, {"method": "direct"}, UnsupportedError, "these are coded by zstd: take 'auto'"),
+    "coded": (np.s_[0], 1, {"method": "direct"}, UnsupportedError, "these are coded by zstd: use 'auto'"),
     "no memory": (np.s_[0], 1, {"memory": 10}, BudgetError, r"memory=0.0 MiB \(10 bytes\) is too small"),
 }
 
@@ -161,6 +161,6 @@ def test_what_cannot_be_written_is_refused(key: Any, values: Any, how: Any, kind
 def test_an_array_open_for_reading_is_not_written_to(tmp_path: Path) -> None:
     zarr.create_array(tmp_path, shape=(4,), chunks=(2,), dtype="i4")
     array = ooc.open_array(tmp_path)
-    says = f"{re.escape(str(tmp_path))} is open for reading: open it with mode='r\\+' to write to it"
+    says = f"{re.escape(str(tmp_path))} is open for reading only: open it with mode='r\\+' to write to it"
     with pytest.raises(InputError, match=says):
         array[0] = 1

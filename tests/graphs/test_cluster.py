@@ -229,7 +229,7 @@ def refused(call: Any, says: str) -> None:
 def test_no_workers_are_one_clear_line(three: Client, field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     until(lambda: len(known_workers(three)) == 3)
     set_constants(monkeypatch, worker_arrival_seconds=0.2)
-    refused(lambda: job_of(field, workers=[]), "names none")
+    refused(lambda: job_of(field, workers=[]), "is empty")
     with cluster(0) as client:
         refused(lambda: job_of(field, scheduler=client), "has no workers")
         job = job_of(field, scheduler=three)

@@ -308,7 +308,7 @@ def test_without_a_lock_what_was_just_written_to_is_alive(tmp_path: Path, name: 
     dead = only(tmp_path)
     (folder / "kept" / "0-1").write_bytes(b"more")
     assert is_alive(tmp_path)
-    with pytest.raises(TargetError, match="at work"):
+    with pytest.raises(TargetError, match="a run is using it"):
         dead.remove()
 
 
@@ -357,7 +357,7 @@ def test_an_array_that_was_finished_meanwhile_stays(tmp_path: Path) -> None:
     leftover = only(tmp_path)
     array = zarr.open_array(tmp_path / "a.zarr")
     array.attrs.put({})
-    with pytest.raises(TargetError, match="it has changed since it was found"):
+    with pytest.raises(TargetError, match="it has changed since it was listed"):
         leftover.remove()
     assert zarr.open_array(tmp_path / "a.zarr").nchunks_initialized == array.nchunks_initialized > 0
 
@@ -367,7 +367,7 @@ def test_a_journal_whose_array_was_written_anew_stays(tmp_path: Path) -> None:
     age(tmp_path)
     leftover = only(tmp_path)
     zarr.open_array(tmp_path / "a.zarr").attrs[MARK] = "c0ffee"
-    with pytest.raises(TargetError, match="it has changed since it was found"):
+    with pytest.raises(TargetError, match="it has changed since it was listed"):
         leftover.remove()
     assert (tmp_path / "a.zarr" / FOLDER / "plan.json").exists()
 

@@ -49,7 +49,7 @@ def test_what_is_missing_of_a_batch_is_looked_at_when_it_is_at_its_end(source: P
     come = reader.whole([(row, 0) for row in range(12)], iter([np.empty((8, 80), "f4")] * 12))
     next(come)
     entries.removed(source)
-    with pytest.raises(RunError, match="is gone"):
+    with pytest.raises(RunError, match="is missing"):
         list(come)
 
 

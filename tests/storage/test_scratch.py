@@ -106,6 +106,6 @@ def test_scratch_in_the_source_or_the_target_is_refused(tmp_path: Path, inside: 
     ooc.create_array(source, shape=(8, 8), dtype="f4", chunks=(1, 8))[...] = np.ones((8, 8), "f4")
     os.symlink(tmp_path, tmp_path / "by link")
     for folder in (tmp_path, tmp_path / "by link"):
-        with pytest.raises(InputError, match=r"lies in the (source|target)"):
+        with pytest.raises(InputError, match=r"is inside the (source|target)"):
             ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 1), scratch=folder / inside)
     ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 1), scratch=tmp_path / "source.zarr.scratch")
