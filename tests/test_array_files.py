@@ -230,7 +230,7 @@ def test_a_global_file_that_lies_is_refused(tmp_path: Path) -> None:
         (LayoutError, {"orientation": (0, 0)}, r"\(0, 0\)"),
         (LayoutError, {"ranks": 0}, "ranks=0"),
         (LayoutError, {"ranks": 3, "grid": (2, 1)}, "ranks=3"),
-        (LayoutError, {"ranks": None}, "give ranks="),
+        (LayoutError, {"ranks": None}, "pass ranks="),
         (LayoutError, {"layout": None}, "needs a layout"),
         (LayoutError, {"layout": "(block, *, *)"}, "3 axes"),
         (LayoutError, {"layout": "(cyclic, *)", "depth": 1}, "depth=1 along axis 0"),

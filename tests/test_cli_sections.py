@@ -70,7 +70,7 @@ def test_a_section_is_kept_in_a_file_that_is_new(path: Path, capsys: pytest.Capt
     [
         ("[64]", "index 64 is out of range for axis 0 with 64 elements"),
         ("[1, 2, 3]", "too many indices: 3 for an array of 2 axes"),
-        ("[3:1", "'[3:1' is no index: write it as in Python, such as '[::4, 5]'"),
+        ("[3:1", "'[3:1' is not an index: write it as in Python, such as '[::4, 5]'"),
         ("[open('x')]", "is not an index"),
         ("[1] + [2]", "is not an index"),
         ("[1.5]", "1.5 is not an index"),

@@ -205,8 +205,8 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
         ),
         ([np.s_[:3]], [DATA[:3]], {"method": "direct"}, "method='direct' is not one of 'auto'"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"method": "independent"}, "two ranks would write to one chunk"),
-        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"domains": "random"}, "domains='random' is unknown"),
-        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"deal": "poker"}, "deal='poker' is unknown"),
+        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"domains": "random"}, "domains='random' is not"),
+        ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"deal": "poker"}, "deal='poker' is not"),
         ([np.s_[:3]] * 2, [DATA[:3]] * 2, {"aggregators": 3}, "aggregators=3 is not 'auto'"),
     ],
 )

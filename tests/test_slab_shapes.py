@@ -287,7 +287,7 @@ def test_a_kernel_that_gives_another_shape_is_refused_before_a_target_is_made(tm
         (gradients, {"new_axis": 0, "shape": 3}, r"returned shape \(2, .* has \(3, "),
         (lambda block: (block.max(0), block.min(0)), {"drop_axis": 0}, "returned 2 arrays for a trial block"),
         (lambda block: block.max(0).T, {"drop_axis": 0}, r"returned shape \(4, 3\)"),
-        (lambda block: block.mean(0), {"drop_axis": 0, "dtype": "i4"}, "returned dtype float32 .* the target has int32"),
+        (lambda block: block.mean(0), {"drop_axis": 0, "dtype": "i4"}, "returned dtype float32 .* target has int32"),
         (lambda block: None, {"drop_axis": 0}, r"returned shape \(\)"),
         (lambda block: block[::2], {"factor": (3, 1, 1)}, "returned shape"),
         (lambda block: block.max(0).astype(object), {"drop_axis": 0}, "no fixed size"),

@@ -33,7 +33,7 @@ def parsed_section(text: str) -> Any:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     raise SelectionError(
-        f"{report.shortened(text)} is no index: write it as in Python, such as '[::4, 5]' or '[10:20, ..., [1, 4]]'"
+        f"{report.shortened(text)} is not an index: write it as in Python, such as '[::4, 5]' or '[10:20, ..., [1, 4]]'"
     )
 
 

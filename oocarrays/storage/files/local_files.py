@@ -217,7 +217,7 @@ def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFi
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
     """Raise if a location for local array files holds other data."""
-    check_replaceable(store, "no group of local array files", _holds_files, overwrite=overwrite)
+    check_replaceable(store, "not a group of local array files", _holds_files, overwrite=overwrite)
 
 
 def _holds_files(store: StoreLike) -> bool:
