@@ -354,7 +354,8 @@ class Streams(OpenStreams):
         """
         self._check_bytes()
         self._open.check()
-        counts, columns = scanned_cells(self._part, tokens_of(format))
+        position, counts, columns = scanned_cells(self._part, tokens_of(format))
+        self._part.position = simple(position)
         return counts.reshape(self._shape), [column.reshape(self._shape) for column in columns]
 
     def each(self, function: Callable[..., Any], *values: Any) -> np.ndarray | None:

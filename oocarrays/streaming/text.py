@@ -21,7 +21,6 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.plan.streams.units import before
 from oocarrays.storage.streams.part import RanksPart
-from oocarrays.streaming.reading import simple
 
 LENGTH = "(?P<length>hh|h|ll|l|L|q|j|z|t)?"
 PRINTED = re.compile(
@@ -184,11 +183,11 @@ def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
     return values, place, False
 
 
-def scanned_cells(part: RanksPart, tokens: list[Token]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Match the text of each cell from its position, and move the position past the match.
+def scanned_cells(part: RanksPart, tokens: list[Token]) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Match the text of each cell from its position; return the positions after the matches.
 
-    Return the number of matched conversions of each cell, as C does, -1 if its text ended before the first; and the
-    values of each conversion: 0, nan or empty for cells without a match.
+    Also return the number of matched conversions of each cell, as C does, -1 if its text ended before the first; and
+    the values of each conversion: 0, nan or empty for cells without a match.
     """
     found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
     position, ends = part.tell(), part.ends()
@@ -203,10 +202,14 @@ def scanned_cells(part: RanksPart, tokens: list[Token]) -> tuple[np.ndarray, lis
             if found[cell][1] == count < all_left:  # the match may continue
                 more.append(cell)
         cells, size = np.array(more, np.int64), size * 4
-    part.position = simple(position + np.array([place for _, place, _ in found], np.int64))
+    position += np.array([place for _, place, _ in found], np.int64)
     counts = np.array([-1 if ended and not values else len(values) for values, _, ended in found], np.int64)
     kinds = [token.type for token in tokens if token.type is not None]
-    return counts, [_column([values for values, *_ in found], number, kind) for number, kind in enumerate(kinds)]
+    return (
+        position,
+        counts,
+        [_column([values for values, *_ in found], number, kind) for number, kind in enumerate(kinds)],
+    )
 
 
 def _column(found: list[list[Any]], number: int, kind: type) -> np.ndarray:
