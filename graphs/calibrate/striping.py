@@ -20,7 +20,8 @@ from uuid import uuid4
 
 from oocarrays.errors import InputError
 from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
-from oocarrays.plan.queueing.kept import KeptDisks, Measured, StripingPlan, Trial, advised
+from oocarrays.plan.queueing.advice import StripingPlan, Trial, advised
+from oocarrays.plan.queueing.kept import KeptDisks, Measured
 from oocarrays.storage.striped.disks import FolderDisk, FolderPart, disks_of
 from oocarrays.storage.striped.file_parts import removed
 from oocarrays.storage.striped.moving import open_striped
