@@ -169,7 +169,7 @@ def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[n
         result[plan.cut.place(part, chunk).slices] = values
         return True
 
-    recording.begin(run.live)
+    recording.list_versions(run.live)  # the caller has just opened the source: nothing else is to be checked
     run.meter = new_meter()
     _reduce(run.live, 0, put)
     recording.end(run.live)

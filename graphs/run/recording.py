@@ -49,8 +49,7 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
         live.begin_anew()
     state.begun = True
     if not program.targets:
-        seen = ((file, Versions.of(file)) for source in program.sources for file in source.shared)
-        state.versions = [(file, versions) for file, versions in seen if versions is not None]
+        list_versions(live)
         begin_note(live)
         return
     state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(live.program.read_from)
@@ -59,6 +58,12 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
         _continue(live)
     elif not _has_ended(live):
         _make(live, instead=mark is not None)
+
+
+def list_versions(live: Live[Any]) -> None:
+    """List the versions of the sources' chunks, for a run without targets: `end` compares them."""
+    seen = ((file, Versions.of(file)) for source in live.program.sources for file in source.shared)
+    live.state.versions = [(file, versions) for file, versions in seen if versions is not None]
 
 
 def begin_note(live: Live[Any], *parts: int | None) -> None:

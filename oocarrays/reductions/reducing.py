@@ -204,7 +204,6 @@ def reduced(
     dtype, plan = want.result, want.plan(resources, None)
     if cluster is None:
         made, run = reduced_here(plan, want.reducer, dtype)
-        file.presence.check()
         warn_of_missing(run.meter, file.presence.name)
     else:
         program = Reduction(plan=plan, reducer=want.reducer, dtype=dtype)
