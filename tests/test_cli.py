@@ -127,6 +127,17 @@ def test_json_is_one_object_of_plan_and_result(work: Path, capsys: pytest.Captur
     assert (again["finished"], again["left"], again["run"]) == (True, 0.0, None)
 
 
+def test_json_of_a_group_has_the_plan_of_each_array(work: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("air", "sea"):
+        zarr.open_group("group.zarr").create_array(name, data=DATA, chunks=(10, 40), dimension_names=("y", "x"))
+    assert main(["rechunk", "group.zarr", "new.zarr", "--chunks", "y=-1,x=8", "--json", "--dry-run"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert plan["strategy"] is None
+    assert {name: each["strategy"] for name, each in plan["arrays"].items()} == dict.fromkeys(
+        ["air", "sea"], "independent"
+    )
+
+
 def test_a_kernel_of_the_current_folder_gets_its_arguments(work: Path, capsys: pytest.CaptureFixture) -> None:
     Path("own_kernels.py").write_text("def scaled(block, other, by=1):\n    return block + by * other\n")
     words = ["map", "rows.zarr", "rows.zarr", "new.zarr", "--kernel", "own_kernels:scaled", "--arg", "by=2"]

@@ -41,6 +41,7 @@ def show_and_run(
     job: Job[Any, Any],
     name: str,
     before: Sequence[str] = (),
+    done: str = "",
     /,
     *,
     draw: str | None = None,
@@ -48,19 +49,17 @@ def show_and_run(
     json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Print the plan of a job, below other lines, or run it and print the result."""
+    """Print the plan of a job, below other lines, or run it and print the result, unless all is ``done``."""
+    done = done or (f"{name}: {job.notices[0]}" if job.is_finished else "")
     if draw:
         _check_drawn(job, draw)
-    document = _planned(job, name)
-    if job.is_finished or dry_run:
-        text = f"{name}: {job.notices[0]}" if job.is_finished else job.explain()
-    else:
-        text = "\n".join([str(job), *(() if before else job.notices)])
+    document = _planned(job, name, is_finished=bool(done))
+    text = done or (job.explain() if dry_run else "\n".join([str(job), *(() if before else job.notices)]))
     _say(*before, text, json=json, quiet=quiet)
-    if not (job.is_finished or dry_run):
+    if not (done or dry_run):
         document["run"], lines = run_and_report(job, progress=not quiet)
         _say(*lines, json=json, quiet=quiet)
-    if draw and isinstance(job, RechunkJob) and not job.is_finished:
+    if draw and isinstance(job, RechunkJob) and not done:
         job.draw().savefig(draw)
         _say(f"drew {draw}", json=json, quiet=quiet)
     if json:
@@ -80,11 +79,11 @@ def _check_drawn(job: Job[Any, Any], file: str) -> None:
     load_picture().check_file(file)
 
 
-def _planned(job: Job[Any, Any], name: str) -> Document:
+def _planned(job: Job[Any, Any], name: str, *, is_finished: bool) -> Document:
     return {
         "target": name,
-        "finished": job.is_finished,
-        "left": job.left,
+        "finished": is_finished,
+        "left": 0.0 if is_finished else job.left,
         "notices": job.notices,
         "plan": plan_document(job.plan),
         "run": None,
@@ -94,8 +93,9 @@ def _planned(job: Job[Any, Any], name: str) -> Document:
 def plan_document(plan: Plan) -> Document:
     """Return the values of a plan by name; sizes in bytes, times in seconds."""
     taken = [each.name for each in plan.alternatives if each.taken]
+    members = dict(getattr(plan, "members", ()))
     return {
-        "strategy": getattr(plan, "strategy", taken[0] if taken else None),
+        "strategy": getattr(plan, "strategy", taken[0] if taken and not members else None),
         "ranks": plan.ranks,
         "workers": plan.processes,
         "seconds": plan.seconds,
@@ -106,8 +106,9 @@ def plan_document(plan: Plan) -> Document:
         "alternatives": [
             {"strategy": each.name, "ranks": each.ranks, "seconds": each.seconds, "peak_bytes": each.peak_bytes,
              "reason": each.reason}
-            for each in plan.alternatives
+            for each in plan.alternatives if not members
         ],
+        "arrays": {name: plan_document(each) for name, each in members.items()},
     }  # fmt: skip
 
 

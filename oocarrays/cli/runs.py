@@ -170,7 +170,8 @@ def update_command(target: str, *, source: str | None = None, concat_dim: str | 
     shown = taken(how, show_and_run)
     read = None if source is None else sources_of(concat_dim, how["storage_options"], source)[0]
     job = update(target, read, scheduler=how.pop("scheduler") or "threads", **how)
-    show_and_run(job, target, **shown)
+    done = "" if shown["dry_run"] or job.plan.changed else f"{target} is up to date"
+    show_and_run(job, target, (), done, **shown)
 
 
 @command(pyramid, show_and_run, leave_out=("draw", "workers"), stopped=what_now)
