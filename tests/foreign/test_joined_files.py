@@ -126,7 +126,7 @@ def test_numbers_that_are_no_axis_are_refused(tmp_path: Path, number: Any) -> No
         ooc.open_array(ooc.files(tmp_path / "*.npy", concat_dim=1))[0], [0, 0, 0, 0, 1, 1, 1, 1]
     )
     for name in ("*.npy", "0.npy"):
-        with pytest.raises(InputError, match=f"concat_dim={number} is not one of the 2 axes of .*0.npy.*'run', stacks"):
+        with pytest.raises(InputError, match=f"concat_dim={number} is not among the 2 axes of .*0.npy.*'run', stacks"):
             ooc.files(tmp_path / name, concat_dim=number)
     with pytest.raises(InputError, match=r"concat_dim=1\.5 must be a whole number"):
         ooc.files(tmp_path / "*.npy", concat_dim=1.5)  # type: ignore[arg-type]
