@@ -43,11 +43,11 @@ class ChunkName(NamedTuple):
 
     file: ArrayFile
     """Array file, with its axes in storage order."""
-    index: Index
+    chunk: Index
     """Index of the chunk."""
 
     def __str__(self) -> str:
-        key = self.file.place_of(self.index)
+        key = self.file.place_of(self.chunk)
         return f"chunk {key if isinstance(key, str) else f'{key.number} in {key.shard}'} of {self.file.name}"
 
 
