@@ -209,7 +209,7 @@ def test_a_source_that_is_replaced_by_one_that_lacks_nothing_is_found_before_the
         return block
 
     how: Any = {"memory": "64MiB", "height": 8, "axis": 0, "ranks": 1, "prefetch": 0, **THREADS}
-    with pytest.raises(RunError, match=r"s\.zarr has been replaced"):
+    with pytest.raises(RunError, match=r"s\.zarr is not the array that was opened"):
         ooc.map_slabs(kernel, str(source), "t.zarr", **how).run()
     assert len(seen) == 12, "every chunk was found"
     with pytest.raises(ooc.errors.UnfinishedError):
