@@ -46,7 +46,6 @@ from oocarrays.jobs.stored import RechunkJob as RechunkJob
 from oocarrays.jobs.storing import store as store
 from oocarrays.jobs.updating import UpdateJob as UpdateJob
 from oocarrays.jobs.updating import update as update
-from oocarrays.leftovers.resume import resume as resume
 from oocarrays.mapping.layouts.distribution import Block as Block
 from oocarrays.mapping.layouts.distribution import Collapsed as Collapsed
 from oocarrays.mapping.layouts.distribution import Cyclic as Cyclic
@@ -64,6 +63,7 @@ from oocarrays.plan.exchange.network import Torus as Torus
 from oocarrays.plan.exchange.schedule import Schedule as Schedule
 from oocarrays.plan.layouts.redistribution import Redistribution as Redistribution
 from oocarrays.plan.layouts.redistribution import load_plan as load_plan
+from oocarrays.recovery.resume import resume as resume
 from oocarrays.reductions.reducing import ReduceJob as ReduceJob
 from oocarrays.reductions.reducing import reduce as reduce
 from oocarrays.show.exchanges import count_requests as count_requests

@@ -27,7 +27,7 @@ import zarr
 
 from oocarrays.errors import JournalError, OocError, TargetError
 from oocarrays.graphs.run.looking import CHUNKS_READ, trust_of
-from oocarrays.graphs.run.remains import journal_of, way_out
+from oocarrays.graphs.run.recovery import journal_of, way_out
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.documents import is_finished, unfinished_run

@@ -54,7 +54,7 @@ FLOORS = """
     streaming
     jobs
     tracing advice reductions comparing
-    leftovers
+    recovery
     xarray
     cli
 """

@@ -33,7 +33,7 @@ from oocarrays.graphs.run.journaled import keep_source_of
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.looking import Part, Trust, check_sources
 from oocarrays.graphs.run.program import Program, Remaining
-from oocarrays.graphs.run.remains import Left, journal_of
+from oocarrays.graphs.run.recovery import Left, journal_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.section import Section

@@ -18,7 +18,7 @@ from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import GoingOn, planned, resumed
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.looking import CHUNKS_READ, Found, Part, Stored, Trust, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, way_out, with_kept
+from oocarrays.graphs.run.recovery import KEPT, journal_of, remaining, way_out, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of

@@ -20,7 +20,7 @@ from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun, check_room
 from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan

@@ -41,7 +41,7 @@ from oocarrays.graphs.run.looking import (
     is_of,
     look,
 )
-from oocarrays.graphs.run.remains import (
+from oocarrays.graphs.run.recovery import (
     KEPT,
     Left,
     Remains,

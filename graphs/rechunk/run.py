@@ -18,7 +18,7 @@ from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
 from oocarrays.graphs.run.journaled import OneTarget, check_room
 from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.plan.documents import Document, written

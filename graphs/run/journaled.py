@@ -24,7 +24,7 @@ import zarr
 from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, UnsupportedError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, Trust, check_sources, fingerprints
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import EndingRun
 from oocarrays.plan.documents import Document

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, final
 
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.program import Part, Program
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished

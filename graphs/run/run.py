@@ -47,7 +47,7 @@ from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.live import Live, P, RunState
 from oocarrays.graphs.run.looking import fingerprints
 from oocarrays.graphs.run.program import InPlace, Part
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
 from oocarrays.graphs.run.work import Probed, found, probed

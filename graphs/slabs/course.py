@@ -18,7 +18,7 @@ import numpy as np
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
-from oocarrays.graphs.run.remains import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.recovery import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.slabs.gathering import Residual, as_bits, as_residual, largest
 from oocarrays.graphs.slabs.resume import NOT_LOOKED_AT, StoppedPass
 from oocarrays.graphs.slabs.tasks import Kernel

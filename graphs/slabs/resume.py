@@ -25,7 +25,7 @@ from oocarrays.graphs.run.looking import (
     metadata_digest,
     trust_of,
 )
-from oocarrays.graphs.run.remains import Left, Remains, journal_of, remaining
+from oocarrays.graphs.run.recovery import Left, Remains, journal_of, remaining
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest

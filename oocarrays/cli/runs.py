@@ -29,9 +29,9 @@ from oocarrays.jobs.pyramid import pyramid
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.updating import update
-from oocarrays.leftovers.resume import kind_left, resume, standing
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.rechunks import read_chunks
+from oocarrays.recovery.resume import kind_left, resume, standing
 from oocarrays.reductions.reducing import reduce
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.journal.calls import imported

@@ -21,10 +21,10 @@ from oocarrays.cli.options import sources_of
 from oocarrays.cli.reports import print_json
 from oocarrays.cli.signatures import command
 from oocarrays.comparing import Comparison, compare
-from oocarrays.graphs.run.remains import way_out
+from oocarrays.graphs.run.recovery import way_out
 from oocarrays.jobs.rechunking import clean
-from oocarrays.leftovers.resume import standing
 from oocarrays.plan.documents import Document
+from oocarrays.recovery.resume import standing
 from oocarrays.requests import is_at_work, journaled
 from oocarrays.show.contents import ArrayFacts, GroupFacts, as_json, chunks_text, contents
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened, table

@@ -37,7 +37,7 @@ else:
 
     Result = TypeVar("Result")
 
-RESUMER = "leftovers.resume"
+RESUMER = "recovery.resume"
 """Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
 LOG = logging.getLogger("oocarrays")
 OFTEN = 2

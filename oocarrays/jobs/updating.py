@@ -12,7 +12,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.update import Growing, Update
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, trust_of
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, can_update, journal_of
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Left, Remains, can_update, journal_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored

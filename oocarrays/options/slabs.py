@@ -18,7 +18,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.looking import trust_of
-from oocarrays.graphs.run.remains import NOTHING_LEFT
+from oocarrays.graphs.run.recovery import NOTHING_LEFT
 from oocarrays.graphs.slabs.course import Course, PassScratch
 from oocarrays.graphs.slabs.gathering import Residual, change
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, kernel_name, left_by, slab_content

@@ -21,7 +21,7 @@ from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.reductions.program import Reduction, reduced_here
 from oocarrays.graphs.run.builder import itself
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Left, Remains, journal_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of

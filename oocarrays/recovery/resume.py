@@ -17,7 +17,7 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, PlacementError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import Trust
-from oocarrays.graphs.run.remains import journal_of
+from oocarrays.graphs.run.recovery import journal_of
 from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.iterating import IterateJob
@@ -26,11 +26,11 @@ from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import UpdateJob
-from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
+from oocarrays.recovery.resumers import KINDS, StoppedJob, kind_of
 from oocarrays.reductions.reducing import ReduceJob
 from oocarrays.requests import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
