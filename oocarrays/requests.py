@@ -26,15 +26,14 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import JournalError, OocError, TargetError
-from oocarrays.graphs.run.looking import CHUNKS_READ, trust_of
-from oocarrays.graphs.run.recovery import journal_of, way_out
+from oocarrays.graphs.run.recovery import CHUNKS_READ, trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.group_file import holds_group, member_store
+from oocarrays.storage.files.group_file import member_store
 from oocarrays.storage.files.places import Place, StoreLike, local_folder
 from oocarrays.storage.journal.calls import CALL, code_of, name_of, named
-from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.journal import Journal, journal_of, way_out
 from oocarrays.storage.journal.lock import is_locked
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import changed
@@ -71,7 +70,7 @@ def unfinished_text(target: StoreLike) -> str:
 def journaled(target: StoreLike) -> Document | None:
     """Return the journal of an unfinished target; None if it cannot be read."""
     try:
-        return journal_of(target, "group" if holds_group(target) else "array")[2]
+        return journal_of(target)[2]
     except OocError:
         return None
 
@@ -179,7 +178,7 @@ LAST = "last"
 def chunks_done(target: StoreLike) -> tuple[int, int] | None:
     """Return the numbers of written and of all chunks, or shards; None if the journal does not record them."""
     try:
-        journal, _, content = journal_of(target, "array")
+        journal, _, content = journal_of(target)
         request = content.get(REQUEST)
         if not request:
             return None

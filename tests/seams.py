@@ -18,7 +18,6 @@ import zarr
 from oocarrays.cli.sections import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers as known_workers
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.run import Run, create
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
@@ -50,6 +49,7 @@ from oocarrays.storage.journal import calls, texts
 from oocarrays.storage.journal.journal import Journal as Journal
 from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
 from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
+from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
 from oocarrays.storage.stores.remote import shown

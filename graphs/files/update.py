@@ -5,146 +5,38 @@
 
 `create` marks the target unfinished and resizes it. A part overwrites elements regardless of their old values, so an
 interrupted part is simply repeated.
-
-begin     direction, source, chunks of a round; settings of local array files     ─► journal
-resume    journal ─► the same rounds, without the parts that ranks have written; or, with less memory,
-                     other rounds, without the stored chunks
-          files on workers' own disks are not checked: they are written again
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
-from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import MemoryStore
 
-from oocarrays.errors import JournalError, RunError
-from oocarrays.graphs.files.scatter import Files, place_names
+from oocarrays.errors import RunError
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.journaled import keep_source_of
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.looking import Part, Trust, check_sources
 from oocarrays.graphs.run.program import Program, Remaining
-from oocarrays.graphs.run.recovery import Left, journal_of
-from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.run.recovery import Part
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.section import Section
-from oocarrays.plan.documents import Document
-from oocarrays.plan.files.scatter import FilesPlan
 from oocarrays.plan.files.update import UpdatePlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
-from oocarrays.storage.files.documents import document_store, is_finished, unfinished_run
-from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.calls import CALL
+from oocarrays.storage.files.documents import document_store
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Store
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_pieces
-
-
-def files_content(
-    plan: FilesPlan, call: Mapping[str, Any], read: Any, made: Mapping[str, Any] | None = None
-) -> Document:
-    """Return the journal content of a scatter or gather, with the metadata of the largest local array file."""
-    like = {} if made is None else {"like": _documents(made)}
-    return {"files": plan.way, "room": plan.room, "source_metadata": read, **like, **call}
-
-
-def _documents(made: Mapping[str, Any]) -> Document:
-    array = zarr.create_array(MemoryStore(), **made)
-    found = array.metadata.to_buffer_dict(default_buffer_prototype())
-    return {name: json.loads(buffer.to_bytes()) for name, buffer in found.items()}
-
-
-def made_like(content: Mapping[str, Any]) -> zarr.Array:
-    """Return an in-memory array without chunks, with the metadata of the largest file of a scatter."""
-    read = default_buffer_prototype().buffer.from_bytes
-    documents: Any = {name: read(json.dumps(each).encode()) for name, each in content["like"].items()}
-    return zarr.open_array(MemoryStore(documents), mode="r")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesLeft(Left):
-    """Journal of an interrupted scatter or gather."""
-
-    target: StoreLike
-    """Target of the run."""
-
-    @classmethod
-    def at(cls, target: StoreLike, trust: Trust) -> FilesLeft:
-        journal, id, content = journal_of(target, "array")
-        if CALL not in content:
-            raise JournalError(
-                f"{target} was being written by {content['files']}_files: pass overwrite=True (--overwrite) to "
-                "write it again"
-            )
-        stored = journal.stored()
-        if trust.again:  # files made by ranks are kept
-            stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
-        kept = {} if trust.again else journal.kept()
-        return cls(id=id, content=content, target=target, stored=stored, kept=kept, trust=trust, notices=())
-
-    def check_source(self, read: Any) -> None:
-        """Raise if the source is not that of the run."""
-        if json.loads(json.dumps(read)) != self.content["source_metadata"]:
-            raise JournalError(f"the journal in {self.target} belongs to a different source")
-
-    def resumed(self, program: Files, content: Document, plan: Callable[[int], FilesPlan]) -> Run[Files]:
-        """Return the rest of the run; ``plan`` makes a plan from the number of chunks in a round, as in the journal."""
-        notices = tuple(check_sources(program.read_from, self.content, self.target, self.trust))
-        before, local = plan(self.content["room"]), program.local
-        told = "files on workers' own disks are written again"
-        names = {name: local.place(int(name)) if name else self.target for name in place_names(program.plan)}
-        own_disks = bool(local.descriptor.folders) and program.scatters
-        files = {} if own_disks else dict(self._files(names))
-        same = program.plan.room == before.room
-        left = replace(self, notices=notices)
-        remains = left.reused(FilesParts(before), FilesParts(program.plan), names, files, same=same)
-        return Run(program, content | self.begun_with, remains.told(told) if own_disks else remains)
-
-    def _files(self, places: Mapping[str, StoreLike]) -> Iterator[tuple[str, ArrayFile]]:
-        """Yield the existing files of the run, including closed ones."""
-        for name, place in places.items():
-            closed = name and (int(name),) in self.stored and is_finished(place)
-            if closed or unfinished_run(place) == self.id:
-                yield name, written_file(place)
-
-
-@dataclass(frozen=True, slots=True)
-class FilesParts:
-    """Rounds of ranks as parts, and the sections of each file that they write."""
-
-    plan: FilesPlan
-    """Plan of the rounds."""
-
-    def parts(self) -> Iterator[Part]:
-        """Yield the parts: the files of all ranks, and each rank's share of each round."""
-        ranks = range(self.plan.ranks)
-        yield from ((rank,) for rank in ranks)
-        yield from ((number, rank) for number in range(len(self.plan.rounds)) for rank in ranks)
-
-    def sections(self, part: Part) -> Document:
-        """Return the sections that a rank writes in a round, in the coordinates of the file."""
-        if len(part) == 1:
-            return {}
-        number, rank = part
-        if self.plan.way == "gather":
-            boxes = self.plan.domains(number)[rank]
-            return {"": boxes} if boxes else {}
-        block = self.plan.block(rank, self.plan.rounds[number])
-        return {str(rank): [block.place]} if block else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

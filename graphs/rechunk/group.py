@@ -15,10 +15,9 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import GoingOn, planned, resumed
+from oocarrays.graphs.rechunk.resume import planned, resumed
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.looking import CHUNKS_READ, Found, Part, Stored, Trust, check_sources, look
-from oocarrays.graphs.run.recovery import KEPT, journal_of, remaining, way_out, with_kept
+from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
@@ -26,15 +25,13 @@ from oocarrays.mapping.layouts.local import evenly, spread
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
-from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, place_name
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.journal.journal import Journal, way_out
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 class GroupGraphBuilder(Builder):
@@ -97,89 +94,70 @@ def group_content(plan: GroupPlan, source: GroupFile) -> Document:
 
 
 def resumed_group(
-    target: StoreLike, asked: GoingOn, copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan]
-) -> tuple[GroupRun, Any]:
-    """Return the interrupted run of a group without its finished parts, and where it continues."""
-    journal, id, content = journal_of(target, "group")
-    trust = asked.trust
-    _check_names(target, content)
-    file = _source(content, asked.source, target, asked.place).in_format(content.get("zarr_format"))
-    file = file.with_policy(policy_of(content.get("missing") if asked.missing is None else asked.missing))
-    names = [name for name in content["members"] if not is_finished(member_store(target, name))]
-    places = [member_store(target, name) for name in names]
-    if not all(unfinished_run(place) and Journal(place).is_there() for place in places):
-        raise JournalError(f"the run in {target} stopped before it had created all arrays; {way_out(target)}")
-    if trust.again and len(names) < len(content["members"]):
+    left: Interrupted,
+    resources: Resources | None,
+    source: Any,
+    copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan],
+    *,
+    missing: str | None = None,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+) -> GroupRun:
+    """Return the interrupted run of a group without its finished parts; arguments are those of `resumed`."""
+    content, target, again = left.content, left.target, left.trust.again
+    file = _source(content, source, target, place).in_format(content.get("zarr_format"))
+    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
+    names = _unfinished(left)
+    if again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, pass overwrite=True (--overwrite)")
-    before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
-    where, resources = asked.terms(before)
-    each = replace(asked, terms=lambda _: (where, resources))
-    left = {name: _member(target, name, file, each) for name in names}
-    notices = _check_arrays(file, content, target, trust)
-    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    found = _looked(with_kept(stored, kept), target, verify=trust.verify)
-    lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
-    anew = resources is not None or KEPT in found.lost
-    if anew:
-        stays = [receipts for part, receipts in stored.items() if part not in lost and receipts]
-        kept = _joined(
-            [*stays, kept], {name: found.odd.get(str(member_store(target, name)), ()) for name in file.arrays}
+    members = {}
+    for name in names:
+        if name not in file.arrays:
+            raise JournalError(f"the journal in {target} is for {name}, which {file.name} no longer has")
+        one = Interrupted.at(member_store(target, name), left.trust)
+        members[name] = resumed(
+            one, resources, file.arrays[name], place=place, scratch=scratch, missing=missing, kind=MemberRun
         )
-    if trust.again:
-        content = {name: each for name, each in content.items() if name != CHUNKS_READ}
+    left = left.recorded(file.arrays)
+    unknown = frozenset(part for part, receipts in left.stored.items() if receipts is None)
+    known = replace(left, stored={part: each for part, each in left.stored.items() if part not in unknown})
+    before = _copies(content)
+    copies = before if resources is None else copying(file, content["members"], resources)
+    places = {name: member_store(target, name) for name in file.arrays}
+    recovered = known.recover(before, places, before=None if resources is None else before, rewrites=False)
+    recovered = replace(recovered, lost=recovered.lost if recovered.anew else recovered.lost | unknown)
+    content = {name: each for name, each in content.items() if name != CHUNKS_READ} | left.begun_with
+    plan = GroupPlan(
+        members=tuple((name, run.plan) for name, run in members.items()), copies=copies,
+        budget=content["budget"] if resources is None else resources.budget,
+        processes=content["processes"] if resources is None else resources.workers,
+    )  # fmt: skip
     if resources is not None:
-        plan = GroupPlan(
-            members=tuple((name, run.plan) for name, run in left.items()),
-            copies=copying(file, content["members"], resources),
-            budget=resources.budget,
-            processes=resources.workers,
-        )
         content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
-    remains = remaining(
-        content, trust, anew=anew, id=id, done=frozenset() if anew else frozenset(stored.keys() - lost),
-        lost=frozenset() if anew else lost, kept=kept, notices=tuple(notices),
-    ).told(found.notice, *(notice for run in left.values() for notice in run.notices))  # fmt: skip
+    notices = (notice for run in members.values() for notice in run.notices)
     return GroupRun(
-        _plan_of(content, {name: run.plan for name, run in left.items()}),
-        file,
-        TargetSpec(store=target),
-        left,
-        content,
-        id=id,
-        remains=remains,
-    ), where
-
-
-def _plan_of(content: Mapping[str, Any], members: Mapping[str, RechunkPlan]) -> GroupPlan:
-    """Return the plan in a journal's content, with the given plans of its arrays."""
-    return GroupPlan(
-        members=tuple(members.items()),
-        copies=_copies(content),
-        budget=content["budget"],
-        processes=content["processes"],
+        plan, file, TargetSpec(store=target), members, content, id=left.id, remains=recovered.told(*notices)
     )
 
 
-def _joined(kept: Sequence[Kept], odd: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Receipt]]:
-    """Return the receipts of several parts, by array, without objects that are not as they were stored."""
-    all: dict[str, dict[str, Receipt]] = {}
-    for name, chunks in (each for part in kept for each in part.items()):
-        all.setdefault(name, {}).update({key: r for key, r in chunks.items() if key not in odd.get(name, ())})
-    return all
+def planned_group(left: Interrupted) -> GroupPlan:
+    """Return the plan in the journal of a group, with the plans of its unfinished arrays."""
+    content, target = left.content, left.target
+    for name in [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]:
+        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
+            raise JournalError(f"the journal in {target} has {name!r}, which does not name a part of a group")
+    stores = {name: member_store(target, name) for name in _unfinished(left)}
+    if not all(unfinished_run(store) and Journal(store).is_there() for store in stores.values()):
+        raise JournalError(f"the run in {target} stopped before it had created all arrays; {way_out(target)}")
+    members = ((name, planned(Interrupted.at(store, left.trust))) for name, store in stores.items())
+    return GroupPlan(
+        members=tuple(members), copies=_copies(content), budget=content["budget"], processes=content["processes"]
+    )
 
 
-def _check_arrays(source: GroupFile, content: Mapping[str, Any], target: StoreLike, trust: Trust) -> list[str]:
-    """Return notices about changed arrays, finished ones too; raise if ``trust`` does not accept a change."""
-    kept = content.get(CHUNKS_READ) or {}
-    names = [name for name in kept if name in source.arrays]
-    before = {CHUNKS_READ: [kept[name] for name in names]}
-    return check_sources([source.arrays[name] for name in names], before, target, trust)
-
-
-def _looked(stored: Mapping[Part, Stored | None], target: StoreLike, *, verify: bool) -> Found:
-    """Return the copies that are not as they were stored; parts without receipts are not checked, but copied again."""
-    kept = {part: receipts for part, receipts in stored.items() if receipts is not None}
-    return look(kept, lambda _, name: member_store(target, name), lambda _: (None, {}), verify=verify)
+def _unfinished(left: Interrupted) -> list[str]:
+    """Return the names of the arrays that are still to be rewritten."""
+    return [name for name in left.content["members"] if not is_finished(member_store(left.target, name))]
 
 
 def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:
@@ -189,23 +167,9 @@ def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Ca
     return group_file.describe_group(group_file.open_group(place(there)))
 
 
-def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
-    """Raise if a name leads out of the group."""
-    names = [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]
-    for name in names:
-        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
-            raise JournalError(f"the journal in {target} has {name!r}, which does not name a part of a group")
-
-
 def _copies(content: Mapping[str, Any]) -> CopyPlan:
     batches = (
         tuple(MemberPiece(name=name, part=part, parts=parts) for name, part, parts in pieces)
         for pieces in content["batches"]
     )
     return CopyPlan(batches=tuple(batches), **content["copies"])
-
-
-def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn) -> MemberRun:
-    if name not in source.arrays:
-        raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    return resumed(member_store(target, name), replace(asked, source=source.arrays[name]), MemberRun)[0]

@@ -19,8 +19,7 @@ from oocarrays.graphs.rechunk.run import Part
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun, check_room
-from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
@@ -35,6 +34,7 @@ from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.meter import Meter
 
@@ -110,7 +110,7 @@ class GroupRun(KeptRun):
         content: Document,
         *,
         id: str,
-        remains: Remains = NOTHING_LEFT,
+        remains: Recovered = NOTHING_LEFT,
     ) -> None:
         self.plan = plan
         self.destination = destination
@@ -231,10 +231,9 @@ class GroupRun(KeptRun):
 
     def _refused(self, content: Mapping[str, Any], names: Sequence[str] | None = None) -> JournalError | None:
         """Return the error that forbids reading some arrays, by default the copied ones; None if they are unchanged."""
-        kept = content.get(CHUNKS_READ) or {}
-        names = [name for name in (self.copied if names is None else names) if name in kept]
-        before = {CHUNKS_READ: [kept[name] for name in names]}
-        return self._changed([self.source.arrays[name] for name in names], before)
+        return self._changed(
+            {name: self.source.arrays[name] for name in (self.copied if names is None else names)}, content
+        )
 
     def look_back(self) -> None:
         """Start over with all copies, and with the arrays that have changed since the job failed, or may have."""

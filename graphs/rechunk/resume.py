@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
-from itertools import chain
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,29 +27,9 @@ import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.assembly import MOST_SUM
-from oocarrays.graphs.rechunk.run import Destination, Part, journal_content, usable_parts
+from oocarrays.graphs.rechunk.run import Destination, journal_content, usable_parts
 from oocarrays.graphs.rechunk.tasks import RechunkRun
-from oocarrays.graphs.run.looking import (
-    CHUNKS_READ,
-    TRUSTED,
-    Found,
-    Stored,
-    Trust,
-    at_least,
-    check_sources,
-    is_of,
-    look,
-)
-from oocarrays.graphs.run.recovery import (
-    KEPT,
-    Left,
-    Remains,
-    check_known,
-    journal_of,
-    remaining,
-    whole_chunks,
-    with_kept,
-)
+from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.mapping.grid import Index
@@ -65,78 +44,67 @@ from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.target import written_file
-from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.texts import BEGINNING
+from oocarrays.storage.journal.sources import is_of
+from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.local.blobs import byte_view, checksum
 from oocarrays.storage.local.names import partial_name
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place
 
-T = TypeVar("T")
 Run = TypeVar("Run", bound=RechunkRun)
-Terms = Callable[[Any], tuple[Any, Resources | None]]
-"""Function of an earlier plan that returns where it continues, and the resources for a new plan; None keeps the plan.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoingOn:
-    """Options for resuming a rechunk, besides the content of its journal."""
-
-    source: Any
-    """Source, if it has moved; None for the location in the journal."""
-    place: Callable[[Any], Any]
-    """Function that makes stores from URLs."""
-    scratch: str | RemoteStore
-    """Location for scratch, if the location in the journal has none."""
-    terms: Terms
-    """Where a plan continues, and with which resources."""
-    missing: str | None = None
-    """Policy for chunks that the source lacks; None for the policy of the interrupted run."""
-    trust: Trust = TRUSTED
-    """Degree of trust in the state left by the run."""
 
 
 def resumed(
-    target: StoreLike,
-    asked: GoingOn,
+    left: Interrupted,
+    resources: Resources | None,
+    source: Any,
+    *,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+    missing: str | None = None,
     kind: type[Run] = RechunkRun,  # type: ignore[assignment]
-) -> tuple[Run, Any]:
-    """Return an interrupted run without its finished parts, and where it continues."""
-    journal, id, content = journal_of(target, "array")
-    before, trust = _plan(content, target), asked.trust
-    file = _source(content, asked.source, target, asked.place, asked.missing)
-    blocks = bool(content.get("blocks"))
-    if blocks and trust.again:
+) -> Run:
+    """Return an interrupted run without its finished parts.
+
+    Parameters
+    ----------
+    resources : Resources
+        Resources for another plan; None keeps the plan.
+    source : object
+        Source, if it has moved; None for the location in the journal.
+    place : callable
+        Function that makes stores from URLs.
+    scratch : str or RemoteStore
+        Location for scratch, if the location in the journal has none.
+    missing : str
+        Policy for chunks that the source lacks; None for the policy of the interrupted run.
+    """
+    before, content, target = planned(left), left.content, left.target
+    file = _source(content, source, target, place, missing)
+    if content.get("blocks") and left.trust.again:
         raise JournalError(
             f"{target} was being written from a lazy array: to start over, pass overwrite=True (--overwrite)"
         )
-    notices = [] if blocks else check_sources([file.zarr], content, target, trust)
     written = written_file(target)
     if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
         raise JournalError(
             f"the journal in {target} plans for chunks {before.target.grid.chunks}, which differ from the target's"
         )
+    left = left.recorded(None if content.get("blocks") else [file.zarr])
     destination = Destination(
         store=target,
-        scratch=trusted_scratch(scratch_place(asked.place(content["scratch"])), id, asked.scratch),
+        scratch=trusted_scratch(scratch_place(place(content["scratch"])), left.id, scratch),
         past_cache_above=past_cache_above(),
     )
-    where, resources = asked.terms(before)
     plan = before if resources is None else replanned(before, file, destination, resources)
-    stored, chunks = ({}, {}) if trust.again else _recorded(journal)
-    left = StoppedRechunk(
-        id=id, content=content, stored=stored, kept=chunks, trust=trust, notices=tuple(notices), plan=before,
-        target=target, scratch=scratch_below(destination.scratch, id),
-    )  # fmt: skip
-    remains = left.remaining(plan, written)
-    if remains.anew:
-        kept = {name: each for name, each in content.items() if name != CHUNKS_READ or not trust.again}
-        content = kept | journal_content(plan, file, destination)
-    return kind(plan, file, destination, content, remains=remains), where
+    recovered = _recovered(left, before, plan, scratch_below(destination.scratch, left.id))
+    if recovered.anew:
+        kept = {name: each for name, each in content.items() if name != CHUNKS_READ}
+        content = kept | left.begun_with | journal_content(plan, file, destination)
+    return kind(plan, file, destination, content, remains=recovered)
 
 
 def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, resources: Resources) -> RechunkPlan:
@@ -148,92 +116,38 @@ def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, re
     return before if same else plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedRechunk(Left):
-    """Journal of an interrupted rechunk of an array."""
-
-    plan: RechunkPlan
-    """Plan in the journal."""
-    target: StoreLike
-    """Location of the target."""
-    scratch: str | RemoteStore
-    """Location of the scratch arrays."""
-
-    def remaining(self, plan: RechunkPlan, written: ArrayFile) -> Remains:
-        """Check the recorded state, and return the state that a plan can reuse, the same plan or another one."""
-        parts = chain.from_iterable(step.parts(number) for number, step in enumerate(self.plan.passes))
-        check_known(self.stored, parts, self.target)
-        found = self._checked()
-        anew = plan is not self.plan or KEPT in found.lost
-        kept = self._stored_chunks(written, found) if anew else self.kept.get("", {})
-        last = len(plan.passes) - 1
-        covered = {
-            (last, *part)
-            for _, *part in (plan.passes[last].parts(last) if kept and plan.passes else ())
-            if all(written.chunk_key(index) in kept for index in plan.passes[last].written(*part))
-        }
-        known = covered if anew else covered.union(self.stored) - found.lost
-        remains = remaining(
-            self.content, self.trust, anew=anew, id=self.id, notices=self.notices,
-            done=frozenset(usable_parts(plan, known, self.scratch)), lost=frozenset() if anew else found.lost,
-            kept={"": kept} if kept else {},
-        )  # fmt: skip
-        return remains.told(found.notice, *(self._of_another(plan, kept) if anew and not self.trust.again else ()))
-
-    def _checked(self) -> Found:
-        """Return the recorded chunks that are not as they were stored, in the target and in existing scratch."""
-        last, opened = len(self.plan.passes) - 1, cache(written_file)
-
-        def place(part: Part, name: str = "") -> Any:
-            here = part == KEPT or part[0] == last
-            folder = self.target if here else place_below(self.scratch, str(part[0]))
-            return folder if here or is_scratch(folder) else None  # type: ignore[arg-type]
-
-        def file(number: int) -> ArrayFile | None:
-            where = place((number,))
-            return None if where is None else opened(where)
-
-        def expected(part: Part) -> tuple[StoreLike | None, Document]:
-            there = file(part[0])
-            return place(part), {} if there is None else at_least(there, self.plan.passes[part[0]].written(*part[1:]))
-
-        mark = partial(mark_of_plan, self.id, self.content.get(BEGINNING, ""))
-        now = as_named_now(self.plan, self.stored, file, mark, self.trust.verify)
-        return look(with_kept(now, self.kept), place, expected, verify=self.trust.verify)
-
-    def _stored_chunks(self, written: ArrayFile, found: Found) -> dict[str, Receipt]:
-        """Return the receipts of all complete chunks, stored under any plan."""
-        last, odd = len(self.plan.passes) - 1, found.odd.get(str(self.target), ())
-        parts = [part for part in self.stored if part[0] == last]
-        sections = {part: self.plan.passes[last].sections(*part[1:]) for part in parts}
-        whole = whole_chunks(written, self.stored, "", sections, odd, self.kept.get("", {}))
-        if not (self.plan.passes and self.plan.passes[last].assembled):
-            return whole
-        folder = written.folder or ""
-        return {key: told for key, told in whole.items() if (told is None) != os.path.exists(os.path.join(folder, key))}
-
-    def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
-        count = plan.target.grid.count
-        yield f"planned anew: {len(kept)} of {count} chunks that have been written stay as they are"
-        if any(part[0] < len(self.plan.passes) - 1 for part in self.stored) and len(kept) < count:
-            yield "what was staged in scratch is of another plan: it is done again"
+def _recovered(left: Interrupted, before: RechunkPlan, plan: RechunkPlan, scratch: str | RemoteStore) -> Recovered:
+    """Check the target and existing scratch, and return the state that a plan can reuse, the same plan or another."""
+    below = ((before.place_name(number), place_below(scratch, str(number))) for number in range(len(before.passes) - 1))
+    target, between = {"": left.target}, {name: folder for name, folder in below if is_scratch(folder)}
+    left = _located(left, before)
+    mark = partial(mark_of_plan, left.id, left.content.get(BEGINNING, ""))
+    now = replace(left, stored=as_named_now(before, left.stored, target | between, mark, left.trust.verify))
+    other, count = None if plan is before else before, plan.target.grid.count
+    recovered = now.recover(plan, target, scratch=between, before=other, rewrites=False, count=f" of {count}")
+    staged = any(part[0] < len(before.passes) - 1 for part in left.stored)
+    again = recovered.anew and not left.trust.again and staged and len(recovered.kept.get("", {})) < count
+    return replace(recovered, done=frozenset(usable_parts(plan, recovered.done, scratch))).told(
+        "what was staged in scratch is of another plan: it is done again" if again else ""
+    )
 
 
-def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, dict[str, Receipt]]]:
-    """Return the receipts of finished parts, and those of kept chunks: from earlier plans and from unfinished parts."""
-    stored: dict[Part, Stored | None] = {**journal.stored()}
-    kept = journal.kept()
-    some = [part for part in stored if len(part) > 3]  # the fourth number is the progress of an unfinished part
-    chunks = {key: receipt for part in some for key, receipt in (stored.pop(part) or {}).get("", {}).items()}
-    return stored, kept | ({"": kept.get("", {}) | chunks} if chunks else {})
+def _located(left: Interrupted, plan: RechunkPlan) -> Interrupted:
+    """Return a journal with the names of scratch locations, and with chunks of unfinished parts as kept ones."""
+    stored: dict[Part, Kept | None] = {}
+    kept = dict(left.kept.get("", {}))
+    for part, told in left.stored.items():
+        receipts = (told or {}).get("", {})
+        if len(part) > 3:  # the fourth number is the progress of an unfinished part
+            kept |= receipts
+        else:
+            stored[part] = told if told is None else {plan.place_name(*part[:1]): receipts}
+    return replace(left, stored=stored, kept={"": kept} if kept else {})
 
 
-def planned(target: StoreLike) -> RechunkPlan:
-    """Return the plan in the journal of an unfinished array."""
-    return _plan(journal_of(target, "array")[2], target)
-
-
-def _plan(content: Document, target: StoreLike) -> RechunkPlan:
+def planned(left: Interrupted) -> RechunkPlan:
+    """Return the plan in a journal."""
+    content, target = left.content, left.target
     if "pass" in content:
         again = f"{content['pass']}(..., resume=True)"
         raise JournalError(f"{target} was being written by a kernel: call {again} as before to continue")
@@ -269,30 +183,27 @@ def _source(
 # ---------------------------------------------------------------------- records of assembled chunks
 
 
-Recorded = Mapping[Part, Stored | None]
+Recorded = Mapping[Part, Kept | None]
 
 
 def as_named_now(
-    plan: RechunkPlan,
-    stored: Recorded,
-    opened: Callable[[int], ArrayFile | None],
-    mark: Callable[[int], str],
-    verify: bool,
+    plan: RechunkPlan, stored: Recorded, places: Mapping[str, StoreLike], mark: Callable[[int], str], verify: bool
 ) -> Recorded:
     """Return the records under the current keys of the chunks, with checksums of whole chunks."""
     now = dict(stored)
     for number, step in enumerate(plan.passes):
-        mine = {part: told for part, told in stored.items() if part and part[0] == number and told is not None}
-        file = opened(number) if step.assembled and mine else None
-        if file is not None:
-            assembler = Assembler(file, Meter(), mark(number), past_cache=False)
-            now.update(_of_pass(step, assembler, {part: told.get("", {}) for part, told in mine.items()}, verify))
+        name = plan.place_name(number)
+        mine = {part: told for part, told in stored.items() if part[:1] == (number,) and told is not None}
+        if step.assembled and mine and name in places:
+            assembler = Assembler(written_file(places[name]), Meter(), mark(number), past_cache=False)
+            found = _of_pass(step, assembler, {part: told.get(name, {}) for part, told in mine.items()}, verify)
+            now.update({part: {name: receipts} for part, receipts in found.items()})
     return now
 
 
 def _of_pass(
     step: Pass, assembler: Assembler, told: Mapping[Part, Mapping[str, Receipt]], verify: bool
-) -> dict[Part, Stored]:
+) -> dict[Part, dict[str, Receipt]]:
     """Return the current receipts of each part, for the chunks in which it has placed pieces."""
     by_chunk: defaultdict[Index, list[tuple[Part, list[int]]]] = defaultdict(list)
     for part, receipts in told.items():
@@ -305,7 +216,7 @@ def _of_pass(
         key, receipt = _chunk_now(step, assembler, index, parts, verify)
         for part, _ in parts:
             now[part][key] = receipt
-    return {part: {"": receipts} for part, receipts in now.items()}
+    return now
 
 
 def _chunk_now(

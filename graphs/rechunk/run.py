@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -17,8 +18,7 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
 from oocarrays.graphs.run.journaled import OneTarget, check_room
-from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.plan.documents import Document, written
@@ -39,6 +39,7 @@ from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.local import syncing
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below
@@ -67,7 +68,7 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
     }
 
 
-def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
+def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | RemoteStore) -> set[Part]:
     """Return the parts that need not be repeated; parts in missing scratch must be, unless a later pass is complete."""
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()
@@ -95,7 +96,7 @@ class RechunkState(OneTarget):
         destination: Destination,
         content: Document,
         *,
-        remains: Remains = NOTHING_LEFT,
+        remains: Recovered = NOTHING_LEFT,
         id: str | None = None,
     ) -> None:
         self.plan = plan

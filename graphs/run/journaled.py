@@ -23,8 +23,7 @@ import zarr
 
 from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, UnsupportedError
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.looking import CHUNKS_READ, Trust, check_sources, fingerprints
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Recovered, Trust, check_sources
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.run.work import EndingRun
 from oocarrays.plan.documents import Document
@@ -38,7 +37,7 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt, Store
-from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, keep_source
+from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, fingerprints, keep_source
 from oocarrays.storage.journal.texts import BEGINNING, REQUEST
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.local.syncing import Syncer
@@ -58,7 +57,7 @@ class KeptRun(EndingRun):
     """Content of the run's journal."""
     versions: Sequence[tuple[ArrayFile, Versions]] = ()
     """Files read from object stores, with their chunks as listed when this graph began."""
-    remains: Remains = NOTHING_LEFT
+    remains: Recovered = NOTHING_LEFT
     """State recovered from an earlier attempt at this run."""
     made = False
     """Whether this graph made the target, so that no chunk in it comes from an earlier attempt."""
@@ -165,7 +164,9 @@ class KeptRun(EndingRun):
         """Return the error that forbids reading the sources; None if they are unchanged."""
         return self._changed(self.read_from, content)
 
-    def _changed(self, arrays: Sequence[zarr.Array], content: Mapping[str, Any]) -> JournalError | None:
+    def _changed(
+        self, arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array], content: Mapping[str, Any]
+    ) -> JournalError | None:
         return changed_since(arrays, content, self.destination.store, self.remains.trust)
 
     def _is_seen(self, content: Mapping[str, Any]) -> bool:
@@ -363,7 +364,7 @@ def begin_journal(
         raise
 
 
-def is_another_plan(journal: Journal, run: str, remains: Remains) -> bool:
+def is_another_plan(journal: Journal, run: str, remains: Recovered) -> bool:
     """Return whether a journal must be rewritten: the user has started over, or planned the rest differently."""
     now = journal.read()[1].get(BEGINNING, "")
     if now not in (remains.beginning, remains.found):

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, final
 
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.program import Part, Program
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished
@@ -42,7 +42,7 @@ class RunState:
     """Whether data is synced to its device before it is recorded as written."""
     content: Document = field(default_factory=dict)
     """Content of the journal."""
-    remains: Remains = NOTHING_LEFT
+    remains: Recovered = NOTHING_LEFT
     """State recovered from an earlier attempt at this run."""
     versions: Sequence[tuple[ArrayFile, Versions]] = ()
     """Files whose chunks are compared during the run, with their versions when the run began."""

@@ -26,12 +26,13 @@ from typing import Any
 from oocarrays.errors import JournalError, OocError, RunError
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
+from oocarrays.graphs.run.recovery import CHUNKS_READ
 from oocarrays.graphs.run.work import Probed, check_placement, has_ended, remove_journal
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import remove_abandoned, unfinished_run
 from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.journal.leftovers import remove_dead_scratch
+from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.journal.texts import BEGINNING, PARTS
 from oocarrays.storage.journal.versions import Versions
 

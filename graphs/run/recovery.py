@@ -1,155 +1,74 @@
-"""State recovered from an interrupted run, for every kind of run.
+"""Recovery of interrupted runs of every kind, from their journals.
 
-the same plan    recorded parts ─► done
-another plan     recorded parts ─► chunks that they stored ─► kept: no part writes them again, and a part with only
-                                   kept chunks is done
+source    ─► fingerprint now ─► as when the run began?   else an error, unless the caller accepts the change
+journal   ─► receipts ─► sizes ─► as they were stored?   else the chunks are written again, with a warning
 
-recorded parts ─► receipts ─► checked ─► the same plan: done
-                                     └─► another plan: complete chunks, kept ─► parts that write no others
+recorded parts ─► checked chunks ─┬─► the same plan: recorded parts are done
+                                  └─► another plan: complete chunks are kept ─► a part with only kept chunks is done
 
 The receipts of a part are filed under the names of the locations that it writes to: an array, or the file of a rank.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
-from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, at_least, look
+import zarr
+
+from oocarrays.errors import InputError, JournalError
+from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import is_empty
-from oocarrays.storage.files.documents import documents, is_finished, unfinished_run
-from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import ID
-from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.sources import can_keep, kept_source
+from oocarrays.storage.files.places import StoreLike, location
+from oocarrays.storage.files.target import written_file
+from oocarrays.storage.journal.journal import Journal, journal_of
+from oocarrays.storage.journal.receipts import Receipt, Store
+from oocarrays.storage.journal.sources import changed, fingerprint
 from oocarrays.storage.journal.texts import BEGINNING, Kept
-from oocarrays.storage.local.names import NODES
 
-Sections = Mapping[str, Sequence[Section]]
-"""Elements that a part writes, by location name, in the coordinates of that location's file."""
-
-
-class JournaledPlan(Protocol):
-    """Plan as seen by its journal."""
-
-    def parts(self) -> Iterable[Part]:
-        """Return all parts that the plan writes."""
-
-    def sections(self, part: Part) -> Sections:
-        """Return the elements that a part writes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """Interrupted run: the content of its journal."""
-
-    id: str
-    """Run id."""
-    content: Mapping[str, Any]
-    """Content of the journal."""
-    stored: Mapping[Part, Stored | None]
-    """Parts recorded as done, with their receipts; None for a part without receipts."""
-    kept: Kept
-    """Receipts of chunks stored under earlier plans, by location name."""
-    trust: Trust
-    """Degree of trust in the recorded state."""
-    notices: tuple[str, ...]
-    """Notices for the user about the sources."""
-
-    @property
-    def begun_with(self) -> Document:
-        """Recorded versions of the sources, as in a journal."""
-        known = CHUNKS_READ in self.content and not self.trust.again
-        return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
-
-    def reused(
-        self,
-        before: JournaledPlan,
-        plan: JournaledPlan,
-        places: Mapping[str, StoreLike],
-        files: Mapping[str, ArrayFile],
-        *,
-        same: bool,
-        each: str = "part",
-    ) -> Remains:
-        """Check the recorded state, and return the state that ``plan`` can reuse.
-
-        The run has written to ``places``, by name, of which some exist as ``files``.
-        """
-        check_known(self.stored, before.parts(), next(iter(places.values())), each=each)
-        found = self._looked(before, places, files)
-        anew = bool(found.lost) or not same
-        kept = self._chunks(before, found, places, files) if anew else self.kept
-        told = f"planned anew: {sum(map(len, kept.values()))} chunks that have been written stay as they are"
-        sections = ((part, plan.sections(part)) for part in plan.parts())
-        done = frozenset(part for part, there in sections if self._is_done(part, there, files, kept, anew=anew))
-        return remaining(
-            self.content, self.trust, anew=anew, id=self.id, done=done, odd=found.odd, kept=kept, notices=self.notices
-        ).told(found.notice, "" if same or self.trust.again else told)
-
-    def _looked(self, plan: JournaledPlan, places: Mapping[str, StoreLike], files: Mapping[str, ArrayFile]) -> Found:
-        """Return the recorded chunks that are not as they were stored."""
-
-        def place(part: Part, name: str) -> StoreLike | None:
-            return places[name] if name in files else None
-
-        def expected(part: Part) -> tuple[StoreLike | None, dict[str, Receipt]]:
-            wanted = ((name, boxes) for name, boxes in plan.sections(part).items() if name in files)
-            for name, boxes in wanted:  # one location: versions without receipts check only the first target
-                file = files[name]
-                return places[name], at_least(file, (index for b in boxes for index in file.stored.grid.indices(b)))
-            return None, {}
-
-        return look(with_kept(self.stored, self.kept), place, expected, verify=self.trust.verify)
-
-    def _chunks(
-        self, plan: JournaledPlan, found: Found, places: Mapping[str, StoreLike], files: Mapping[str, ArrayFile]
-    ) -> dict[str, dict[str, Receipt]]:
-        """Return the receipts of all complete chunks, stored under any plan, by location name."""
-        of_place: dict[str, dict[Part, Sequence[Section]]] = {name: {} for name in files}
-        for part in self.stored:
-            for name, boxes in plan.sections(part).items():
-                if name in of_place:
-                    of_place[name][part] = boxes
-        return {
-            name: whole_chunks(
-                file, self.stored, name, of_place[name], found.odd.get(str(places[name]), ()), self.kept.get(name)
-            )
-            for name, file in files.items()
-        }
-
-    def _is_done(
-        self, part: Part, sections: Sections, files: Mapping[str, ArrayFile], kept: Kept, *, anew: bool
-    ) -> bool:
-        """Return whether a part is not repeated: it is recorded under this plan, or all its chunks are kept."""
-        if part in self.stored and not (anew and sections):  # a part without sections has made a file, which stays
-            return True
-        return (
-            files.keys() >= sections.keys()
-            and bool(sections)
-            and all(
-                files[name].chunk_key(index) in kept.get(name, {})
-                for name, boxes in sections.items()
-                for box in boxes
-                for index in files[name].stored.grid.indices(box)
-            )
-        )
-
-
+Part = tuple[int, ...]
 KEPT: Part = ()
 """Key, among parts, of the chunks stored under earlier plans."""
+Sections = Mapping[str, Sequence[Section]]
+"""Elements that a part writes, by location name, in the coordinates of that location's file."""
+CHUNKS_READ = "chunks_read"
+"""Key of the source fingerprints in a journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
+class Trust:
+    """Degree of trust in the state left by a run."""
+
+    as_is: bool = False
+    """Whether to continue with a source that has changed."""
+    again: str = ""
+    """Unique id of a new beginning with the current sources; empty unless the run starts over."""
+    verify: bool = False
+    """Whether stored chunks are read and verified, rather than only their sizes."""
+    moved: bool = False
+    """Whether the sources have new locations: they may have been copied, to other inodes."""
+
+
+TRUSTED = Trust()
+
+
+def trust_of(resume: Any) -> Trust | None:
+    """Return the trust in recorded state for the option ``resume``; None to start anew."""
+    if isinstance(resume, Trust):
+        return resume
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):
+        raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
+    return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
     """State recovered from an interrupted run; empty for a new run."""
 
     id: str | None = None
@@ -175,110 +94,294 @@ class Remains:
     def anew(self) -> bool:
         return self.beginning != self.found
 
-    def begun_again(self) -> Remains:
+    def begun_again(self) -> Recovered:
         """Return the state for starting over, with nothing reused."""
         return replace(
-            self, found=self.beginning, beginning=new_beginning(), done=frozenset(), lost=frozenset(), kept={}
+            self, found=self.beginning, beginning=uuid.uuid4().hex, done=frozenset(), lost=frozenset(), kept={}
         )  # fmt: skip
 
-    def told(self, *notices: str) -> Remains:
+    def told(self, *notices: str) -> Recovered:
         """Return the same state with further notices, without duplicates."""
         return replace(self, notices=tuple(dict.fromkeys((*self.notices, *filter(None, notices)))))
 
 
-NOTHING_LEFT = Remains()
+NOTHING_LEFT = Recovered()
 
 
-def new_beginning() -> str:
-    """Return a unique id for a beginning."""
-    return uuid.uuid4().hex
+class JournaledPlan(Protocol):
+    """Plan as seen by its journal."""
+
+    def parts(self) -> Iterable[Part]:
+        """Return all parts that the plan writes."""
+
+    def sections(self, part: Part) -> Sections:
+        """Return the elements that a part writes; without those of a location, it stores whole objects there."""
 
 
-def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: Any) -> Remains:
-    """Return the state recovered from a journal's ``content``; ``anew`` makes a new beginning, for a changed plan."""
-    found = content.get(BEGINNING, "")
-    beginning = trust.again or (new_beginning() if anew else found)
-    return Remains(found=found, beginning=beginning, trust=trust, **left)
+class Written(dict[str, ArrayFile]):
+    """Existing locations of a run by name, and their files, opened on first use."""
+
+    def __init__(self, places: Mapping[str, StoreLike]) -> None:
+        super().__init__()
+        self.places = places
+
+    def __missing__(self, name: str) -> ArrayFile:
+        self[name] = written_file(self.places[name])
+        return self[name]
+
+    def by_place(self, odd: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """Return keys by location."""
+        return {str(self.places[name]): keys for name, keys in odd.items()}
+
+    def keys_of(self, sections: Sections) -> Iterator[tuple[str, str]]:
+        """Yield the location name and key of each chunk with an element of these sections."""
+        for name, boxes in sections.items():
+            for index in _indices(self[name], boxes):
+                yield name, self[name].chunk_key(index)
 
 
-def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, Document]:
-    """Return the journal of an unfinished array or group, its run id and its content; raise if it is unusable."""
-    mark, there = unfinished_run(target), Journal(target)
-    if mark is None:
-        there.sweep()
-        begun = not (is_finished(target) or is_empty(target))
-        raise NotFoundError(
-            f"nothing to resume: no unfinished {kind} in {target}" + (f"; {way_out(target)}" if begun else "")
-        )
-    try:
-        id, content = there.read()
-    except InputError as error:
-        raise type(error)(f"{error}; {way_out(target)}") from None
-    if not ID.fullmatch(id):
-        raise JournalError(f"the journal in {target} names an invalid run id {id!r}; {way_out(target)}")
-    if id != mark:
-        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}; {way_out(target)}")
-    return there, id, content
+class Found(NamedTuple):
+    """Recorded chunks that are not as they were stored."""
+
+    lost: frozenset[Part]
+    """Parts with such a chunk."""
+    odd: Mapping[str, Sequence[str]]
+    """Keys of these chunks, by location name."""
+    notice: str
+    """Notice for the user; empty if there are none."""
 
 
-def way_out(target: StoreLike) -> str:
-    """Return advice for starting over at a target with an unusable journal."""
-    if can_update(target):
-        return f"bring it up to date again: update({name_of(target)!r}) (oocarrays update)"
-    return "start over: make the same call with overwrite=True (--overwrite)"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """Interrupted run: the content of its journal."""
 
+    target: StoreLike
+    """Location of the journal."""
+    id: str
+    """Run id."""
+    content: Document
+    """Content of the journal."""
+    trust: Trust
+    """Degree of trust in the recorded state."""
+    stored: Mapping[Part, Kept | None] = field(default_factory=dict)
+    """Parts recorded as done, with their receipts; None for a part without receipts."""
+    kept: Kept = field(default_factory=dict)
+    """Receipts of chunks stored under earlier plans, by location name."""
+    notices: tuple[str, ...] = ()
+    """Notices for the user about the sources."""
 
-def can_update(target: StoreLike) -> bool:
-    """Return whether an array was complete before a run changed it, and keeps its source.
+    @classmethod
+    def at(cls, target: StoreLike, trust: Trust) -> Self:
+        """Read the plan in the journal of an unfinished target."""
+        _, id, content = journal_of(target)
+        return cls(target=target, id=id, content=content, trust=trust)
 
-    Its data remain usable even if the journal is lost.
-    """
-    marked = any(found is not None for found in documents(target, NODES))
-    with suppress(OocError):
-        return marked and can_keep(target) and kept_source(target) is not None
-    return False
+    def recorded(
+        self, arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array] | None = None, *, files: bool = False
+    ) -> Self:
+        """Check the sources, by name or in order, and read the recorded parts; to start over, only ``files`` of ranks.
 
+        Without ``arrays``, no source is checked.
+        """
+        notices = () if arrays is None else check_sources(arrays, self.content, self.target, self.trust)
+        journal, again = Journal(self.target), bool(self.trust.again)
+        stored = {part: told for part, told in journal.stored().items() if not again or (files and len(part) == 1)}
+        return replace(self, stored=stored, kept={} if again else journal.kept(), notices=tuple(notices))
 
-def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLike, *, each: str = "part") -> None:
-    """Raise if the journal records a part that its plan does not contain."""
-    strange = set(stored).difference(planned)
-    if strange:
-        raise JournalError(f"the journal in {target} has {each} {min(strange)}, which is not in its plan")
+    @property
+    def begun_with(self) -> Document:
+        """Recorded versions of the sources, as in a journal."""
+        known = CHUNKS_READ in self.content and not self.trust.again
+        return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
 
+    def recover(
+        self,
+        plan: JournaledPlan,
+        places: Mapping[str, StoreLike],
+        *,
+        scratch: Mapping[str, StoreLike] | None = None,
+        before: JournaledPlan | None = None,
+        rewrites: bool = True,
+        count: str = "",
+    ) -> Recovered:
+        """Check the recorded chunks, and return the state that ``plan`` can reuse.
 
-# ---------------------------------------------------------------------- complete chunks, from any plan
+        Parameters
+        ----------
+        places : mapping
+            Existing locations that the run writes to, by name.
+        scratch : mapping
+            Existing locations of intermediate data, which another plan cannot use.
+        before : JournaledPlan
+            Plan of the journal, if it differs.
+        rewrites : bool
+            Whether the journal is rewritten if chunks are lost, so that other chunks of their parts are kept; otherwise
+            these parts are repeated.
+        count : str
+            Number of all chunks, for the notice of another plan.
+        """
+        was, there = plan if before is None else before, Written({**places, **(scratch or {})})
+        self.check_known(was)
+        found = self.check(was.sections, there)
+        anew = before is not None or (bool(found.lost) if rewrites else KEPT in found.lost)
+        kept = self.complete(was.sections, there, places, found.odd) if anew else self.kept
+        stored = ((part, told) for part, told in self.stored.items() if part not in found.lost)
+        done = {part for part, told in stored if not (anew and (told or was.sections(part)))}
+        if any(kept.values()):
+            rest = ((part, plan.sections(part)) for part in plan.parts() if part not in done)
+            done |= {part for part, sections in rest if sections and _are_kept(sections, there, kept)}
+        stay = f"planned anew: {sum(map(len, kept.values()))}{count} chunks that have been written stay as they are"
+        return self.recovered(
+            anew=anew, done=frozenset(done), lost=frozenset() if anew else found.lost, kept=kept,
+            odd=there.by_place(found.odd),
+        ).told(found.notice, "" if before is None or self.trust.again else stay)  # fmt: skip
 
+    def recovered(self, *, anew: bool = False, **state: Any) -> Recovered:
+        """Return a recovered state; ``anew`` makes a new beginning, for a changed plan."""
+        found = self.content.get(BEGINNING, "")
+        beginning = self.trust.again or (uuid.uuid4().hex if anew else found)
+        return Recovered(
+            id=self.id, found=found, beginning=beginning, trust=self.trust, notices=self.notices, **state
+        )  # fmt: skip
 
-def with_kept(stored: Mapping[Part, Stored | None], kept: Kept) -> dict[Part, Stored | None]:
-    """Return the recorded parts, with the chunks of earlier plans under `KEPT`."""
-    return {**stored, **({KEPT: kept} if kept else {})}
+    def check_known(self, plan: JournaledPlan) -> None:
+        """Raise if the journal records a part that its plan does not contain."""
+        strange = set(self.stored).difference(plan.parts())
+        if strange:
+            raise JournalError(f"the journal in {self.target} has part {min(strange)}, which is not in its plan")
 
+    def check(self, sections_of: Callable[[Part], Sections], there: Written) -> Found:
+        """Return the recorded chunks that are missing or changed, and warn if there are any.
 
-def whole_chunks(
-    file: ArrayFile,
-    stored: Mapping[Part, Stored | None],
-    name: str,
-    sections: Mapping[Part, Iterable[Section]],
-    odd: Iterable[str] = (),
-    kept: Mapping[str, Receipt] | None = None,
-) -> dict[str, Receipt]:
-    """Return the receipts of complete chunks: recorded parts cover all elements, or an earlier plan stored the chunk.
+        A chunk that two parts have written is as the later part left it, so either receipt may match.
+        """
+        told: dict[str, dict[str, list[tuple[Part, Receipt]]]] = {}
+        for part, recorded in {**self.stored, KEPT: self.kept}.items():
+            for name, receipts in (self._least(sections_of(part), there) if recorded is None else recorded).items():
+                by_key = told.setdefault(name, {}) if name in there.places else {}
+                for key, receipt in receipts.items():
+                    by_key.setdefault(key, []).append((part, receipt))
+        lost: set[Part] = set()
+        odd: dict[str, list[str]] = {}
+        for name, by_key in told.items():
+            wanted = {key: [receipt for _, receipt in each] for key, each in by_key.items()}
+            odd[name] = Store(there.places[name]).unlike(wanted, self.trust.verify)
+            lost.update(part for key in odd[name] for part, _ in by_key[key])
+        if not lost:
+            return Found(frozenset(), odd, "")
+        of = sum(any(receipt is not None for _, receipt in each) for keys in told.values() for each in keys.values())
+        again = f"{sum(map(len, odd.values()))} of {of} chunks that had been written are not as they were"
+        warnings.warn(notice := f"{again}: they are written again", RuntimeWarning, stacklevel=2)
+        return Found(frozenset(lost), odd, notice)
 
-    Chunks that are not as they were stored are left out.
-    """
-    grid, bad = file.stored.grid, frozenset(odd)
-    missing: dict[str, int] = {}
-    receipts: dict[str, Receipt] = {}
-    for part, boxes in sections.items():
-        indices = [(index, box) for box in boxes for index in grid.indices(box)]
-        told = stored[part]
-        mine = at_least(file, (index for index, _ in indices)) if told is None else told.get(name, {})
-        for index, box in indices:
-            key, whole = file.chunk_key(index), grid.section(index)
-            common = whole.intersection(box)
-            if key in bad or key not in mine or common is None:
+    @staticmethod
+    def _least(sections: Sections, there: Written) -> Kept:
+        """Return minimal receipts for a part without receipts, of a version that wrote to one location."""
+        each = ((name, boxes) for name, boxes in sections.items() if name in there.places)
+        return {name: at_least(there[name], _indices(there[name], boxes)) for name, boxes in [*each][:1]}
+
+    def complete(
+        self,
+        sections_of: Callable[[Part], Sections],
+        there: Written,
+        names: Iterable[str],
+        odd: Mapping[str, Sequence[str]],
+    ) -> Kept:
+        """Return the receipts of complete chunks by location name, whichever plan stored them, except ``odd`` ones.
+
+        A chunk is complete if recorded parts cover all its elements, and it is stored under its own name.
+        """
+        sections = {part: sections_of(part) for part in self.stored}
+        found = {name: self._complete_at(name, sections, there) for name in names}
+        bad = {name: frozenset(odd.get(name, ())) for name in found}
+        return {name: {key: each for key, each in kept.items() if key not in bad[name]} for name, kept in found.items()}
+
+    def _complete_at(self, name: str, sections: Mapping[Part, Sections], there: Written) -> dict[str, Receipt]:
+        missing: dict[str, int] = {}
+        receipts: dict[str, Receipt] = dict(self.kept.get(name, {}))
+        for part, told in self.stored.items():
+            if name not in sections[part]:
+                receipts.update((told or {}).get(name, {}))
                 continue
-            receipts[key] = mine[key] if receipts.get(key, mine[key]) == mine[key] else []
-            missing[key] = missing.get(key, whole.size) - common.size
-    before = {key: receipt for key, receipt in (kept or {}).items() if key not in bad}
-    return before | {key: receipt for key, receipt in receipts.items() if not missing[key]}
+            file, boxes = there[name], sections[part][name]
+            mine = at_least(file, _indices(file, boxes)) if told is None else told.get(name, {})
+            for box in boxes:
+                for index in file.stored.grid.indices(box):
+                    key, whole = file.chunk_key(index), file.stored.grid.section(index)
+                    common = whole.intersection(box)
+                    if key in mine and common is not None:
+                        known = key not in missing or receipts[key] == mine[key]
+                        receipts[key] = mine[key] if known else []
+                        missing[key] = missing.get(key, whole.size) - common.size
+        before = self.kept.get(name, {})
+        for key in [key for key, left in missing.items() if left or not _is_named(there[name], key, receipts[key])]:
+            receipts.pop(key)
+            receipts.update({key: before[key]} if key in before else {})
+        return receipts
+
+
+def _is_named(file: ArrayFile, key: str, receipt: Receipt) -> bool:
+    """Return whether a chunk of a local file is stored under its own name if at all: one being assembled is not."""
+    return file.folder is None or os.path.exists(os.path.join(file.folder, key)) is (receipt is not None)
+
+
+def _are_kept(sections: Sections, there: Written, kept: Kept) -> bool:
+    return there.places.keys() >= sections.keys() and all(
+        key in kept.get(name, {}) for name, key in there.keys_of(sections)
+    )
+
+
+def _indices(file: ArrayFile, boxes: Iterable[Section]) -> Iterator[Index]:
+    """Yield the chunks with an element of some sections."""
+    return (index for box in boxes for index in file.stored.grid.indices(box))
+
+
+def at_least(file: ArrayFile, indices: Iterable[Index]) -> dict[str, Receipt]:
+    """Return minimal receipts for chunks without receipts: the chunk exists, with its full size if not encoded."""
+    exact = [file.stored.chunk_bytes] if file.chain.pipeline == "plain" and file.chain.shard is None else []
+    return {file.chunk_key(index): list(exact) for index in indices}
+
+
+# ---------------------------------------------------------------------- sources
+
+
+def check_sources(
+    arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array],
+    content: Mapping[str, Any],
+    target: StoreLike,
+    trust: Trust,
+) -> list[str]:
+    """Return notices about changed sources, by name or in order; raise if ``trust`` does not accept the change."""
+    if trust.again:
+        return []
+    ways = "start over (again=True, --again), or continue anyway (as_is=True, --as-is)"
+    if "pass" in content:
+        ways = "start over (overwrite=True), or continue anyway (resume='as-is')"
+    before = content.get(CHUNKS_READ) or [None] * len(arrays)
+    if isinstance(arrays, Mapping):
+        kept = content.get(CHUNKS_READ) or {}
+        names = [name for name in kept if name in arrays]
+        arrays, before = [arrays[name] for name in names], [kept[name] for name in names]
+    if len(before) != len(arrays):
+        raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
+    since, pairs = f"{target} began: {ways}", zip(arrays, before, strict=True)
+    return [notice for notice in (_told(*pair, trust, since) for pair in pairs) if notice]
+
+
+def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, since: str) -> str | None:
+    name = location(array)
+    if before is None:
+        return f"whether {name} has changed since is not known: no fingerprint of its chunks was kept"
+    now = fingerprint(array)
+    if now is None:
+        if not trust.as_is:
+            raise JournalError(f"{name} cannot be listed to check whether it has changed since the run in {since}")
+        return None
+    share = changed(before, now, moved=trust.moved)
+    if not share:
+        return None
+    told = f"about {max(100 * share, 0.1):.3g} % of the chunks of {name} have changed since the run in {since}"
+    if not trust.as_is:
+        copied = not trust.moved and not changed(before, now, moved=True)
+        raise JournalError(told + ("; if it was copied, pass it as source" if copied else ""))
+    return told.partition(" began: ")[0] + " began: what was written before stays as it is"

@@ -45,9 +45,8 @@ from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.live import Live, P, RunState
-from oocarrays.graphs.run.looking import fingerprints
 from oocarrays.graphs.run.program import InPlace, Part
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
 from oocarrays.graphs.run.work import Probed, found, probed
@@ -57,6 +56,7 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
 
@@ -68,7 +68,7 @@ class Run(Generic[P]):
     """Execution of a program: its tasks are counted and reported, and the first failure stops them all."""
 
     def __init__(
-        self, program: P, content: Document | None = None, remains: Remains = NOTHING_LEFT, id: str | None = None
+        self, program: P, content: Document | None = None, remains: Recovered = NOTHING_LEFT, id: str | None = None
     ) -> None:
         id = remains.id or id or uuid.uuid4().hex[:12]
         durable = bool(setting("durable"))

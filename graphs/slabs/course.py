@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from itertools import product
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.run.looking import Part, Stored, at_least, look
-from oocarrays.graphs.run.recovery import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Part, Recovered, Sections, Written
 from oocarrays.graphs.slabs.gathering import Residual, as_bits, as_residual, largest
-from oocarrays.graphs.slabs.resume import NOT_LOOKED_AT, StoppedPass
+from oocarrays.graphs.slabs.resume import NOT_LOOKED_AT, recorded_slabs
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
@@ -35,6 +35,8 @@ from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.stores.remote import RemoteStore, place_below
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,38 +119,66 @@ class Course:
     """Whether the run resumes work of another process."""
     processes: int | None
     """Number of workers in the plan; None for threads of one process."""
-    remains: Remains = NOTHING_LEFT
+    remains: Recovered = NOTHING_LEFT
     """State recovered from an interrupted run, if any."""
     so_far: Progress = Progress()
     """Progress when the run was last replanned."""
     disks: Disks = field(default_factory=Disks)
     """Locations at which each rank's scratch can be checked."""
 
-    def gone_on_with(self, left: StoppedPass) -> Self:
+    def resumed(self, left: Interrupted) -> Self:
         """Return the course of the resumed run, after checking the output of the next pass and its input.
 
         Files on workers' own disks are not checked.
         """
-        began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
+        slabs = recorded_slabs(left)
+        began = replace(self, plan=_recut(self.plan, slabs), remains=left.recovered(kept=left.kept))
         began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get("so_far", {})))
-        looked = replace(began, remains=began._looked(left))
-        here, cut_so = looked._known(set(left.stored)), left.is_cut_so(self.plan.passes[0].slabs)
-        anew = bool(looked.remains.lost) or not cut_so
-        remains = remaining(
-            left.content, left.trust, anew=anew, id=left.id, odd=looked.remains.odd,
-            kept=looked._chunks(left, here) if anew else left.kept,
-        ).told(*left.notices, *looked.remains.notices, NOT_LOOKED_AT * self.on_own_disks)  # fmt: skip
+        located, there = began._located(left), Written(began._existing(left))
+        found = located.check(began._sections, there)
+        looked = replace(began, remains=replace(began.remains, lost=found.lost))
+        here, same = looked._known(set(left.stored)), self.plan.passes[0].slabs.cut == slabs
+        anew, kept = bool(found.lost) or not same, left.kept
+        if anew:
+            names = {f"{len(here.residuals)}:{name}": name for name in self._names}
+            known = located if here.kept else replace(located, kept={})
+            whole = known.complete(began._sections, there, there.places.keys() & names.keys(), found.odd)
+            kept = {names[name]: chunks for name, chunks in whole.items()}
+        remains = left.recovered(anew=anew, odd=there.by_place(found.odd), kept=kept).told(
+            found.notice, NOT_LOOKED_AT if self.on_own_disks else ""
+        )
         if not anew:
             return replace(self, remains=remains, so_far=looked.so_far)
         told = {
             "residuals": list(map(as_bits, here.residuals)),
             "residual": as_bits(largest((here.done or {}).values())),
         }
-        chunks = sum(map(len, remains.kept.values()))
+        chunks = sum(map(len, kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
-        course = replace(self, remains=remains.told("" if cut_so else stays))
-        content = self.content | {"so_far": told}
-        return replace(course, so_far=course._begun_at(told), content=content)
+        course = replace(self, remains=remains.told("" if same else stays))
+        return replace(course, so_far=course._begun_at(told), content=self.content | {"so_far": told})
+
+    def _located(self, left: Interrupted) -> Interrupted:
+        """Return a journal with the slabs alone, and with the number of the pass in the names of locations."""
+        start = len(self.so_far.residuals)
+        slabs = ((part, told) for part, told in left.stored.items() if len(part) == 3)
+        stored: dict[Part, Kept | None] = {part: told and _in_pass(part[0], told) for part, told in slabs}
+        return replace(left, stored=stored, kept=_in_pass(start, left.kept))
+
+    def _existing(self, left: Interrupted) -> dict[str, StoreLike | RemoteStore]:
+        """Return the existing locations of the recorded passes, with the number of the pass in their names."""
+        here = self._known(set(left.stored))
+        number, (_, last) = len(here.residuals), self.step(here.residuals)
+        passes = {number, len(self.so_far.residuals), *(part[0] for part in left.stored if len(part) == 3)}
+        names = product(passes, self._names.items())
+        each = ((f"{n}:{name}", self._place(n, *where, last=last and n == number)) for n, (name, where) in names)
+        return {name: place for name, place in each if place is not None}
+
+    def _sections(self, part: Part) -> Sections:
+        """Return the elements that a slab writes in each location."""
+        number, *slab = part
+        slabs = self.plan.passes[min(number, len(self.plan.passes) - 1)].slabs
+        return _in_pass(number, {name: [box] for name, box in self._boxes(slabs, Slab(*slab)).items()})
 
     @property
     def target(self) -> TargetSpec:
@@ -213,42 +243,6 @@ class Course:
 
         whole = filter(is_whole, slabs.all_slabs())
         return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
-
-    def _chunks(self, left: StoppedPass, here: Progress) -> Kept:
-        """Return the stored chunks of the next pass, whichever plan wrote them."""
-        number, slabs = len(here.residuals), self.step(here.residuals)[0].slabs
-        parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
-        boxes = {part: self._boxes(slabs, Slab(*part[1:])) for part in parts}
-        kept = {}
-        for name, where in self._next_places(here).items():
-            odd = frozenset(self.remains.odd.get(str(where), ()))
-            sections: dict[Part, list[Section]] = {part: [each[name]] for part, each in boxes.items() if name in each}
-            kept[name] = whole_chunks(written_file(where), left.stored, name, sections, odd, here.kept.get(name))
-        return kept
-
-    def _looked(self, left: StoppedPass) -> Remains:
-        """Check the recorded parts against the stored ones, and note differences."""
-        stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
-        here, names = self._known(set(left.stored)), self._names
-        _, last = self.step(here.residuals)
-
-        def place(part: Part, name: str = "") -> StoreLike | RemoteStore | None:
-            if part == KEPT:
-                return self._next_places(self.so_far).get(name)
-            if name not in names:
-                return None
-            return self._place(part[0], *names[name], last=last and part[0] == len(here.residuals))
-
-        def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, Document]:
-            where = place(part)
-            if where is None:
-                return None, {}
-            file = written_file(where)
-            core = self.plan.passes[min(part[0], len(self.plan.passes) - 1)].slabs.core(Slab(*part[1:]))
-            return where, at_least(file, file.stored.grid.indices(core))
-
-        found = look(with_kept(stored, left.kept), place, expected, verify=left.trust.verify)
-        return replace(self.remains, lost=found.lost, odd=found.odd).told(found.notice)
 
     def room(self) -> dict[str, int]:
         """Return the bytes to write, by folder, without files of ranks and scratch on workers' own disks."""
@@ -316,6 +310,11 @@ def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
         return replace(step, slabs=replace(step.slabs, **cut))
 
     return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
+
+
+def _in_pass(number: int, names: Mapping[str, T]) -> dict[str, T]:
+    """Return values by location name, with the number of the pass in the names."""
+    return {f"{number}:{name}": each for name, each in names.items()}
 
 
 def field_name(name: str) -> str:

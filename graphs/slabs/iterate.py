@@ -18,7 +18,7 @@ import zarr
 
 from oocarrays.errors import JournalError
 from oocarrays.graphs.run.journaled import check_room
-from oocarrays.graphs.run.looking import CHUNKS_READ
+from oocarrays.graphs.run.recovery import CHUNKS_READ
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.slabs.course import Course, Progress, field_name
 from oocarrays.graphs.slabs.gathering import as_bits, as_residual, largest, residual_of

@@ -15,17 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, JournalError
-from oocarrays.graphs.run.looking import (
-    CHUNKS_READ,
-    TRUSTED,
-    Part,
-    Stored,
-    check_sources,
-    is_of,
-    metadata_digest,
-    trust_of,
-)
-from oocarrays.graphs.run.recovery import Left, Remains, journal_of, remaining
+from oocarrays.graphs.run.recovery import CHUNKS_READ, TRUSTED, Interrupted, Part, Recovered, trust_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
@@ -35,7 +25,8 @@ from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
+from oocarrays.storage.files.target import LocalTarget, TargetSpec
+from oocarrays.storage.journal.sources import is_of, metadata_digest
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
 """Notice of a run that resumes work on workers' own disks."""
@@ -51,48 +42,50 @@ class Cut(Protocol):
         """Return the options that determine the slabs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedPass(Left):
-    """Journal of an interrupted pass."""
+def planned(left: Interrupted, plan: Callable[[Options], T], asked: Options) -> T:
+    """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
+    cut = recorded_cut(left)
+    with nullcontext() if _is_on_own_disks(left) else suppress(BudgetError):
+        return plan(asked.cut_as(**cut))
+    return plan(replace(asked, **{name: value for name, value in cut.items() if name not in CUT}))
 
-    cut: Document
-    """Edges of regions, axis and heights, as `plan_slabs` takes them."""
 
-    @property
-    def _is_on_own_disks(self) -> bool:
-        """Whether local array files on workers' own disks were written, which are neither checked nor cut anew."""
-        return any(self.content["asked"].get("folders") or ())
+def recorded_slabs(left: Interrupted) -> Document:
+    """Return the edges of regions, the axis and the heights of the recorded slabs, as a plan has them."""
+    return {name: value for name, value in recorded_cut(left).items() if name in CUT}
 
-    def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
-        """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
-        with nullcontext() if self._is_on_own_disks else suppress(BudgetError):
-            return plan(asked.cut_as(**self.cut))
-        return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
-    def is_cut_so(self, plan: SlabPlan) -> bool:
-        """Return whether a plan has the recorded slabs."""
-        return plan.cut == self.slabs
+def recorded_cut(left: Interrupted) -> Document:
+    """Return the cut in a journal as a plan has it: versions before 0.6 kept only the height along the axis."""
+    kept = left.content["cut"]
+    cut = dict(kept) | {"edges": tuple(tuple(each) for each in kept["edges"])}
+    height = cut.pop("height", None)
+    if height is not None:
+        cut["heights"] = [height if a == cut["axis"] else longest(each) for a, each in enumerate(cut["edges"])]
+    return cut | {"heights": tuple(cut["heights"])}
 
-    @property
-    def slabs(self) -> Document:
-        return {name: self.cut[name] for name in CUT}
 
-    def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the recovered state for a run that resumes the pass; on own disks, all recorded parts."""
-        if self._is_on_own_disks:
-            done, notices = frozenset(self.stored), (NOT_LOOKED_AT,)
-            return remaining(self.content, self.trust, anew=False, id=self.id, done=done, notices=notices)
-        places = {name: place for n, target in enumerate(targets) for name, place in target.named(n).items()}
-        before, now = (SlabParts(plan=each, targets=targets) for each in (replace(plan, **self.slabs), plan))
-        return self.reused(before, now, places, self._files(places), same=self.is_cut_so(plan), each="slab")
+def _is_on_own_disks(left: Interrupted) -> bool:
+    """Return whether local array files on workers' own disks were written, which are neither checked nor cut anew."""
+    return any(left.content["asked"].get("folders") or ())
 
-    def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
-        """Return the existing files that this run writes, including closed ones of ranks."""
-        made = {part[0] for part in self.stored if len(part) == 1}
-        there = {name: place for name, place in places.items() if unfinished_run(place) == self.id}
-        closed = [name for name in places if name not in there and int(name.rpartition("/")[2]) in made]
-        there |= {name: places[name] for name in closed if is_finished(places[name])}
-        return {name: written_file(place) for name, place in there.items()}
+
+def recover_pass(left: Interrupted, plan: SlabPlan, targets: Sequence[TargetSpec]) -> Recovered:
+    """Return the recovered state for a run that resumes a pass; on own disks, all recorded parts."""
+    if _is_on_own_disks(left):
+        return left.recovered(done=frozenset(left.stored)).told(NOT_LOOKED_AT)
+    places = {name: place for n, target in enumerate(targets) for name, place in target.named(n).items()}
+    made = {part[0] for part in left.stored if len(part) == 1}
+
+    def is_there(name: str) -> bool:
+        """Return whether the run has made a file, and perhaps closed it."""
+        mine = unfinished_run(places[name]) == left.id
+        return mine or (int(name.rpartition("/")[2]) in made and is_finished(places[name]))
+
+    slabs = recorded_slabs(left)
+    before = None if plan.cut == slabs else SlabParts(plan=replace(plan, **slabs), targets=targets)
+    there = {name: place for name, place in places.items() if is_there(name)}
+    return left.recover(SlabParts(plan=plan, targets=targets), there, before=before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +142,19 @@ def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> 
     return {"pass": by, "asked": dict(asked), "cut": plan.cut}
 
 
-def left_by(
+def interrupted_pass(
     target: StoreLike,
     asked: Mapping[str, Any],
     by: str = "map_slabs",
     *,
     sources: Sequence[ArrayFile] = (),
     resume: Any = True,
-) -> StoppedPass:
+) -> Interrupted:
     """Return the journal of an interrupted pass at a target; raise if its options differ."""
-    journal, id, content = journal_of(target, "array")
+    left = Interrupted.at(target, trust_of(resume) or TRUSTED)
+    content, trust = left.content, left.trust
     if content.get("pass") != by:
         raise JournalError(f"{target} was not being written by {by}: it cannot continue that run")
-    trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     for name, wanted in asked.items():
         was = content["asked"].get(name)
         moved = trust.moved and bool(content.get(CHUNKS_READ))
@@ -171,24 +164,7 @@ def left_by(
                 f"{target} was begun with {told}: pass the same arguments to continue, or overwrite=True "
                 "(--overwrite) to start over"
             )
-    stored: dict[Part, Stored | None] = {**journal.stored()}
-    if trust.again:  # files made by ranks are kept
-        stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
-    notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
-    return StoppedPass(
-        id=id, cut=_as_cut(cut), content=content, stored=stored,
-        kept={} if trust.again else journal.kept(), trust=trust,
-        notices=tuple(notices),
-    )  # fmt: skip
-
-
-def _as_cut(kept: Mapping[str, Any]) -> Document:
-    """Return the cut as a plan has it: versions before 0.6 kept only the height along the axis."""
-    cut = dict(kept) | {"edges": tuple(tuple(each) for each in kept["edges"])}
-    height = cut.pop("height", None)
-    if height is not None:
-        cut["heights"] = [height if a == cut["axis"] else longest(each) for a, each in enumerate(cut["edges"])]
-    return cut | {"heights": tuple(cut["heights"])}
+    return left.recorded([file.zarr for file in sources] or None, files=True)
 
 
 def _are_of(sources: Sequence[ArrayFile], wanted: Any, kept: Any, *, moved: bool) -> bool:

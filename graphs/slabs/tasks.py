@@ -22,7 +22,7 @@ import zarr
 
 from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.graphs.slabs.workspace import KernelMemory, check_alike, is_verified
 from oocarrays.kernels.binding import BlockInfo, takes_info
@@ -92,7 +92,7 @@ class SlabRun(JournaledRun):
         content: Document,
         *,
         processes: int | None = None,
-        remains: Remains = NOTHING_LEFT,
+        remains: Recovered = NOTHING_LEFT,
     ) -> None:
         self.plan = plan
         self.targets = tuple(files.targets)

@@ -31,7 +31,7 @@ from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.updating import update
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.rechunks import read_chunks
-from oocarrays.recovery.resume import kind_left, resume, standing
+from oocarrays.recovery.resume import kind_left, resume, run_status
 from oocarrays.reductions.reducing import reduce
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.journal.calls import imported
@@ -43,7 +43,7 @@ from oocarrays.streaming.opening import holds_streams, rebuilt
 def what_now(options: argparse.Namespace) -> str:
     """Return the next step after an interruption, as text."""
     with suppress(OocError, KeyboardInterrupt):
-        left = standing(placer(options.storage_options and dict(options.storage_options))(options.target))
+        left = run_status(placer(options.storage_options and dict(options.storage_options))(options.target))
         if left is not None:
             at = "" if left.done is None else f" at {100 * left.done:.0f} %"
             return f"{at}; written chunks stay, continue with: {_continuing(options)}"

@@ -21,14 +21,14 @@ from oocarrays.cli.options import sources_of
 from oocarrays.cli.reports import print_json
 from oocarrays.cli.signatures import command
 from oocarrays.comparing import Comparison, compare
-from oocarrays.graphs.run.recovery import way_out
 from oocarrays.jobs.rechunking import clean
 from oocarrays.plan.documents import Document
-from oocarrays.recovery.resume import standing
+from oocarrays.recovery.resume import run_status
 from oocarrays.requests import is_at_work, journaled
 from oocarrays.show.contents import ArrayFacts, GroupFacts, as_json, chunks_text, contents
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened, table
 from oocarrays.storage.files.places import local_folder
+from oocarrays.storage.journal.journal import way_out
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, stream_rows
@@ -114,7 +114,7 @@ def info_command(
         print(table(stream_rows(place)))
         return
     found = contents(place)
-    left = standing(place) if found.unfinished is not None else None
+    left = run_status(place) if found.unfinished is not None else None
     if json:
         told = as_json(found) | ({} if left is None else {"run": left.as_json()})
         print(dumps(told, ensure_ascii=False, indent=2, allow_nan=False))

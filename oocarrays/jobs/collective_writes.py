@@ -21,7 +21,6 @@ from oocarrays.graphs.collective.write import Writing, build_graph
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed
@@ -37,6 +36,7 @@ from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.notes import kept_sections, sections_again
+from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import PARTS
 from oocarrays.storage.sections.write import check_writable
 

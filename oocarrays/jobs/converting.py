@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
@@ -13,13 +14,13 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.array import open_array as open_global
 from oocarrays.arrays.creating import CHUNK_BYTES, chunks_and_order, described, largest_shape, open_array
 from oocarrays.arrays.local_array import LocalArrays, own_disks
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, JournalError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.files.resume import files_content, made_like, resumed_files
 from oocarrays.graphs.files.scatter import Files
-from oocarrays.graphs.files.update import FilesLeft, files_content, made_like
-from oocarrays.graphs.run.looking import metadata_digest
+from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of
@@ -39,6 +40,7 @@ from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
+from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -289,9 +291,11 @@ def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: in
 # ---------------------------------------------------------------------- going on
 
 
-def resume_files(left: FilesLeft, source: Any, means: ResumeMeans) -> FilesJob[Any]:
+def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob[Any]:
     """Plan to continue a stopped scatter or gather."""
-    left.check_source(_said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr)))
+    now = _said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr))
+    if json.loads(json.dumps(now)) != left.content["source_metadata"]:
+        raise JournalError(f"the journal in {left.target} belongs to a different source")
     resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
     one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))
     if left.content["files"] == "gather":
@@ -300,19 +304,19 @@ def resume_files(left: FilesLeft, source: Any, means: ResumeMeans) -> FilesJob[A
 
 
 def _resumed_gather(
-    left: FilesLeft, local: LocalArrays, means: ResumeMeans, resources: tuple[Resources, Resources]
+    left: Interrupted, local: LocalArrays, means: ResumeMeans, resources: tuple[Resources, Resources]
 ) -> FilesJob[OutOfCoreArray]:
     store, whole, cluster = left.target, written_file(left.target).stored, means.cluster
     now, before = resources
     plan = _gathering(local, whole, now, left.content["room"])
     content = files_content(plan, _called("gather_files", [named(local.files.store)], plan), _said(local))
     program = Files(plan=plan, source=RankFiles(local.files), target=TargetSpec(store=store))
-    run = left.resumed(program, content, lambda room: _gathering(local, whole, before, room))
+    run = resumed_files(program, content, left, _gathering(local, whole, before, left.content["room"]))
     return FilesJob(run, lambda name: open_global(store), cluster, local.disks)
 
 
 def _resumed_scatter(
-    left: FilesLeft, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[Resources, Resources]
+    left: Interrupted, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[Resources, Resources]
 ) -> FilesJob[LocalArrays]:
     files = local_files.open_local_files(left.target, unfinished=True)
     assert files is not None, "a scatter makes local array files"
@@ -324,7 +328,7 @@ def _resumed_scatter(
     called = _called("scatter_files", [named(a.zarr.store_path)], plan, missing=source.presence.missing)
     content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
     program = Files(plan=plan, source=source, target=target)
-    run = left.resumed(program, content, lambda room: _scattering(source, said, target, before, room))
+    run = resumed_files(program, content, left, _scattering(source, said, target, before, left.content["room"]))
     disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
     return _scatter_job(run, means.cluster, disks, means.scheduler)
 

@@ -14,7 +14,7 @@ from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.graphs.events import LISTENERS, Events, heard
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.job import AnyRun, GraphJob
-from oocarrays.graphs.run.looking import trust_of
+from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document
 from oocarrays.requests import check_continues, made_before

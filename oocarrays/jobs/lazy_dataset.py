@@ -25,7 +25,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import trust_of
+from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.given import refuse

@@ -21,11 +21,10 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import GoingOn
 from oocarrays.graphs.rechunk.run import Destination, journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import metadata_digest
+from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
@@ -49,6 +48,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.calls import named
+from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of
 
 if TYPE_CHECKING:
@@ -253,13 +253,15 @@ def _requested(run: GroupRun) -> Document:
     )  # fmt: skip
 
 
-def resume_group(target: StoreLike, asked: GoingOn) -> GroupJob:
+def resume_group(
+    left: Interrupted, resources: Resources | None, source: Any, cluster: Cluster | None, **how: Any
+) -> GroupJob:
     """Plan to continue a stopped run of a group."""
 
     def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
-        return _planned_copies(file, target, wanted, resources)
+        return _planned_copies(file, left.target, wanted, resources)
 
-    return _job(*resumed_group(target, asked, copying))
+    return _job(resumed_group(left, resources, source, copying, **how), cluster)
 
 
 def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:

@@ -16,7 +16,7 @@ from oocarrays.graphs.lazy.in_time import in_time, kept_blocks, with_kept_noted,
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.looking import trust_of
+from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.jobs.lazy import from_dask
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.selection import Selection

@@ -11,8 +11,7 @@ from oocarrays.errors import InputError, JournalError, NotFoundError, TargetErro
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.update import Growing, Update
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, trust_of
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Left, Remains, can_update, journal_of
+from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, TRUSTED, Interrupted, Recovered, Trust, trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -30,7 +29,7 @@ from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.calls import CALL, call_content
-from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.journal import Journal, can_update
 from oocarrays.storage.journal.sources import Source, kept_source
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.storage.stores.zipped import is_zip
@@ -125,9 +124,9 @@ def update(
     """
     place = placer(storage_options) if source is None else placer(storage_options, target, source)
     target = place(target)
-    if going_on := _left_by_update(target):
-        trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
-        return resume_update(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing, trust)
+    trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
+    if left := _interrupted(target, trust):
+        return resume_update(left, place, source, cluster_of(scheduler, workers), memory, missing)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory)
     now = _Now.of(target, place, source, missing)
@@ -136,7 +135,7 @@ def update(
     return now.job(plan_update(now.file.stored, now.grown, changed, resources), cluster, resources)
 
 
-def _left_by_update(target: StoreLike) -> Document | None:
+def _interrupted(target: StoreLike, trust: Trust) -> Interrupted | None:
     """Return the journal of an interrupted update of a target, or None."""
     if is_zip(target):
         raise TargetError(f"{target} is a zip file, in which nothing can be replaced: {ANEW}")
@@ -147,14 +146,14 @@ def _left_by_update(target: StoreLike) -> Document | None:
         Journal(target).sweep()
         return None
     try:
-        _, _, content = journal_of(target, "array")
+        left = Interrupted.at(target, trust)
     except InputError:
         if can_update(target):
             return None  # its journal is lost: all that has changed since it was finished is written again
         raise
-    if content.get(CALL, {}).get("function") != "update":
+    if left.content.get(CALL, {}).get("function") != "update":
         raise TargetError(unfinished_text(target))
-    return content
+    return left
 
 
 class _Now:
@@ -214,7 +213,7 @@ class _Now:
         plan: UpdatePlan,
         cluster: Cluster | None,
         resources: Resources,
-        remains: Remains = NOTHING_LEFT,
+        remains: Recovered = NOTHING_LEFT,
         content: Document | None = None,
     ) -> UpdateJob:
         shape = self.written.stored.grid.shape
@@ -225,20 +224,18 @@ class _Now:
 
 
 def resume_update(
-    target: StoreLike,
-    content: Document,
+    left: Interrupted,
     place: Callable[[Any], Any],
     source: Any,
     cluster: Cluster | None,
     memory: Any,
     missing: str | None,
-    trust: Trust = TRUSTED,
 ) -> UpdateJob:
     """Plan to continue an interrupted update."""
-    journal, id, content = journal_of(target, "array")
+    target, content, trust = left.target, left.content, left.trust
     policy = content[CALL]["options"].get("missing") if missing is None else missing
     now = _Now.of(target, place, source, policy)
-    notices = check_sources([now.file.zarr], content, target, trust)
+    left = left.recorded([now.file.zarr])
     changed = [Section(tuple(lower), tuple(upper)) for lower, upper in content[CHANGED]]
     if trust.again:
         changed = [now.seen.grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
@@ -248,9 +245,7 @@ def resume_update(
     before = plan_update(now.file.stored, now.grown, changed, asked, content[LENGTHS])
     same = not trust.again and before.peak_bytes <= asked.budget
     plan = before if same else plan_update(now.file.stored, now.grown, changed, asked)
-    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    left = Left(id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices))
-    remains = left.reused(before, plan, {"": target}, {"": now.written}, same=same)
-    if remains.anew:
-        content = now.content(plan, asked) | ({} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]})
-    return now.job(plan, cluster, asked, remains, content)
+    recovered = left.recover(plan, {"": target}, before=None if same else before)
+    if recovered.anew:
+        content = now.content(plan, asked) | left.begun_with
+    return now.job(plan, cluster, asked, recovered, content)

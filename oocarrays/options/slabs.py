@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import numpy as np
 
@@ -17,11 +17,18 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.run.looking import trust_of
-from oocarrays.graphs.run.recovery import NOTHING_LEFT
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, trust_of
 from oocarrays.graphs.slabs.course import Course, PassScratch
 from oocarrays.graphs.slabs.gathering import Residual, change
-from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, kernel_name, left_by, slab_content
+from oocarrays.graphs.slabs.resume import (
+    Cut,
+    asked_of,
+    interrupted_pass,
+    kernel_name,
+    planned,
+    recover_pass,
+    slab_content,
+)
 from oocarrays.graphs.slabs.sweeps import each_of, unlike
 from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.kernels.depths import own_ranks
@@ -220,19 +227,19 @@ class PlannedPass(Generic[Plan]):
     """Its plan."""
     content: Document
     """Content of its journal."""
-    left: StoppedPass | None
-    """Recovery that it continues, if any."""
+    left: Interrupted | None
+    """Interrupted pass that it continues, if any."""
 
     def run(self, kind: Callable[..., Run]) -> Run:
         """Return its run, of one kind."""
-        arrays = self.arrays
+        arrays, plan = self.arrays, cast("Any", self.plan)
         return kind(
-            self.plan,
+            plan,
             arrays.request.kernel,
             SlabFiles(sources=arrays.files, targets=arrays.targets, group=arrays.group),
             self.content,
             processes=arrays.resources.workers,
-            remains=self.left.remains(self.plan, arrays.targets) if self.left else NOTHING_LEFT,
+            remains=recover_pass(self.left, plan, arrays.targets) if self.left else NOTHING_LEFT,
         )
 
     def course(self, scratch: Sequence[str | RemoteStore]) -> Course:
@@ -248,7 +255,7 @@ class PlannedPass(Generic[Plan]):
             content=self.content, id=id, resumes=self.left is not None, processes=arrays.resources.workers,
             scratch=PassScratch(folders=folders, fields=swept), disks=arrays.disks,
         )  # fmt: skip
-        return course.gone_on_with(self.left) if self.left else course
+        return course.resumed(self.left) if self.left else course
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
@@ -272,8 +279,8 @@ def planned_pass(arrays: SlabArrays, plan: Callable[[Any], Plan]) -> PlannedPass
     left = None
     if request.goes_on(target):
         left_content(target)
-        left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume)
-    made = left.planned(plan, options) if left else plan(options)
+        left = interrupted_pass(target, asked, arrays.by, sources=arrays.sources, resume=request.resume)
+    made = planned(left, plan, options) if left else plan(options)
     content = ((left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(arrays)) | _requested(
         arrays, asked
     )

@@ -1,1 +1,1 @@
-"""Recovery of stopped runs of all jobs: resuming them, or removing their remains."""
+"""Recovery of interrupted runs of all jobs: resuming them, and their progress."""

@@ -8,16 +8,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, PlacementError
-from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.looking import Trust
-from oocarrays.graphs.run.recovery import journal_of
+from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
+from oocarrays.graphs.run.recovery import Trust
 from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.iterating import IterateJob
@@ -27,18 +24,17 @@ from oocarrays.jobs.slabs import SlabJob
 from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import UpdateJob
 from oocarrays.mapping.given import flag
-from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, scratch_of
+from oocarrays.options.asked import as_list
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
-from oocarrays.recovery.resumers import KINDS, StoppedJob, kind_of
+from oocarrays.recovery.resumers import RESUMERS, ResumeRequest, kind_of
 from oocarrays.reductions.reducing import ReduceJob
 from oocarrays.requests import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.calls import imported
-from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.journal import Journal, journal_of
 from oocarrays.storage.journal.texts import FOLDER, REQUEST
 from oocarrays.storage.local.fs import files_below, status_of
 from oocarrays.storage.stores.urls import check_replaces
@@ -52,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RunStatus:
     """Progress of a run."""
 
     kind: str | None
@@ -89,7 +85,7 @@ class Standing:
         }
 
 
-def standing(target: StoreLike) -> Standing | None:
+def run_status(target: StoreLike) -> RunStatus | None:
     """Return the progress of the run of a target; None if it is finished, or does not exist."""
     if unfinished_run(target) is None:
         return None
@@ -102,7 +98,7 @@ def standing(target: StoreLike) -> Standing | None:
         done, plan = 1 - job.left, repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
     except OocError as error:
         why = str(error)
-    return Standing(kind=kind, chunks=chunks_done(target), done=done, age=_age(target), plan=plan, why=why)
+    return RunStatus(kind=kind, chunks=chunks_done(target), done=done, age=_age(target), plan=plan, why=why)
 
 
 def _age(target: StoreLike) -> float | None:
@@ -334,18 +330,17 @@ def resume(
         return StreamsJob(target)
     content = _content(target)
     found = kind_of(content)
-    if found not in KINDS or kind not in (None, found):
+    if found not in RESUMERS or kind not in (None, found):
         wanted = "a version that has it goes on with that" if kind is None else f"not by {kind}"
         raise JournalError(f"{target} was being written by {found}: {wanted}")
     if parts is not None and found != "write_sections":
         raise InputError(f"{target} was being written by {found}, which has no parts: omit parts=")
-    asked = StoppedJob(
+    asked = ResumeRequest(
         target=target, content=content, given=source if source is None else as_list(source),
         functions=[] if kernel is None else list(map(imported, as_list(kernel))), trust=trust, place=place,
-        scratch=scratch_of(place(setting("scratch")), target), missing=missing,
-        parts=parts, means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
+        missing=missing, parts=parts, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers,
     )  # fmt: skip
-    job = KINDS[found](asked)
+    job = RESUMERS[found](asked)
     return job.asked_for({REQUEST: content[REQUEST]}) if REQUEST in content else job
 
 
@@ -356,36 +351,4 @@ def kind_left(target: StoreLike) -> str:
 
 def _content(target: StoreLike) -> Document:
     noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
-    return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
-
-
-def _means(
-    processes: int | None,
-    budget: int | None,
-    planned_ranks: int | None = None,
-    *,
-    memory: Any,
-    ranks: int | None,
-    scheduler: Client | str | None,
-    workers: Sequence[str] | None,
-) -> ResumeMeans:
-    """Return the location and resources of a resumed plan, and whether the plan stays the same."""
-    on_threads = processes is None
-    asked = scheduler is not None or workers is not None
-    cluster = cluster_of(scheduler, workers) if asked or not on_threads else None
-    if cluster is None and not on_threads and scheduler is None:
-        raise PlacementError(
-            f"the run was planned for {processes} workers: pass scheduler=, or create a client; "
-            "scheduler='threads' plans the rest for threads"
-        )
-    moved = (cluster is None) is not on_threads
-    most = min(processes or 0, processes or 0 if planned_ranks is None else planned_ranks)
-    fewer = cluster is not None and len(cluster.workers()) < most
-    return ResumeMeans(
-        cluster=cluster,
-        scheduler="threads" if cluster is None else cluster.client,
-        workers=workers,
-        memory=budget if memory is None and not moved else memory,
-        ranks=ranks,
-        same=memory is ranks is None and not (moved or fewer),
-    )
+    return noted or journal_of(target)[2]

@@ -1,6 +1,6 @@
 """Kinds of jobs, and how to plan each again from its journal.
 
-    journal ─► the function that was called ─► KINDS ─► the same job, less the work done
+    journal ─► the function that was called ─► RESUMERS ─► the same job, less the work done
 
 A new kind of job writes `call_content` into its journal, and one function here that calls it again.
 """
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.errors import InputError, JournalError, NotFoundError
+from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.files.update import FilesLeft
-from oocarrays.graphs.rechunk.resume import GoingOn, resumed
-from oocarrays.graphs.run.looking import Trust
+from oocarrays.graphs.rechunk.group import planned_group
+from oocarrays.graphs.rechunk.resume import planned, resumed
+from oocarrays.graphs.run.recovery import Interrupted, Trust
 from oocarrays.jobs.collective_writes import resume_sections
 from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.iterating import iterate
@@ -27,19 +27,20 @@ from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.stored import rechunk_job, resume_group
 from oocarrays.jobs.updating import resume_update
-from oocarrays.options.asked import ResumeMeans, resources_of
+from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of, scratch_of
 from oocarrays.options.shapes import NAMES
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
 from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
-from oocarrays.storage.stores.remote import RemoteStore
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppedJob:
-    """Stopped job, and the arguments of its resumption."""
+class ResumeRequest:
+    """Interrupted job, and the arguments of `resume`."""
 
     target: StoreLike
     """Target of the run."""
@@ -53,14 +54,18 @@ class StoppedJob:
     """Checks to make on the recovery."""
     place: Callable[[Any], Any]
     """Function that opens a URL as a store."""
-    scratch: str | RemoteStore
-    """Location of scratch, if it differs from before."""
     missing: str | None
     """Treatment of chunks that sources lack, if given again."""
     parts: Any
     """Parts to write, one a rank, if given again."""
-    means: Callable[..., ResumeMeans]
-    """Location and resources of the resumed run, from its planned workers, memory and ranks."""
+    memory: Any
+    """Budget of each process, if it differs from the plan's."""
+    ranks: int | None
+    """Number of ranks, if it differs from the plan's."""
+    scheduler: Client | str | None
+    """Scheduler, if given."""
+    workers: Sequence[str] | None
+    """Chosen workers, if given."""
 
     @property
     def call(self) -> Mapping[str, Any]:
@@ -77,6 +82,9 @@ class StoppedJob:
             "processes": None, "options": {},
         }  # fmt: skip
 
+    def left(self) -> Interrupted:
+        return Interrupted.at(self.target, self.trust)
+
     def sources(self, missing: str | None = None) -> list[Any]:
         """Open its sources."""
         known = self.call["source"]
@@ -92,6 +100,28 @@ class StoppedJob:
     def arranged(self) -> ResumeMeans:
         """Location and resources of the resumed run."""
         return self.means(self.call["processes"], self.call["memory"])
+
+    def means(self, processes: int | None, budget: int | None, ranks: int | None = None) -> ResumeMeans:
+        """Return the location and resources of a run that was planned for these processes, memory and ranks."""
+        on_threads = processes is None
+        asked = self.scheduler is not None or self.workers is not None
+        cluster = cluster_of(self.scheduler, self.workers) if asked or not on_threads else None
+        if cluster is None and not on_threads and self.scheduler is None:
+            raise PlacementError(
+                f"the run was planned for {processes} workers: pass scheduler=, or create a client; "
+                "scheduler='threads' plans the rest for threads"
+            )
+        moved = (cluster is None) is not on_threads
+        most = min(processes or 0, processes or 0 if ranks is None else ranks)
+        fewer = cluster is not None and len(cluster.workers()) < most
+        return ResumeMeans(
+            cluster=cluster,
+            scheduler="threads" if cluster is None else cluster.client,
+            workers=self.workers,
+            memory=budget if self.memory is None and not moved else self.memory,
+            ranks=self.ranks,
+            same=self.memory is self.ranks is None and not (moved or fewer),
+        )
 
     def kernels(self) -> list[Callable[..., Any] | None]:
         as_is = self.trust.as_is or bool(self.trust.again)
@@ -120,22 +150,22 @@ class StoppedJob:
         return single, self.target if single else [self.target, *map(self.place, was[1:])]
 
 
-def _rechunk(asked: StoppedJob) -> Job[Any, Any]:
-    def terms(plan: Any) -> tuple[Any, Resources | None]:
-        means = asked.means(plan.processes, plan.budget, plan.ranks)
-        ranks = setting("ranks") if means.ranks is None else means.ranks
-        return means.cluster, None if means.same else resources_of(means.cluster, means.memory, ranks=ranks)
+def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
+    is_group = "members" in asked.content
+    left = asked.left()
+    before = planned_group(left) if is_group else planned(left)
+    means = asked.means(before.processes, before.budget, before.ranks)
+    ranks = setting("ranks") if means.ranks is None else means.ranks
+    resources = None if means.same else resources_of(means.cluster, means.memory, ranks=ranks)
+    source = None if asked.given is None else asked.given[0]
+    scratch = scratch_of(asked.place(setting("scratch")), asked.target)
+    how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.missing}
+    if is_group:
+        return resume_group(left, resources, source, means.cluster, **how)
+    return rechunk_job(resumed(left, resources, source, **how), means.cluster)
 
-    given = None if asked.given is None else asked.given[0]
-    wishes = GoingOn(
-        source=given, place=asked.place, scratch=asked.scratch, terms=terms, missing=asked.missing, trust=asked.trust
-    )
-    if "members" in asked.content:
-        return resume_group(asked.target, wishes)
-    return rechunk_job(*resumed(asked.target, wishes))
 
-
-def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
+def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
     (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     single, target = asked.results(slabs)
     shapes, chunks = {name: was[name] for name in NAMES if name in was}, list(map(tuple, was["chunks"]))
@@ -146,7 +176,7 @@ def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
     return job
 
 
-def _pyramid(asked: StoppedJob) -> Job[Any, Any]:
+def _pyramid(asked: ResumeRequest) -> Job[Any, Any]:
     asked.kernels()
     given = asked.given and [source_image(each, asked.place) for each in asked.given]
     slabs, was, (source,) = asked.slabs(), asked.content["asked"], replace(asked, given=given).sources()
@@ -155,7 +185,7 @@ def _pyramid(asked: StoppedJob) -> Job[Any, Any]:
     return pyramid(source, asked.target, chunks=tuple(was["chunks"][0]), **how)
 
 
-def _iterate(asked: StoppedJob) -> Job[Any, Any]:
+def _iterate(asked: ResumeRequest) -> Job[Any, Any]:
     (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     if was["residual"] and not watched:
         raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
@@ -165,20 +195,24 @@ def _iterate(asked: StoppedJob) -> Job[Any, Any]:
     return job
 
 
-def _files(asked: StoppedJob) -> Job[Any, Any]:
-    left = FilesLeft.at(asked.target, asked.trust)
+def _files(asked: ResumeRequest) -> Job[Any, Any]:
+    left = asked.left()
+    if CALL not in left.content:
+        way = left.content["files"]
+        again = "pass overwrite=True (--overwrite) to write it again"
+        raise JournalError(f"{asked.target} was being written by {way}_files: {again}")
     missing = asked.missing or asked.call["options"].get("missing")
     (source,) = asked.sources(missing)
     return resume_files(left, source, asked.arranged)
 
 
-def _write_sections(asked: StoppedJob) -> Job[Any, Any]:
+def _write_sections(asked: ResumeRequest) -> Job[Any, Any]:
     asked.without()
     as_is = asked.trust.as_is or bool(asked.trust.again)
     return resume_sections(asked.target, asked.content, asked.parts, asked.arranged, as_is=as_is)
 
 
-def _shift(asked: StoppedJob) -> Job[Any, Any]:
+def _shift(asked: ResumeRequest) -> Job[Any, Any]:
     asked.without()
     means = asked.arranged
     a = open_array(asked.target, mode="r+", scheduler=means.scheduler)
@@ -188,20 +222,18 @@ def _shift(asked: StoppedJob) -> Job[Any, Any]:
     return shift(a, **asked.call["options"], **where)
 
 
-def _update(asked: StoppedJob) -> Job[Any, Any]:
+def _update(asked: ResumeRequest) -> Job[Any, Any]:
     asked.kernels()
     given, means = None if asked.given is None else asked.given[0], asked.arranged
-    return resume_update(
-        asked.target, dict(asked.content), asked.place, given, means.cluster, means.memory, asked.missing, asked.trust
-    )
+    return resume_update(asked.left(), asked.place, given, means.cluster, means.memory, asked.missing)
 
 
-def _reduce(asked: StoppedJob) -> Job[Any, Any]:
+def _reduce(asked: ResumeRequest) -> Job[Any, Any]:
     functions, (source,) = asked.kernels(), asked.sources(asked.missing)
-    return resumed_reduction(asked.target, functions, source, asked.arranged, asked.missing, asked.trust)
+    return resumed_reduction(asked.left(), functions, source, asked.arranged, asked.missing)
 
 
-KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
+RESUMERS: dict[str, Callable[[ResumeRequest], Job[Any, Any]]] = {
     "rechunk": _rechunk,
     "map_slabs": _map_slabs,
     "pyramid": _pyramid,

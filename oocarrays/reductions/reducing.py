@@ -20,8 +20,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.reductions.program import Reduction, reduced_here
 from oocarrays.graphs.run.builder import itself
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Left, Remains, journal_of
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
@@ -40,6 +39,7 @@ from oocarrays.storage.files.formats import carried_compressors, compressors_in,
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
+from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import StoredArray, missing_of, placer
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def reduced(
 
 def _job(
     want: CheckedReduction, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
-    remains: Remains = NOTHING_LEFT,
+    remains: Recovered = NOTHING_LEFT,
 ) -> ReduceJob:  # fmt: skip
     program = Reduction(
         plan=plan, reducer=want.reducer, dtype=np.dtype(spec.settings["dtype"]), target=spec,
@@ -282,12 +282,10 @@ def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
 
 
 def resumed_reduction(
-    target: StoreLike, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None,
-    trust: Trust = TRUSTED,
-) -> ReduceJob:  # fmt: skip
+    left: Interrupted, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None
+) -> ReduceJob:
     """Plan to continue a stopped reduction for a call of `resume`."""
-    journal, id, content = journal_of(target, "array")
-    options = content["call"]["options"]
+    target, content, options = left.target, left.content, left.content[CALL]["options"]
     file = array_file.describe_source(
         array_file.open_array(getattr(source, "zarr", source)), missing_of(source, missing or options["missing"])
     )
@@ -304,14 +302,10 @@ def resumed_reduction(
             f"{target} was begun by a version that divides {file.name} differently: pass overwrite=True "
             "(--overwrite) to start over"
         )
-    notices = check_sources([file.zarr], content, target, trust)
-    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
-    left = Left(id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices))
-    remains = left.reused(plan, plan, {"": target}, {"": written}, same=not trust.again)
-    before = {} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]}
-    now = _content(asked, want, plan, resources) | before if remains.anew else content
+    recovered = left.recorded([file.zarr]).recover(plan, {"": target})
+    now = _content(asked, want, plan, resources) | left.begun_with if recovered.anew else content
     spec = TargetSpec(store=target, settings={"dtype": written.dtype})
-    return _job(want, plan, spec, now, means.cluster, remains)
+    return _job(want, plan, spec, now, means.cluster, recovered)
 
 
 def _labels(codes: Sequence[int]) -> np.ndarray:

@@ -12,7 +12,7 @@ array files; 6.3: file domains of readers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -109,6 +109,22 @@ class FilesPlan(OnePass):
     def receivers(self, domain: Sequence[Section]) -> set[int]:
         along = [[[p for p, n in enumerate(axis) if n] for axis in self._along(box)] for box in domain]
         return {self.layout.rank(places) for each in along for places in product(*each)}
+
+    def parts(self) -> Iterator[tuple[int, ...]]:
+        """Yield the parts that are recorded once done: the files of all ranks, and each rank's share of each round."""
+        yield from ((rank,) for rank in range(self.ranks))
+        yield from product(range(len(self.rounds)), range(self.ranks))
+
+    def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
+        """Return the sections that a rank writes in a round, in the coordinates of the file."""
+        if len(part) == 1:
+            return {}
+        number, rank = part
+        if self.way == "gather":
+            boxes = self.domains(number)[rank]
+            return {"": boxes} if boxes else {}
+        block = self.block(rank, self.rounds[number])
+        return {str(rank): [block.place]} if block else {}
 
     # ------------------------------------------------------------------ what it costs
 

@@ -17,6 +17,7 @@ from functools import reduce
 from operator import add
 
 from oocarrays.errors import BudgetError
+from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts, where
@@ -70,6 +71,14 @@ class CopyPlan:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(piece.name for batch in self.batches for piece in batch))
+
+    def parts(self) -> Iterator[tuple[int, ...]]:
+        """Yield the parts that are recorded once done: the numbers of the batches."""
+        return ((number,) for number in range(len(self.batches)))
+
+    def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
+        """Return no elements: a part copies whole objects."""
+        return {}
 
     def lane(self, number: int) -> Iterator[int]:
         yield from range(number, len(self.batches), self.lanes)

@@ -369,12 +369,10 @@ class Pass(Holding):
     def batch_units(self, batch: int, rank: int) -> range:
         return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
 
-    def sections(self, first: int, rank: int) -> Iterator[Section]:
-        """Yield the elements of a part, identified by its batch or partition and its rank."""
-        if self.assembled:
-            yield from (self.section(self.chunk_box(unit)) for unit in self.batch_units(first, rank))
-        else:
-            yield from map(self.target.grid.section, self.written(first, rank))
+    def sections(self, first: int, rank: int) -> list[Section]:
+        """Return the elements of a part, identified by its batch or partition and its rank."""
+        boxes = map(self.chunk_box, self.batch_units(first, rank)) if self.assembled else self.boxes(first, rank)
+        return list(map(self.section, boxes))
 
     def written(self, first: int, rank: int) -> Iterator[tuple[int, ...]]:
         """Yield the target chunks of a part; those of each of its units (assembled)."""

@@ -13,6 +13,7 @@ Thakur 1995, section 5.3.2 (the partitioned in-core model).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
@@ -63,6 +65,19 @@ class RechunkPlan(Holding):
             *shared_facts(self, reads=about, decodes="", writes=about, messages="", scratch="", tasks=""),
             *shared_facts(self, peak_memory=where(self.processes), predicted=""),
         ]
+
+    def parts(self) -> Iterator[tuple[int, ...]]:
+        """Yield the parts of all passes that are recorded once done."""
+        for number, step in enumerate(self.passes):
+            yield from step.parts(number)
+
+    def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
+        """Return the elements that a part writes, by the name of its location."""
+        return {self.place_name(part[0]): self.passes[part[0]].sections(*part[1:])}
+
+    def place_name(self, number: int = 0) -> str:
+        """Return the name of the location that a pass writes: its number for scratch, empty for the target."""
+        return str(number) if number < len(self.passes) - 1 else ""
 
     @property
     def ranks(self) -> int:

@@ -24,17 +24,22 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
 
-from oocarrays.errors import NotFoundError, OocError, TargetError
+from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, TargetError
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.documents import documents, is_finished, unfinished_run
 from oocarrays.storage.files.entries import LocalEntries, StoreEntries, entries_of, reading, writing
+from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import remove_drafts
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.sources import can_keep, kept_source
 from oocarrays.storage.journal.texts import (
     DONE,
     FOLDER,
+    ID,
     KEPT,
     LOCK,
     PLAN,
@@ -48,7 +53,7 @@ from oocarrays.storage.journal.texts import (
     plan_text,
     receipts_in,
 )
-from oocarrays.storage.local.names import SAYING
+from oocarrays.storage.local.names import NODES, SAYING
 
 
 class Journal:
@@ -316,3 +321,48 @@ class Journal:
             yield
         except Busy:
             raise TargetError(f"another run is writing to {self.store}") from None
+
+
+# ---------------------------------------------------------------------- journals of unfinished targets
+
+
+def journal_of(target: StoreLike) -> tuple[Journal, str, Document]:
+    """Return the journal of an unfinished array or group, its run id and its content; raise if it is unusable."""
+    mark, there = unfinished_run(target), Journal(target)
+    if mark is None:
+        there.sweep()
+        begun = not (is_finished(target) or is_empty(target))
+        what = f"no unfinished {_kind(target)} in {target}" + (f"; {way_out(target)}" if begun else "")
+        raise NotFoundError(f"nothing to resume: {what}")
+    try:
+        id, content = there.read()
+    except InputError as error:
+        raise type(error)(f"{error}; {way_out(target)}") from None
+    if not ID.fullmatch(id):
+        raise JournalError(f"the journal in {target} names an invalid run id {id!r}; {way_out(target)}")
+    if id != mark:
+        other = f"the {_kind(target)} of run {mark}; {way_out(target)}"
+        raise JournalError(f"the journal in {target} is of run {id}, {other}")
+    return there, id, content
+
+
+def _kind(target: StoreLike) -> str:
+    return "group" if holds_group(target) else "array"
+
+
+def way_out(target: StoreLike) -> str:
+    """Return advice for starting over at a target with an unusable journal."""
+    if can_update(target):
+        return f"bring it up to date again: update({name_of(target)!r}) (oocarrays update)"
+    return "start over: make the same call with overwrite=True (--overwrite)"
+
+
+def can_update(target: StoreLike) -> bool:
+    """Return whether an array was complete before a run changed it, and keeps its source.
+
+    Its data remain usable even if the journal is lost.
+    """
+    marked = any(found is not None for found in documents(target, NODES))
+    with suppress(OocError):
+        return marked and can_keep(target) and kept_source(target) is not None
+    return False

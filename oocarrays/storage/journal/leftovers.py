@@ -40,14 +40,12 @@ from oocarrays.storage.files.documents import node_documents, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE, PLAN
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, ID, LOCK, NOTE, PLAN
 from oocarrays.storage.local.fs import ABSENT, remove_file, remove_tree, translated
 from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL, is_abandoned
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 
-ID = re.compile(r"[0-9a-f]{12}")
-"""Pattern of a run id."""
 NAME = re.compile(rf"\.oocarrays-{ID.pattern}")
 
 

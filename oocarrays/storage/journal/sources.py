@@ -23,7 +23,7 @@ import os
 import stat
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -38,6 +38,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import JournalError
 from oocarrays.mapping.grid import ChunkGrid, ravel
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
@@ -70,6 +71,10 @@ def fingerprint(array: zarr.Array, each: Callable[[Sequence[Version]], None] | N
         "files": count,
         "sums": [b64encode(each.astype("<u8").tobytes()).decode() for each in sums],
     }
+
+
+def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
+    return [fingerprint(array) for array in arrays]
 
 
 def _groups(array: zarr.Array) -> int:
@@ -261,6 +266,22 @@ def _kind(array: zarr.Array, grid: ChunkGrid) -> str:
     names = ("data_type", "dtype", "fill_value", "codecs", "compressor", "filters", "order")
     told = {name: metadata.get(name) for name in names} | {"chunks": grid.chunks}
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------- identity
+
+
+def metadata_digest(file: Any, name: str | None = None) -> str:
+    """Return a digest of the metadata of an array or its file; with ``name``, its location, as before version 0.6."""
+    array: zarr.Array = getattr(file, "zarr", file)
+    told = array.metadata.to_dict()
+    metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
+    return hashlib.sha256(metadata.encode()).hexdigest()
+
+
+def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
+    """Return whether a digest matches an array's metadata, alone or with its current location or ``before``."""
+    return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
 
 
 # ---------------------------------------------------------------------- records beside an array

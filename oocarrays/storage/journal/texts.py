@@ -33,6 +33,8 @@ REQUEST = "request"
 """Field of the request: plain values, equal for a second call with the same arguments."""
 PARTS = "parts"
 """Key of a note's checksums, one per part in order; None for a part without a checksum."""
+ID = re.compile(r"[0-9a-f]{12}")
+"""Pattern of a run id."""
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
 STATES = f"{DONE}-states"
 """Folder of the bytes of parts that are not in the target; deleted together with the entries."""
