@@ -373,7 +373,7 @@ def is_another_plan(journal: Journal, run: str, remains: Recovered) -> bool:
 
 
 def changed_since(
-    arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
+    arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
 ) -> JournalError | None:
     """Return the error that forbids reading sources that have changed since a run began; None if they have not."""
     try:

@@ -14,7 +14,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
-from oocarrays.graphs.run.recovery import Trust
+from oocarrays.graphs.run.recovery import TRUSTED, Interrupted, Trust
 from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.iterating import IterateJob
@@ -34,7 +34,7 @@ from oocarrays.show.report import seconds_text
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.calls import imported
-from oocarrays.storage.journal.journal import Journal, journal_of
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER, REQUEST
 from oocarrays.storage.local.fs import files_below, status_of
 from oocarrays.storage.stores.urls import check_replaces
@@ -328,27 +328,30 @@ def resume(
         if kind not in (None, "open_streams"):
             raise JournalError(f"{target} was being written by open_streams: not by {kind}")
         return StreamsJob(target)
-    content = _content(target)
-    found = kind_of(content)
+    left = _interrupted(target, trust)
+    found = kind_of(left.content)
     if found not in RESUMERS or kind not in (None, found):
         wanted = "a version that has it goes on with that" if kind is None else f"not by {kind}"
         raise JournalError(f"{target} was being written by {found}: {wanted}")
     if parts is not None and found != "write_sections":
         raise InputError(f"{target} was being written by {found}, which has no parts: omit parts=")
     asked = ResumeRequest(
-        target=target, content=content, given=source if source is None else as_list(source),
-        functions=[] if kernel is None else list(map(imported, as_list(kernel))), trust=trust, place=place,
+        left=left, given=source if source is None else as_list(source), place=place,
+        functions=[] if kernel is None else list(map(imported, as_list(kernel))),
         missing=missing, parts=parts, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers,
     )  # fmt: skip
     job = RESUMERS[found](asked)
-    return job.asked_for({REQUEST: content[REQUEST]}) if REQUEST in content else job
+    return job.asked_for({REQUEST: left.content[REQUEST]}) if REQUEST in left.content else job
 
 
 def kind_left(target: StoreLike) -> str:
     """Return the name of the function that planned the run of a target."""
-    return kind_of(_content(target))
+    return kind_of(_interrupted(target, TRUSTED).content)
 
 
-def _content(target: StoreLike) -> Document:
+def _interrupted(target: StoreLike, trust: Trust) -> Interrupted:
+    """Return the run in the journal of an unfinished target, or in the note of an existing array."""
     noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
-    return noted or journal_of(target)[2]
+    if noted:
+        return Interrupted(target=target, id="", content=noted, trust=trust)
+    return Interrupted.at(target, trust)

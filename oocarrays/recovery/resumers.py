@@ -17,7 +17,7 @@ from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementE
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.group import planned_group
 from oocarrays.graphs.rechunk.resume import planned, resumed
-from oocarrays.graphs.run.recovery import Interrupted, Trust
+from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.jobs.collective_writes import resume_sections
 from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.iterating import iterate
@@ -31,7 +31,6 @@ from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of, scrat
 from oocarrays.options.shapes import NAMES
 from oocarrays.plan.documents import Document
 from oocarrays.reductions.reducing import resumed_reduction
-from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
 
 if TYPE_CHECKING:
@@ -42,16 +41,12 @@ if TYPE_CHECKING:
 class ResumeRequest:
     """Interrupted job, and the arguments of `resume`."""
 
-    target: StoreLike
-    """Target of the run."""
-    content: Mapping[str, Any]
-    """Content of its journal."""
+    left: Interrupted
+    """Its run."""
     given: Sequence[Any] | None
     """Its sources, if given again."""
     functions: Sequence[Callable[..., Any]]
     """Its functions, if given again."""
-    trust: Trust
-    """Checks to make on the recovery."""
     place: Callable[[Any], Any]
     """Function that opens a URL as a store."""
     missing: str | None
@@ -70,29 +65,26 @@ class ResumeRequest:
     @property
     def call(self) -> Mapping[str, Any]:
         """Call recorded in the journal; version 0.5.0 recorded only some of it."""
-        if CALL in self.content:
-            found: Mapping[str, Any] = self.content[CALL]
+        if CALL in self.left.content:
+            found: Mapping[str, Any] = self.left.content[CALL]
             return found
-        name = self.content["asked"]["kernel"]
+        name = self.left.content["asked"]["kernel"]
         module, _, last = name.rpartition(".")
         kernel = {NAME: f"{module}:{last}", CODE: None}
-        sources = [None] * len(self.content["asked"]["source"])
+        sources = [None] * len(self.left.content["asked"]["source"])
         return {
-            "function": self.content["pass"], "source": sources, "functions": [kernel], "memory": None,
+            "function": self.left.content["pass"], "source": sources, "functions": [kernel], "memory": None,
             "processes": None, "options": {},
         }  # fmt: skip
-
-    def left(self) -> Interrupted:
-        return Interrupted.at(self.target, self.trust)
 
     def sources(self, missing: str | None = None) -> list[Any]:
         """Open its sources."""
         known = self.call["source"]
         places = known if self.given is None else self.given
         if len(places) != len(known):
-            raise InputError(f"{len(places)} sources were passed; the run in {self.target} had {len(known)}")
+            raise InputError(f"{len(places)} sources were passed; the run in {self.left.target} had {len(known)}")
         if None in places:
-            raise NotFoundError(f"the source of {self.target} is not a path or URL: pass source=")
+            raise NotFoundError(f"the source of {self.left.target} is not a path or URL: pass source=")
         scheduler = self.arranged.scheduler
         return [open_array(self.place(each), scheduler=scheduler, missing=missing) for each in places]  # type: ignore[arg-type]
 
@@ -124,8 +116,8 @@ class ResumeRequest:
         )
 
     def kernels(self) -> list[Callable[..., Any] | None]:
-        as_is = self.trust.as_is or bool(self.trust.again)
-        return given_again(self.call, self.functions, str(self.target), as_is=as_is)
+        as_is = self.left.trust.as_is or bool(self.left.trust.again)
+        return given_again(self.call, self.functions, str(self.left.target), as_is=as_is)
 
     def without(self) -> None:
         """Raise if sources or functions are given for a job that takes none."""
@@ -134,31 +126,30 @@ class ResumeRequest:
 
     def slabs(self) -> Document:
         """Return the arguments that every pass over slabs has in common."""
-        options, means, asked = dict(self.call["options"]), self.arranged, self.content["asked"]
+        options, means, asked = dict(self.call["options"]), self.arranged, self.left.content["asked"]
         before = {name: options.pop(name, None) for name in ("ranks", "missing")}
         ranks = before["ranks"] if means.ranks is None else means.ranks
         missing = before["missing"] if self.missing is None else self.missing
         return options | {
             "depth": tuple(asked["depth"]), "boundary": asked["boundary"], "memory": means.memory, "ranks": ranks,
-            "missing": missing, "scheduler": means.scheduler, "workers": means.workers, "resume": self.trust,
+            "missing": missing, "scheduler": means.scheduler, "workers": means.workers, "resume": self.left.trust,
         }  # fmt: skip
 
     def results(self, slabs: Document) -> tuple[bool, Any]:
         """Return whether a single target was given, and that target or the list."""
-        was = self.content["asked"]["target"]
+        was = self.left.content["asked"]["target"]
         single = slabs.pop("single", len(was) == 1)
-        return single, self.target if single else [self.target, *map(self.place, was[1:])]
+        return single, self.left.target if single else [self.left.target, *map(self.place, was[1:])]
 
 
 def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
-    is_group = "members" in asked.content
-    left = asked.left()
+    left, is_group = asked.left, "members" in asked.left.content
     before = planned_group(left) if is_group else planned(left)
     means = asked.means(before.processes, before.budget, before.ranks)
     ranks = setting("ranks") if means.ranks is None else means.ranks
     resources = None if means.same else resources_of(means.cluster, means.memory, ranks=ranks)
     source = None if asked.given is None else asked.given[0]
-    scratch = scratch_of(asked.place(setting("scratch")), asked.target)
+    scratch = scratch_of(asked.place(setting("scratch")), asked.left.target)
     how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.missing}
     if is_group:
         return resume_group(left, resources, source, means.cluster, **how)
@@ -166,7 +157,7 @@ def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
 
 
 def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
-    (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
+    (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.left.content["asked"]
     single, target = asked.results(slabs)
     shapes, chunks = {name: was[name] for name in NAMES if name in was}, list(map(tuple, was["chunks"]))
     one_each = not single and len(shapes) > 1
@@ -179,16 +170,16 @@ def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
 def _pyramid(asked: ResumeRequest) -> Job[Any, Any]:
     asked.kernels()
     given = asked.given and [source_image(each, asked.place) for each in asked.given]
-    slabs, was, (source,) = asked.slabs(), asked.content["asked"], replace(asked, given=given).sources()
+    slabs, was, (source,) = asked.slabs(), asked.left.content["asked"], replace(asked, given=given).sources()
     how = {name: slabs[name] for name in ("memory", "ranks", "missing", "scheduler", "workers", "resume")}
     how |= {name: was[name] for name in ("levels", "factor", "method", "scale", "unit") if name in was}
-    return pyramid(source, asked.target, chunks=tuple(was["chunks"][0]), **how)
+    return pyramid(source, asked.left.target, chunks=tuple(was["chunks"][0]), **how)
 
 
 def _iterate(asked: ResumeRequest) -> Job[Any, Any]:
-    (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
+    (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.left.content["asked"]
     if was["residual"] and not watched:
-        raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
+        raise JournalError(f"{asked.left.target} was being written with residual={was['residual']}: call iterate again")
     _, target = asked.results(slabs)
     how = slabs | {"sweeps": was["sweeps"], "until": was["until"], "residual": watched[0] if watched else None}
     job: Job[Any, Any] = iterate(kernel, asked.sources(), target, **how)  # type: ignore[arg-type]
@@ -196,11 +187,11 @@ def _iterate(asked: ResumeRequest) -> Job[Any, Any]:
 
 
 def _files(asked: ResumeRequest) -> Job[Any, Any]:
-    left = asked.left()
+    left = asked.left
     if CALL not in left.content:
         way = left.content["files"]
         again = "pass overwrite=True (--overwrite) to write it again"
-        raise JournalError(f"{asked.target} was being written by {way}_files: {again}")
+        raise JournalError(f"{asked.left.target} was being written by {way}_files: {again}")
     missing = asked.missing or asked.call["options"].get("missing")
     (source,) = asked.sources(missing)
     return resume_files(left, source, asked.arranged)
@@ -208,16 +199,16 @@ def _files(asked: ResumeRequest) -> Job[Any, Any]:
 
 def _write_sections(asked: ResumeRequest) -> Job[Any, Any]:
     asked.without()
-    as_is = asked.trust.as_is or bool(asked.trust.again)
-    return resume_sections(asked.target, asked.content, asked.parts, asked.arranged, as_is=as_is)
+    as_is = asked.left.trust.as_is or bool(asked.left.trust.again)
+    return resume_sections(asked.left.target, asked.left.content, asked.parts, asked.arranged, as_is=as_is)
 
 
 def _shift(asked: ResumeRequest) -> Job[Any, Any]:
     asked.without()
     means = asked.arranged
-    a = open_array(asked.target, mode="r+", scheduler=means.scheduler)
+    a = open_array(asked.left.target, mode="r+", scheduler=means.scheduler)
     if not isinstance(a, LocalArrays):
-        raise JournalError(f"{asked.target} was being written by shift, and is not a group of local array files")
+        raise JournalError(f"{asked.left.target} was being written by shift, and is not a group of local array files")
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
     return shift(a, **asked.call["options"], **where)
 
@@ -225,12 +216,12 @@ def _shift(asked: ResumeRequest) -> Job[Any, Any]:
 def _update(asked: ResumeRequest) -> Job[Any, Any]:
     asked.kernels()
     given, means = None if asked.given is None else asked.given[0], asked.arranged
-    return resume_update(asked.left(), asked.place, given, means.cluster, means.memory, asked.missing)
+    return resume_update(asked.left, asked.place, given, means.cluster, means.memory, asked.missing)
 
 
 def _reduce(asked: ResumeRequest) -> Job[Any, Any]:
     functions, (source,) = asked.kernels(), asked.sources(asked.missing)
-    return resumed_reduction(asked.left(), functions, source, asked.arranged, asked.missing)
+    return resumed_reduction(asked.left, functions, source, asked.arranged, asked.missing)
 
 
 RESUMERS: dict[str, Callable[[ResumeRequest], Job[Any, Any]]] = {
