@@ -95,7 +95,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> Document:
 
 def resumed_group(
     left: Interrupted,
-    resources: Resources | None,
+    terms: Callable[[], Resources | None],
     source: Any,
     copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan],
     *,
@@ -110,13 +110,13 @@ def resumed_group(
     names = _unfinished(left)
     if again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, pass overwrite=True (--overwrite)")
-    members = {}
+    resources, members = terms(), {}
     for name in names:
         if name not in file.arrays:
             raise JournalError(f"the journal in {target} is for {name}, which {file.name} no longer has")
         one = Interrupted.at(member_store(target, name), left.trust)
         members[name] = resumed(
-            one, resources, file.arrays[name], place=place, scratch=scratch, missing=missing, kind=MemberRun
+            one, lambda: resources, file.arrays[name], place=place, scratch=scratch, missing=missing, kind=MemberRun
         )
     left = left.recorded(file.arrays)
     unknown = frozenset(part for part, receipts in left.stored.items() if receipts is None)

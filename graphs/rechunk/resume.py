@@ -59,7 +59,7 @@ Run = TypeVar("Run", bound=RechunkRun)
 
 def resumed(
     left: Interrupted,
-    resources: Resources | None,
+    terms: Callable[[], Resources | None],
     source: Any,
     *,
     place: Callable[[Any], Any],
@@ -71,8 +71,8 @@ def resumed(
 
     Parameters
     ----------
-    resources : Resources
-        Resources for another plan; None keeps the plan.
+    terms : callable
+        Function that returns the resources for another plan, or None to keep the plan; called if the source is intact.
     source : object
         Source, if it has moved; None for the location in the journal.
     place : callable
@@ -99,6 +99,7 @@ def resumed(
         scratch=trusted_scratch(scratch_place(place(content["scratch"])), left.id, scratch),
         past_cache_above=past_cache_above(),
     )
+    resources = terms()
     plan = before if resources is None else replanned(before, file, destination, resources)
     recovered = _recovered(left, before, plan, scratch_below(destination.scratch, left.id))
     if recovered.anew:

@@ -240,7 +240,7 @@ def group_job(
     said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.destination.said)
     destination = TargetSpec(store=target, overwrite=planner.overwrite, said=said)
     run = GroupRun(plan, file, destination, members, group_content(plan, file), id=id)
-    return _job(run, cluster).asked_for(_requested(run))
+    return rechunk_group_job(run, cluster).asked_for(_requested(run))
 
 
 def _requested(run: GroupRun) -> Document:
@@ -253,18 +253,17 @@ def _requested(run: GroupRun) -> Document:
     )  # fmt: skip
 
 
-def resume_group(
-    left: Interrupted, resources: Resources | None, source: Any, cluster: Cluster | None, **how: Any
-) -> GroupJob:
-    """Plan to continue a stopped run of a group."""
+def interrupted_group(left: Interrupted, terms: Callable[[], Resources | None], source: Any, **how: Any) -> GroupRun:
+    """Return the rest of an interrupted run of a group; arguments are those of `resumed_group`."""
 
     def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
         return _planned_copies(file, left.target, wanted, resources)
 
-    return _job(resumed_group(left, resources, source, copying, **how), cluster)
+    return resumed_group(left, terms, source, copying, **how)
 
 
-def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
+def rechunk_group_job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
+    """Return the job of a new or a resumed run of a group."""
     return GroupJob(run, opener(open_group, run.destination.store), cluster)
 
 

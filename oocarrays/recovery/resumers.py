@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.arrays.creating import open_array
@@ -25,11 +26,12 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.pyramid import pyramid, source_image
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
-from oocarrays.jobs.stored import rechunk_job, resume_group
+from oocarrays.jobs.stored import interrupted_group, rechunk_group_job, rechunk_job
 from oocarrays.jobs.updating import resume_update
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of, scratch_of
 from oocarrays.options.shapes import NAMES
 from oocarrays.plan.documents import Document
+from oocarrays.plan.memory import Resources
 from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
 
@@ -145,15 +147,19 @@ class ResumeRequest:
 def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
     left, is_group = asked.left, "members" in asked.left.content
     before = planned_group(left) if is_group else planned(left)
-    means = asked.means(before.processes, before.budget, before.ranks)
-    ranks = setting("ranks") if means.ranks is None else means.ranks
-    resources = None if means.same else resources_of(means.cluster, means.memory, ranks=ranks)
+    means = cache(lambda: asked.means(before.processes, before.budget, before.ranks))
+
+    def terms() -> Resources | None:
+        given = means()
+        ranks = setting("ranks") if given.ranks is None else given.ranks
+        return None if given.same else resources_of(given.cluster, given.memory, ranks=ranks)
+
     source = None if asked.given is None else asked.given[0]
     scratch = scratch_of(asked.place(setting("scratch")), asked.left.target)
     how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.missing}
     if is_group:
-        return resume_group(left, resources, source, means.cluster, **how)
-    return rechunk_job(resumed(left, resources, source, **how), means.cluster)
+        return rechunk_group_job(interrupted_group(left, terms, source, **how), means().cluster)
+    return rechunk_job(resumed(left, terms, source, **how), means().cluster)
 
 
 def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
