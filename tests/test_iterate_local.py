@@ -340,8 +340,8 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (LayoutError, "ranks=3 differs from the 2 ranks", a, one, {"ranks": 3}),
         (TargetError, "the target .* is the source", a, tmp_path / "a", {"overwrite": True}),
         (TargetError, "exists; pass overwrite=True", a, tmp_path / "b", {}),
-        (TargetError, "is not a group of local array files", a, tmp_path / "z", {"overwrite": True}),
-        (TargetError, "is not a group of local array files", a, tmp_path / "file", {"overwrite": True}),
+        (TargetError, "is no group of local array files", a, tmp_path / "z", {"overwrite": True}),
+        (TargetError, "is no group of local array files", a, tmp_path / "file", {"overwrite": True}),
         (TargetError, "is named twice", [a, b], [one, one], {}),
         (InputError, "2 targets for 1 source: target i receives the result of source i", a, two, {}),
         (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),
@@ -351,7 +351,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (LayoutError, "must contain {rank}", a, one, {"folders": "/tmp/x"}),
         (InputError, "must contain {target}: there are 2 targets", [a, b], two, {"folders": own}),
         (InputError, "folders=.* needs local array files; the sources are in one file each", z, one, {"folders": own}),
-        (InputError, "lies in the source", a, one, {"scratch": tmp_path / "a"}),
+        (InputError, "is inside the source", a, one, {"scratch": tmp_path / "a"}),
     ]  # fmt: skip
     before = names(tmp_path)
     for error, told, source, target, how in cases:

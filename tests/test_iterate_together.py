@@ -238,10 +238,10 @@ def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path
     kernel, targets = Failing(10), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
-    with pytest.raises(JournalError, match="to go on, ask for the same"):
+    with pytest.raises(JournalError, match="pass the same arguments to continue"):
         ooc.iterate(kernel, sources, [targets[0], tmp_path / "c"], resume=True, **SWEPT)
     zarr.create_array(targets[1], data=V, chunks=(16, 20), overwrite=True)
-    with pytest.raises(RunError, match=r"b is no longer what run .* left"):
+    with pytest.raises(RunError, match=r"b has changed since run .* stopped"):
         ooc.iterate(kernel, sources, targets, resume=True, **SWEPT).run()
     np.testing.assert_array_equal(ooc.open_array(targets[1])[...], V)
 

@@ -343,7 +343,7 @@ def test_one_target_that_is_coarser(tmp_path: Path, runs: Server) -> None:
     ("how", "match"),
     [
         ({"factor": [2, 2, 2]}, "has 3 axes"), ({"factor": 2, "depth": 1}, "the kernel sees no neighbours"),
-        ({"factor": {0: [30, 30]}}, "groups of 60 elements; the axis has 70"), ({"factor": {2: 2}}, "none of the axes"),
+        ({"factor": {0: [30, 30]}}, "adds up to 60 elements"), ({"factor": {2: 2}}, "is not one of the axes"),
         ({"factor": 2, "window": (15, 93)}, "cut the 2 elements"), ({"factor": 2, "verify": True}, "verify=True"),
         ({"factor": {0: []}}, "neither a whole number"), ({"factor": 2.5}, "neither a whole number"),
     ],

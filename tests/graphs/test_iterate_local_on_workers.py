@@ -222,8 +222,8 @@ def test_wrong_places_are_told_in_a_line(two: Client, tmp_path: Path) -> None:
         (InputError, "must be a folder on workers' own disks", {"folders": own, "scratch": "s3://b/{rank}"}),
         (InputError, "must be a folder on workers' own disks", {"folders": own, "scratch": ["/x", "/y"]}),
         (InputError, "may have only {rank} in braces", {"folders": own, "scratch": "/tmp/{disk}"}),
-        (InputError, "lies in the source", {"folders": own, "scratch": disks(tmp_path, "a")}),
-        (InputError, "lies in the target", {"folders": own, "scratch": own}),
+        (InputError, "is inside the source", {"folders": own, "scratch": disks(tmp_path, "a")}),
+        (InputError, "is inside the target", {"folders": own, "scratch": own}),
         (LayoutError, "must contain {rank}", {"folders": str(tmp_path / "b")}),
     ]
     for error, told, how in cases:
