@@ -16,18 +16,16 @@ request ─► no answer yet ─► scheduler: worker is present ─► waits on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from distributed import Worker
 
 from oocarrays.graphs.run.builder import Builder
-from oocarrays.graphs.run.steps import PHASES, VERBS, Add, Carried, arrived_parts, arriving, carried_parts, sent_parts
-from oocarrays.graphs.run.tasks import Tasks
+from oocarrays.graphs.run.steps import Add, Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.plan.exchange.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -269,102 +267,3 @@ def parts_for(live: Live, round: Round, rank: int, inputs: Sequence[Any]) -> dic
     held, came = available(live, rank, inputs)
     packed = {origin: exchange_of(live).pack(live, round, origin, each, rank) for origin, each in held.items()}
     return {origin: part for origin, part in packed.items() if part is not None} | came
-
-
-# ---------------------------------------------------------------------- exchanges of the old ladder
-
-
-class Messages(Tasks):
-    """Tasks of exchanges as methods; those between threads send no messages. Its live state is the run itself."""
-
-    phases: ClassVar[Mapping[str, str]] = PHASES
-    exchange: ClassVar[Exchange] = Exchange(
-        pack=lambda live, *given: live.packed(*given),
-        place=lambda live, *given: live.placed(*given),
-        copy=lambda live, *given: live.copied(*given),
-        order=lambda live, round: live.order(round),
-        sources=lambda live, *given: live.sources(*given),
-        waits=lambda live, round: live.waits(round),
-        is_over=lambda live, *given: live.is_over(*given),
-        begin=lambda live, *given: live.begun(*given),
-        unpack=lambda live, *given: live.unpacked(*given),
-    )
-    homes: Sequence[str] = ()
-    """Worker of each rank when the graph was built."""
-
-    @property
-    def program(self) -> Any:
-        return self
-
-    @property
-    def live(self) -> Any:
-        return self
-
-    @contextmanager
-    def during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
-        """Count a task while it runs."""
-        with self._counted(), self._during(verb, args):
-            yield
-
-    # ------------------------------------------------------------------ methods of each kind of exchange
-
-    def order(self, round: Round) -> Schedule:
-        """Return the schedule of a round; by default the plan's."""
-        return plan_order(self, round)
-
-    def packed(self, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-        """Return the contiguous part of ``rank`` for ``final``, or None if empty; called when the message is sent.
-
-        By default the part has been packed before.
-        """
-        return packed_before(self, round, rank, held, final)
-
-    def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
-        """Place received parts, given by origin; by default keep them until all have arrived."""
-        return kept(self, round, stage, rank, there, came)
-
-    def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
-        """Return the ranks from which one copies in a stage, between threads; in stage 0 only itself."""
-        return arriving_from(self, round, stage, rank)
-
-    def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
-        """Copy a rank's elements straight from other ranks' buffers, between threads."""
-        raise NotImplementedError
-
-    def waits(self, round: Round) -> bool:
-        """Return whether each step waits until the previous one has been received and taken."""
-        return True
-
-    def is_over(self, round: Round, rank: int) -> bool:
-        """Return whether a rank needs nothing more of a round, which it finished before a worker was lost."""
-        return False
-
-    def begun(self, round: Round, rank: int, held: Any) -> Any:
-        """Return the object that a rank receives into, with the rank's own part."""
-        return None
-
-    def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
-        """Place received parts, given by origin; None for an origin without a part."""
-        return placed_on_arrival(self, round, rank, there, came)
-
-    # ------------------------------------------------------------------ the tasks
-
-    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        if verb not in VERBS:
-            return super()._do(verb, args, inputs)
-        *round, stage, rank = args
-        return self._step(verb, tuple(round), stage, rank, *inputs)
-
-    def _step(self, verb: str, round: Round, stage: int, rank: int, *inputs: Any) -> Any:
-        """Run a task of an exchange: its function is looked up here, as those that tasks name are on a worker."""
-        return globals()[verb](self, round, stage, rank, *inputs)
-
-    # ------------------------------------------------------------------ received parts, in the task that uses them
-
-    def available(self, rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
-        """Split a task's inputs into buffers to read in place and received parts, both by rank."""
-        return available(self, rank, inputs)
-
-    def parts_for(self, round: Round, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
-        """Return all parts packed for a rank, by origin, from a task's inputs."""
-        return parts_for(self, round, rank, inputs)

@@ -12,17 +12,23 @@ made again. Regions and outboxes travel along local edges only; messages and ``t
 from __future__ import annotations
 
 import math
-from itertools import accumulate, pairwise
+from collections.abc import Mapping
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocarrays.errors import PlacementError, RunError
 from oocarrays.graphs.events import this_worker
-from oocarrays.graphs.run.builder import Outbox, Region
+from oocarrays.graphs.exchange.messages import Exchange, Round
+from oocarrays.graphs.run.builder import Outbox, ReadSlab, Region
+from oocarrays.graphs.run.steps import arriving
 from oocarrays.mapping.section import Section
+from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
-from oocarrays.storage.chunks.elements import chunk_major, scatter
+from oocarrays.storage.chunks.elements import chunk_major, common, scatter
+from oocarrays.storage.local.direct_io import padded
+from oocarrays.storage.local.pages import allocate
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.exchange.between import Exchanges
@@ -111,7 +117,7 @@ def unpack(
     region: Region | None,
     came: dict[int, np.ndarray | None],
     *,
-    blank: bool,
+    blank: bool = False,
 ) -> Region:
     """Place the part from each origin in this rank's region; make the region if it is None."""
     number, unit = round
@@ -131,6 +137,58 @@ def unpack(
             view = elements[place]
             view[...] = data.reshape(view.shape)
     return region
+
+
+def order(run: RechunkState, round: Round) -> Schedule:
+    """Return the schedule of a partition of a pass."""
+    return run.plan.passes[round[0]].schedule
+
+
+def place(
+    run: RechunkState, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]
+) -> Region:
+    """Place the parts due in a stage in a rank's region."""
+    due = {origin: came.get(origin) for origin in arriving(order(run, round), stage, rank)}
+    return unpack(run, round, rank, there, due)
+
+
+def waits(run: RechunkState, round: Round) -> bool:
+    """Return whether each step waits until the previous one has been received and taken."""
+    return run.plan.passes[round[0]].synchronous
+
+
+def is_over(run: RechunkState, round: Round, rank: int) -> bool:
+    """Return whether a rank has no part of a partition, or has written it."""
+    number, unit = round
+    return run.plan.passes[number].share(unit, rank) is None or run.is_done((number, unit, rank))
+
+
+def begin(run: RechunkState, round: Round, rank: int, held: Outbox) -> Region:
+    """Return a new region of a rank, with the part that it packed for itself."""
+    return unpack(run, round, rank, None, {rank: held.messages[rank]}, blank=True)
+
+
+def copy(
+    run: RechunkState, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
+) -> np.ndarray:
+    """Copy the elements of a rank's target chunks from its partners' slabs, between threads; return its buffer."""
+    number, unit, turn = round
+    step = run.plan.passes[number]
+    if there is None:
+        there = allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
+    box = step.share(unit, rank)
+    if box is None:
+        return there
+    region = run.opened(number).region(box, there, blank=turn == stage == 0)
+    section = step.section(box)
+    for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
+        for part, data in common(step.source.grid.section(index), section, chunk):
+            scatter(region, section.lower, part, run.fill(data))
+    return there
+
+
+EXCHANGE = Exchange(place=place, copy=copy, order=order, waits=waits, is_over=is_over, begin=begin, unpack=unpack)
+"""Functions of the exchange of a run, which is its own live state."""
 
 
 def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dask.task_spec import Task
 
 from oocarrays.graphs.cluster.placement import TOGETHER
-from oocarrays.graphs.exchange.messages import Round
+from oocarrays.graphs.exchange.messages import Round, arriving_from
 from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
@@ -102,7 +102,8 @@ class GraphBuilder(Builder):
 
         Yield each source rank with the key of the task that copies from it.
         """
-        sources = {rank: partners for rank in range(len(reads)) if (partners := self.run.sources(round, stage, rank))}
+        ranks = range(len(reads))
+        sources = {rank: partners for rank in ranks if (partners := arriving_from(self.run, round, stage, rank))}
         now = {}
         for rank, partners in sources.items():
             now[rank] = self.add(

@@ -13,27 +13,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
 
-from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange import messages
+from oocarrays.graphs.exchange.messages import Exchange
 from oocarrays.graphs.rechunk import exchange
 from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.builder import Outbox, RankBuffers, ReadSlab, Region
-from oocarrays.graphs.run.steps import arriving
+from oocarrays.graphs.run.steps import PHASES, VERBS
 from oocarrays.mapping.section import Section
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.chunks.elements import common, scatter
+from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.local.direct_io import padded
 from oocarrays.storage.local.pages import allocate
 
 
@@ -68,10 +67,38 @@ def _read_box(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Tak
     return take
 
 
-class RechunkRun(Messages, RechunkState):
-    """Run of a rechunk plan; each task is a method here, or a function in the modules of joint work."""
+class RechunkRun(RechunkState):
+    """Run of a rechunk plan; each task is a method here, or a function in the modules of joint work.
 
-    phases: ClassVar[Mapping[str, str]] = Messages.phases
+    Its live state, and the program of its exchange, is the run itself.
+    """
+
+    phases: ClassVar[Mapping[str, str]] = PHASES
+    exchange: ClassVar[Exchange] = exchange.EXCHANGE
+    homes: Sequence[str] = ()
+    """Worker of each rank when the graph was built."""
+
+    @property
+    def program(self) -> RechunkRun:
+        return self
+
+    @property
+    def live(self) -> RechunkRun:
+        return self
+
+    @contextmanager
+    def during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
+        """Count a task while it runs."""
+        with self._counted(), self._during(verb, args):
+            yield
+
+    def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
+        if verb not in VERBS:
+            return super()._do(verb, args, inputs)
+        *round, stage, rank = args
+        if verb == "receive" and not stage:  # the part that the rank has packed for itself
+            return exchange.begin(self, tuple(round), rank, inputs[1])
+        return getattr(messages, verb)(self, tuple(round), stage, rank, *inputs)  # as tasks name it on a worker
 
     def __getstate__(self) -> dict[str, Any]:
         return RechunkState.__getstate__(self) | {"homes": self.homes}
@@ -105,24 +132,6 @@ class RechunkRun(Messages, RechunkState):
             slab.chunks.append(chunk)
         return slab
 
-    def copied(
-        self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
-    ) -> np.ndarray:
-        """Copy the elements of this rank's target chunks from its partners' slabs; return the rank's buffer."""
-        number, unit, turn = round
-        step = self.plan.passes[number]
-        if there is None:
-            there = allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
-        box = step.share(unit, rank)
-        if box is None:
-            return there
-        region = self.opened(number).region(box, there, blank=turn == stage == 0)
-        section = step.section(box)
-        for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
-            for part, data in common(step.source.grid.section(index), section, chunk):
-                scatter(region, section.lower, part, self.fill(data))
-        return there
-
     def _write(self, number: int, unit: int, rank: int, held: np.ndarray | Region) -> np.ndarray | None:
         """Write this rank's target chunks of a partition, and record the part; release a region, keep a buffer."""
         box = self.plan.passes[number].share(unit, rank)
@@ -140,39 +149,6 @@ class RechunkRun(Messages, RechunkState):
     def _free(self, number: int, unit: int, rank: int, outbox: Outbox) -> None:
         """Release an outbox."""
         exchange.free(self, number, unit, rank, outbox)
-
-    def order(self, round: Round) -> Schedule:
-        """Return the schedule of a partition of a pass."""
-        return self.plan.passes[round[0]].schedule
-
-    def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
-        """Place the parts due in a stage in a rank's region."""
-        due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
-        return exchange.unpack(self, round, rank, there, due, blank=False)
-
-    def waits(self, round: Round) -> bool:
-        """Return whether each step waits until the previous one has been received and taken."""
-        return self.plan.passes[round[0]].synchronous
-
-    def is_over(self, round: Round, rank: int) -> bool:
-        """Return whether a rank has no part of a partition, or has written it."""
-        number, unit = round
-        return self.plan.passes[number].share(unit, rank) is None or self.is_done((number, unit, rank))
-
-    def begun(self, round: Round, rank: int, held: Outbox) -> Region:
-        """Return a new region of a rank, with the part that it packed for itself."""
-        return exchange.unpack(self, round, rank, None, {rank: held.messages[rank]}, blank=True)
-
-    def unpacked(self, round: Round, rank: int, there: Region, came: dict[int, np.ndarray | None]) -> Region:
-        """Place received parts in a rank's region."""
-        return exchange.unpack(self, round, rank, there, came, blank=False)
-
-    def _step(self, verb: str, round: Round, stage: int, rank: int, *inputs: Any) -> Any:
-        """Run a task of an exchange; in stage 0, a rank receives the part that it packed for itself."""
-        if stage or verb != "receive":
-            return super()._step(verb, round, stage, rank, *inputs)
-        _, outbox = inputs
-        return self.begun(round, rank, outbox)
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
         """Return a rank, its planned and its actual worker; set up that worker's exchanges if a pass needs them."""
