@@ -21,14 +21,13 @@ import cloudpickle
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.events import tell, this_worker, topic_of
-from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.storage.meter import Meter
 
 SETTLE_SECONDS = 60
 """Seconds that a failed run waits for its running tasks."""
 LIVE: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 """Runs in this process, by id: `Tasks` of the old ladder, and `oocarrays.graphs.run.run.Run`."""
-BARRIERS = ("took", "gone", "freed", "begun", "ended", "ready", "written", "alone")
+BARRIERS = ("ready", "written")
 """Verbs of tasks that only wait for others."""
 GIVEN_UP: set[str] = set()
 """Key suffixes of the graphs that this worker must no longer run."""
@@ -43,11 +42,6 @@ class Tasks(ABC):
     """Id in the name of the topic, and in the keys of the graph if it has only one."""
     of_topic: str | None = None
     """Topic of another run, with which this one shares its listeners."""
-
-    def __post_init__(self) -> None:
-        """Begin a run that is a dataclass: the id is the suffix of its keys."""
-        self.id = new_suffix()
-        self._arrive()
 
     def _arrive(self) -> None:
         """Set the state of this process with `_here`; that state does not travel."""
