@@ -61,7 +61,7 @@ class Program:
     threads_stay: ClassVar[bool] = False
     """Whether a run planned for threads cannot leave its process."""
     discards: ClassVar[bool] = True
-    """Whether a changed plan removes chunks that are not as they were stored: not in arrays that were there before."""
+    """Whether its targets are its own, and a changed plan removes chunks that are not as they were stored."""
 
     @property
     def processes(self) -> int | None:

@@ -206,6 +206,8 @@ def _has_ended(live: Live[Any]) -> bool:
 
 def take_back(live: Live[Any]) -> None:
     """Remove the targets of a failed kernel, as if the run had not begun, unless a part has written to them."""
+    if not live.program.discards:  # they were there before
+        return
     with suppress(OocError):
         if live.program.targets and all(stored is None for stored in live.journal.stored().values()):
             journaled.remove_targets([target.store for target in live.program.targets], live.state.id)
