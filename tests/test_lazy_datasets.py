@@ -219,7 +219,7 @@ def test_on_workers(two: Client, tmp_path: Path) -> None:
     job = ooc.rechunk(ds, tmp_path / "a.zarr", chunks={"air": (30, 2, 3), "count": {"lat": 1}}, memory=MEMORY)
     out = within(job.run)
     xr.testing.assert_identical(out.load(), ds.load())
-    with pytest.raises(PlacementError, match="is in the memory of this process"):
+    with pytest.raises(PlacementError, match="in this process's memory"):
         ooc.rechunk(ds, zarr.storage.MemoryStore(), memory=MEMORY).run()
     again = ooc.rechunk(
         out, tmp_path / "a.zarr", chunks={"air": (10, 4, 3)}, overwrite=True, memory=MEMORY, scratch=tmp_path

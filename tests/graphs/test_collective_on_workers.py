@@ -134,5 +134,5 @@ def test_parts_go_on_as_dask_arrays_without_being_kept(three: Client, place: Pat
 
 
 def test_a_store_in_this_process_is_refused(three: Client) -> None:
-    with pytest.raises(PlacementError, match="memory of this process"):
+    with pytest.raises(PlacementError, match="this process's memory"):
         ooc.read_sections(make({}, X), TILES, scheduler=three)

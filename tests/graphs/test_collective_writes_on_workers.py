@@ -126,5 +126,5 @@ def test_run_again_it_makes_the_same(spare: Client, tmp_path: Path) -> None:
 
 def test_a_store_in_this_process_is_refused(spare: Client) -> None:
     z = zarr.create_array({}, data=DATA, chunks=(16, 192))
-    with pytest.raises(PlacementError, match="in the memory of this process"):
+    with pytest.raises(PlacementError, match="in this process's memory"):
         ooc.write_sections(z, [np.s_[:]], [DATA], scheduler=spare)

@@ -108,5 +108,5 @@ def test_a_run_that_failed_is_gone_on_with(three: Client, group: Path) -> None:
 
 
 def test_a_store_in_memory_is_refused(three: Client, group: Path) -> None:
-    with pytest.raises(PlacementError, match="is in the memory of this process"):
+    with pytest.raises(PlacementError, match="in this process's memory"):
         ooc.rechunk(group, MemoryStore(), chunks=CHUNKS, memory="40MiB")

@@ -50,7 +50,7 @@ def test_nothing_is_lost_in_many_writes_of_workers(two: Client, tmp_path: Path) 
 
 
 def test_workers_do_not_write_into_the_memory_of_this_process(two: Client) -> None:
-    with pytest.raises(PlacementError, match="in the memory of this process"):
+    with pytest.raises(PlacementError, match="in this process's memory"):
         ooc.store(da.zeros((8,), dtype="i4"), zarr.zeros((8,), chunks=(3,), dtype="i4"))
 
 
