@@ -159,14 +159,14 @@ def test_on_the_command_line(
     kill(runs, field, target)
     change(field, FIELD + 1)
     assert main(["resume", str(target)]) == 2
-    assert "(again=True, --again), or continue anyway (as_is=True, --as-is)" in capsys.readouterr().err
+    assert "start over (--again), or continue anyway (--as-is)" in capsys.readouterr().err
     assert main(["resume", str(target), "--again", "--quiet"]) == 0
     check_finished(target, FIELD + 1)
     shutil.rmtree(target)
     plan = kill(runs, field, target)
     spoil(target, plan, REMOVED)
     moved = field.rename(field.parent / "moved.zarr")
-    assert main(["resume", str(target), "--source", str(moved), "--verify", "--quiet"]) == 0
+    assert main(["resume", str(target), "--source", str(moved), "--verify"]) == 0
     assert f"1 of 6 {WRITTEN_AGAIN}" in capsys.readouterr().out
     check_finished(target, FIELD + 1)
 
