@@ -258,7 +258,7 @@ def test_a_wrong_input_is_one_line_and_makes_nothing(
 
 def test_what_is_no_array_file_is_not_overwritten(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "group").create_array("x", shape=(3,), dtype="i4")
-    with pytest.raises(TargetError, match="no group of local array files"):
+    with pytest.raises(TargetError, match="not a group of local array files"):
         local(tmp_path / "group", overwrite=True)
     a = local(tmp_path / "l")
     with pytest.raises(TargetError, match="open for reading only"):
