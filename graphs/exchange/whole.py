@@ -41,7 +41,7 @@ from oocarrays.graphs.events import tell
 from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, bytes_for, exchange_of, held_key
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
-from oocarrays.graphs.run.tasks import GIVEN_UP
+from oocarrays.graphs.run.tasks import is_given_up
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import IDLE
 
@@ -63,7 +63,7 @@ async def arrivals(run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: 
 async def _through(kind: type[RankRound], run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
     *round, rank = args
     withdrawn: BaseException | None = None
-    with run.during("round", args):
+    with run.during("round", args, key=key):
         worker = get_worker()
         worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
         try:
@@ -71,7 +71,7 @@ async def _through(kind: type[RankRound], run: Any, key: tuple[Any, ...], args: 
         except asyncio.CancelledError as error:  # no failure of the run
             withdrawn = error
         except Stopped:
-            if any(suffix in str(key) for suffix in GIVEN_UP):
+            if is_given_up(key):
                 raise RunError(f"run {run.id} has been given up") from None
             withdrawn = Reschedule()
     if withdrawn is not None:

@@ -87,7 +87,7 @@ class RechunkRun(RechunkState):
         return self
 
     @contextmanager
-    def during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
+    def during(self, verb: str, args: tuple[int, ...], *, key: Any = None) -> Iterator[None]:
         """Count a task while it runs."""
         with self._counted(), self._during(verb, args):
             yield

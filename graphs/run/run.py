@@ -132,11 +132,11 @@ class Run(Generic[P]):
         return result
 
     @contextmanager
-    def during(self, name: str, args: tuple[Any, ...], *, begins: bool = False) -> Iterator[None]:
-        """Measure a task while it runs, and stop the run if it fails."""
+    def during(self, name: str, args: tuple[Any, ...], *, begins: bool = False, key: Any = None) -> Iterator[None]:
+        """Measure a task while it runs, and stop the run if it fails; a coroutine gives its ``key``."""
         live = self.live
         with self._counted(live):
-            if GIVEN_UP and is_given_up():
+            if GIVEN_UP and is_given_up(key):
                 raise RunError(f"run {self.id} has been given up")
             if live.failure and not begins:
                 raise self.abort(live.failure)

@@ -126,11 +126,15 @@ class Tasks(ABC):
         """Release, after a task, the resources that a failed run withholds from other runs."""
 
 
-def is_given_up() -> bool:
-    """Return whether this task belongs to a graph that was cancelled while the task was on its way to the worker."""
-    worker = this_worker()
-    key = str(worker.get_current_task()) if worker else ""
-    return any(suffix in key for suffix in GIVEN_UP)
+def is_given_up(key: Any = None) -> bool:
+    """Return whether this task belongs to a graph that was cancelled while the task was on its way to the worker.
+
+    A coroutine names its ``key``: a worker knows that of a thread only.
+    """
+    if key is None:
+        worker = this_worker()
+        key = worker.get_current_task() if worker else ""
+    return any(suffix in str(key) for suffix in GIVEN_UP)
 
 
 async def settled(ids: Collection[str], suffixes: Collection[str], *, for_good: bool = True) -> None:
