@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from hypothesis import Phase, given
+from hypothesis import Phase, example, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -60,6 +61,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     budget=st.sampled_from([2, 4, 8]),
     ranks=st.integers(1, 3),
 )
+@example(kinds=["level", "level", "events"], cells=4939, budget=4, ranks=1)
 def test_what_is_held_is_at_most_the_memory_given(kinds: list[str], cells: int, budget: int, ranks: int) -> None:
     rng = np.random.default_rng(0)
     given_calls = [call for kind in kinds for call in calls(kind, cells, rng)]
@@ -83,6 +85,29 @@ def test_what_is_held_is_at_most_the_memory_given(kinds: list[str], cells: int, 
             assert tracemalloc.get_traced_memory()[1] <= memory
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_held_is_freed_with_the_streams_at_once(tmp_path: Path, kind: str) -> None:
+    """Closed streams leave nothing to the garbage collector, which may run long after the next ones are opened."""
+    given_calls = calls(kind, 4000, np.random.default_rng(0))
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        with ooc.open_streams(tmp_path / "s.zarr", "w", shape=4000, dtype="f8", memory=4 * MIB) as s:
+            for call in given_calls:
+                s.write(**call)
+        del s
+        assert tracemalloc.get_traced_memory()[0] <= MIB // 4
+        with ooc.open_streams(tmp_path / "s.zarr", memory=4 * MIB) as s:
+            while not s.eof().all():
+                s.read(2)
+        del s
+        assert tracemalloc.get_traced_memory()[0] <= MIB // 4
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "c16"])

@@ -11,6 +11,7 @@ one cell after the other    a window: the remaining bytes of the next cells
 
 from __future__ import annotations
 
+import weakref
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -109,7 +110,7 @@ class ReadAhead:
     """Bytes that were read ahead of the calls that return them."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self._source: Source = weakref.proxy(source)  # it holds this: no cycle that waits for a collection
         self._results: dict[tuple[int, int], np.ndarray] = {}
         self._window: Window | None = None
         self._positions: np.ndarray | None = None

@@ -148,16 +148,15 @@ class IndependentSegment:
     def _open(self, ib: Independent) -> None:
         """Read the lengths of the cells of an existing segment."""
         view = Directory(self._directory, ib)
-        if ib.is_linked:
-            self._had = self._kept("length")
-        else:
-            self._had = view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
-        heads = (lambda: (self._kept("first"), self.file.kept("level"))) if ib.is_linked else None
-        self._reader = self._reading(view, self._had, heads)
+        file, mine = self.file, slice(self.lower, self.upper)
 
-    def _kept(self, name: str) -> np.ndarray:
-        """Return the values of this process's cells in an array of all cells."""
-        return self.file.kept(name).reshape(-1)[self.lower : self.upper]
+        def kept(name: str) -> np.ndarray:
+            """Return the values of this process's cells in an array of all cells."""
+            return file.kept(name).reshape(-1)[mine]
+
+        self._had = kept("length") if ib.is_linked else view.lengths(file.meta.cells.count)[mine]
+        heads = (lambda: (kept("first"), file.kept("level"))) if ib.is_linked else None  # without a cycle through self
+        self._reader = self._reading(view, self._had, heads)
 
     def _reading(self, view: Directory, lengths: np.ndarray, heads: Callable[[], Heads] | None) -> Reader:
         return Reader(self._data, view, (self.lower, self.upper), lengths, heads, self.budget // 4)
