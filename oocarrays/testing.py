@@ -27,6 +27,8 @@ from oocarrays.storage.stores.joined import Wrapped
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 
+__all__ = ["SlowDisk", "Station"]
+
 JITTERS = ("none", "uniform", "exponential")
 
 

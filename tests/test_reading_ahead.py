@@ -59,7 +59,7 @@ def wait_for(there: Callable[[], bool]) -> None:
 
 
 def test_no_more_bytes_are_ahead_than_are_allowed() -> None:
-    """Of sections of 10 bytes two are read ahead; a third when exclude each other, given up or forgotten."""
+    """Of sections of 10 bytes two are read ahead; a third when one of them is taken, given up or forgotten."""
     ahead, began = ReadAhead(), []
 
     def add(number: int) -> Any:

@@ -211,7 +211,7 @@ def test_a_shift_that_was_killed_is_done_again(
         ooc.resume("l", parts=PARTS)
     job = ooc.resume("l", kind="shift")
     assert "periodic" in job.explain()
-    assert main(["resume", "l", "--quiet"]) == 0
+    assert main(["resume", "l"]) == 0
     assert "is done by shift; " in capsys.readouterr().out
     for mine, wanted in zip(halos(tmp_path / "l"), halos(tmp_path / "whole"), strict=True):
         np.testing.assert_array_equal(mine, wanted)
@@ -237,6 +237,6 @@ def test_a_cluster_that_is_killed_with_its_client_leaves_what_another_goes_on_wi
     target = tmp_path / "z"
     assert Journal(target).notes.noted()
     assert (ooc.open_array(target)[...] != DATA).any()
-    with pytest.raises(JournalError, match="the part of rank 1 is not what"):
+    with pytest.raises(JournalError, match="the part of rank 1 differs from what"):
         within(ooc.resume(target, parts=[PARTS[0], PARTS[1] - 1, *PARTS[2:]], scheduler=client).run)
     check(within(ooc.resume(target, parts=PARTS, scheduler=client).run), "tiles", target)

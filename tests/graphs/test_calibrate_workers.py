@@ -185,7 +185,7 @@ def test_workers_that_do_not_finish_are_an_error(
     set_constants(monkeypatch, calibration_timeout=0.1)
     busy = two_workers.map(lambda _: time.sleep(1), range(2), pure=False)
     assert main(["calibrate", *at(two_workers)]) == 1
-    assert "did not finish small tasks in 0.1 s" in capsys.readouterr().err
+    assert "did not finish small tasks within 0.1 s" in capsys.readouterr().err
     two_workers.gather(busy)
     busy.clear()
     assert tasks_left(two_workers) == 0

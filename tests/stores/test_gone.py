@@ -119,7 +119,7 @@ def test_a_prefix_that_is_deleted_meanwhile_is_no_fill_value_and_the_run_can_be_
     objects = {key: s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in s3.keys("moved/")}
     with (
         Meanwhile(lambda: remove(s3, BUCKET, "moved/")),
-        pytest.raises(ooc.errors.RunError, match="cubes/moved is gone"),
+        pytest.raises(ooc.errors.RunError, match="cubes/moved is missing"),
     ):
         job.run()
     assert unfinished_run(store_at(target, s3.direct)) == job.run_id
@@ -209,7 +209,7 @@ def test_a_store_in_memory_that_was_emptied_is_no_fill_value() -> None:
     zarr.create_array(MemoryStore(held), data=DATA, chunks=(8, 80))
     a = ooc.open_array(MemoryStore(held))
     held.clear()
-    with pytest.raises(ooc.errors.RunError, match="is gone"):
+    with pytest.raises(ooc.errors.RunError, match="is missing"):
         a[...]
 
 

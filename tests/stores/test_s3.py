@@ -239,7 +239,7 @@ def test_the_command_line_takes_urls(s3: S3, capsys: pytest.CaptureFixture[str])
     make(s3, s3.url("cli"))
     words = [f"--storage-option={name}={s3.options[name]}" for name in ("endpoint_url", "key", "secret")]
     words.append("--storage-option=region_name=us-east-1")
-    assert main(["rechunk", s3.url("cli"), s3.url("cli-target"), "--chunks", "96,10", "--quiet", *words]) == 0
+    assert main(["rechunk", s3.url("cli"), s3.url("cli-target"), "--chunks", "96,10", *words]) == 0
     assert "wrote s3://cubes/cli-target" in capsys.readouterr().out
     assert main(["info", s3.url("cli-target"), *words]) == 0
     assert "96 × 10" in capsys.readouterr().out

@@ -308,7 +308,7 @@ WRONG = {
     "empty": "striped file 'x' has 3 disks, and .*/b has no part of it: number 1 is missing",
     "lost its part": ".*/b has lost its part of striped file 'x', number 1",
     "truncated": ".*/b has 3 of the 30 bytes of its part of striped file 'x'",
-    "listed twice": "disk .*/a is given twice",
+    "listed twice": "disk .*/a is named twice",
     "another's": ".*/b has a part of another striped file, 'y', and not of striped file 'x'",
     "copied over": ".*/a and .*/b both have number 0 of striped file 'x': give each disk once",
     "old": ".*/b has generation 1 of its part of striped file 'x', and others have 3: it is an old copy",

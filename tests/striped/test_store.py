@@ -237,7 +237,7 @@ def broken(disks: list[str], how: str) -> list[str]:
 WRONG = {
     "empty": "has 3 disks, and .*/b/x.zarr has no part of it: number 1 is missing",
     "missing": "has 3 disks, and 2 are given: number 2 is missing",
-    "twice": "disk .*/a/x.zarr is given twice",
+    "twice": "disk .*/a/x.zarr is named twice",
     "foreign": ".*/b/x.zarr has a part of another striped store",
     "copied": ".*/a/x.zarr and .*/b/x.zarr both have number 0",
     "not mounted": "has 3 disks, and .*/b/x.zarr has no part of it: number 1 is missing",
