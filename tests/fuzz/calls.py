@@ -79,7 +79,8 @@ def public() -> dict[str, Callable[..., Any]]:
         elif inspect.isfunction(thing):
             found[name] = thing
         elif inspect.ismodule(thing) and thing is not ooc.errors:
-            found |= {f"{name}.{n}": f for n, f in vars(thing).items() if inspect.isfunction(f)}
+            named = {n: getattr(thing, n) for n in getattr(thing, "__all__", vars(thing))}
+            found |= {f"{name}.{n}": f for n, f in named.items() if inspect.isfunction(f)}
     return found
 
 

@@ -249,7 +249,8 @@ def test_the_client_is_interrupted_and_the_run_resumed(field: Path) -> None:
     target = field.parent / "target.zarr"
     with cluster(2) as client:
         client.run(hold_at_second_entry)  # so the run cannot end before it is interrupted
-        job = long_job_of(field, chunks=(1024, 20), method="independent")
+        job = long_job_of(field, chunks=(1024, 20), method="independent", scheduler=client)
+        assert job.plan.processes == 2
         when(
             lambda: len(list(target.glob(f"{JOURNAL_FOLDER}/done/*"))) >= 2,
             lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT),
