@@ -86,17 +86,17 @@ def best_slabs(
             asked.check_whole(best.shape, best.heights)
             return best, [*fitting, *slabs]
         refused += [*each.refused_windows(), *slabs]
-    kept = 2 * sum(gathered_bytes(min(refused, key=lambda plan: plan.bare.nbytes)))  # put together, too
+    refused.sort(key=lambda plan: plan.bare.nbytes)
+    kept = 2 * sum(gathered_bytes(refused[0]))  # put together, too
     cuts = ", and all of a target whose chunks it cuts (give chunks=)," if kept > asked.budget else ""
     raise BudgetError(asked.budget, _least(refused), f"one slab{cuts}")
 
 
-def _least(plans: Iterable[SlabPlan]) -> int:
-    """Return the bytes of the plan with the least memory."""
-    bare = sorted(((plan.bare.nbytes, number, plan) for number, plan in enumerate(plans)))
-    least = bare[0][-1].peak_bytes
-    for nbytes, _, plan in bare:
-        if nbytes >= least:
+def _least(plans: Sequence[SlabPlan]) -> int:
+    """Return the bytes of the plan with the least memory, of plans in the order of their bare memory."""
+    least = plans[0].peak_bytes
+    for plan in plans:
+        if plan.bare.nbytes >= least:
             break
         least = min(least, plan.peak_bytes)
     return least
@@ -193,11 +193,12 @@ class _Cut:
 
         If none fits, all candidates are yielded.
         """
-        extent = self.extents[axis]
+        extents = self.extents
+        extent = extents[axis]
         way: Way = "exchange" if self.options.reuse else "reread"
 
         def plan(height: int) -> SlabPlan:
-            heights = tuple(int(height) if a == axis else n for a, n in enumerate(self.extents))
+            heights = tuple(int(height) if a == axis else n for a, n in enumerate(extents))
             return self._plan(heights, (way,) * len(heights), axis, axis, ranks)
 
         asked = self.options.height if self._requested is None else self._requested[axis]
