@@ -203,7 +203,7 @@ class _Nobody:
     """Client of a planned cluster."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise UnsupportedError("this cluster is for planning only: to run a job, pass scheduler= a real one")
+        raise UnsupportedError("this cluster is for planning only: to run a job, pass scheduler= of a real cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class SessionStore(AsideStore[Store]):
     def __reduce__(self) -> Any:
         if self._shared is None:
             raise TargetError(
-                f"{self} is an icechunk session, which workers can use only during job.run(): call that, or ask "
+                f"{self} is an icechunk session, which workers can use only during job.run(): call that, or pass "
                 "for scheduler='threads'"
             )
         return _arrived, (self._shared,)
