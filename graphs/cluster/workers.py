@@ -72,8 +72,9 @@ def _taken(client: Client, name: str) -> Mapping[str, bytes]:
     return dict(each for each in found.values() if each is not None)
 
 
-def _targets(run: Any) -> tuple[TargetSpec, ...]:
-    return tuple(each for each in getattr(run, "targets", (run.destination,)) if isinstance(each, TargetSpec))
+def _targets(run: Any) -> list[TargetSpec]:
+    targets = getattr(run, "targets", (run.destination,))
+    return [array for each in targets if isinstance(each, TargetSpec) for array in each.arrays]
 
 
 def _session_of(place: Any) -> SessionStore | None:

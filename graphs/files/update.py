@@ -32,6 +32,7 @@ from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
 from oocarrays.storage.files.documents import document_store
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Store
 from oocarrays.storage.local.names import MARK
@@ -47,6 +48,10 @@ class Growing(TargetSpec):
     """Shape when the update was planned."""
     after: tuple[int, ...] = field(default=())
     """Shape of the source."""
+
+    @property
+    def removable(self) -> bool:
+        return False
 
     def check(self, *sources: Any) -> None:
         """Raise if the target has changed since the update was planned."""
@@ -72,7 +77,6 @@ class Update(Program):
 
     phases: ClassVar[Mapping[str, str]] = {"part": "write", "read": "read", "write": "write"}
     threads_stay: ClassVar[bool] = True
-    discards: ClassVar[bool] = False
     plan: UpdatePlan
     source: ArrayFile
     """Source of the array."""
@@ -86,6 +90,11 @@ class Update(Program):
     @property
     def targets(self) -> Sequence[TargetSpec]:
         return (self.target,)
+
+    @property
+    def places(self) -> Sequence[StoreLike]:
+        """Return nothing: chunks that are not as they were stored may be the array's own."""
+        return ()
 
     def remaining(self, done: Collection[Part]) -> Remaining:
         parts = len(list(self.plan.parts()))

@@ -133,13 +133,19 @@ class Builder:
     """Builder of the tasks of one graph."""
 
     def __init__(
-        self, suffix: str, do: Callable[..., Any], shared: Any, begins: tuple[Verb, Verb] = ("create", "probe")
+        self,
+        suffix: str,
+        do: Callable[..., Any],
+        shared: Any,
+        begins: tuple[Verb, Verb] = ("create", "probe"),
+        after: Iterable[Key] = (),
     ) -> None:
         self.suffix = suffix
         self.graph: dict[Key, Task] = {}
         self._do = do
         self._shared = shared
         self._begins = begins
+        self._after = tuple(after)
 
     def share(self, name: str) -> None:
         """Add a task that holds the shared argument, so that it travels once to each worker."""
@@ -150,6 +156,7 @@ class Builder:
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
         """Add the tasks that begin a run; on workers, later tasks receive the run from the create task."""
         create, probe = self._begins
+        after = (*self._after, *after)
         if not addresses:
             return self.add(create, after=after, rank=0)
         self.share("run")

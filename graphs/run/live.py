@@ -15,9 +15,10 @@ from oocarrays.graphs.run.program import Part, Program
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.versions import Versions
@@ -72,11 +73,16 @@ class Live(Generic[P]):
         self._opened: dict[Any, Any] = {}
         self.syncer = Syncer(
             lambda: dict.fromkeys(
-                folder for t in program.targets for place in (t.store, *t.places) for folder in folders_of(place)
+                folder
+                for places in (*((t.store, *t.places) for t in program.targets), program.scratch)
+                for place in places
+                for folder in folders_of(place)
             ),
             active=state.durable and bool(program.targets),
             patience=0.0 if self.on_workers else syncing.GROUP_SECONDS,
         )
+        self.copies: Sequence[ArrayFile] = ()
+        """Copies of the sources, to be read in their place."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -122,10 +128,15 @@ class Live(Generic[P]):
         self.journal.join()
         return self.program.targets[number].open()
 
+    def unmade(self) -> dict[int, TargetSpec]:
+        """Return the targets that this run has not made, by number: the first one is made last."""
+        each = enumerate(self.program.targets)
+        return {n: target for n, target in each if not n or unfinished_run(target.store) != self.id}
+
     def make_targets(self) -> None:
         """Make the targets, marked unfinished, the first one last: its mark shows that all exist."""
-        for number in reversed(range(len(self.program.targets))):
-            made = self.program.targets[number].create(self.state.id, durable=self.state.durable)
+        for number, target in reversed(self.unmade().items()):
+            made = target.create(self.id, durable=self.state.durable)
             if made is not None:
                 self.once(("target", number), lambda made=made: made)  # type: ignore[misc]
 

@@ -16,6 +16,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.stores.remote import RemoteStore
 
 Part = tuple[int, ...]
 
@@ -60,8 +61,6 @@ class Program:
     """Phase of a plan to which the seconds of each function count; others count as beginning and end."""
     threads_stay: ClassVar[bool] = False
     """Whether a run planned for threads cannot leave its process."""
-    discards: ClassVar[bool] = True
-    """Whether its targets are its own, and a changed plan removes chunks that are not as they were stored."""
 
     @property
     def processes(self) -> int | None:
@@ -95,6 +94,21 @@ class Program:
         return self.targets[0] if self.targets else NOWHERE
 
     @property
+    def places(self) -> Sequence[StoreLike | RemoteStore]:
+        """Locations in which a changed plan removes chunks that are not as they were stored."""
+        return [place for target in self.targets for place in target.places]
+
+    @property
+    def scratch(self) -> Sequence[str | RemoteStore]:
+        """Locations of intermediate data that is synced before it is recorded."""
+        return ()
+
+    @property
+    def room(self) -> Mapping[str, int]:
+        """Bytes to be written, by folder, as far as they are known beforehand."""
+        return {}
+
+    @property
     def stores(self) -> dict[str, Any]:
         """Stores that all workers must reach, by their names in messages."""
         places: dict[str, list[Any]] = {
@@ -124,6 +138,12 @@ class Program:
 
     def check_visible(self) -> None:
         """Raise if this worker does not see existing data that the run changes."""
+
+    def begin(self, live: Any) -> None:
+        """Begin what only this program has, in the task that begins the run: the journal and the targets exist."""
+
+    def settle(self, live: Any, *, resumable: bool) -> None:
+        """Release what a failed run holds in this process, and remove what no resumed run can use."""
 
     def remaining(self, done: Collection[Part]) -> Remaining:
         """Return the work that remains after these parts."""

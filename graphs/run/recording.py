@@ -20,18 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 from oocarrays.errors import JournalError, OocError, RunError
-from oocarrays.graphs.run import journaled
+from oocarrays.graphs.run import journaled, work
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.recovery import CHUNKS_READ
-from oocarrays.graphs.run.work import Probed, check_placement, has_ended, remove_journal
+from oocarrays.graphs.run.work import Probed, check_placement, remove_journal
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import remove_abandoned, unfinished_run
 from oocarrays.storage.files.places import local_folder
-from oocarrays.storage.journal.leftovers import remove_dead_scratch
 from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.journal.texts import BEGINNING, PARTS
 from oocarrays.storage.journal.versions import Versions
@@ -57,8 +55,11 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
     live.responses, state.made = [], False
     if mine:
         _continue(live)
-    elif not _has_ended(live):
+    elif has_ended(live):
+        return
+    else:
         _make(live, instead=mark is not None)
+    program.begin(live)
 
 
 def list_versions(live: Live[Any]) -> None:
@@ -94,13 +95,13 @@ def _make(live: Live[Any], *, instead: bool) -> None:
     program, state = live.program, live.state
     if state.remains.id is not None:
         raise RunError(f"{live.store} has changed since run {state.id} stopped")
-    for target in program.targets:
+    for target in live.unmade().values():
         target.check(*program.sources)
+    journaled.check_room(program.room)
     live.journal.claim()
     replaces = instead or program.targets[0].overwrite
     journaled.begin_journal(live.journal, state.id, _content_now(live), live.make_targets, instead=replaces)
     state.made = True
-    remove_dead_scratch(live.store, None)
     if live.on_workers:
         live.syncer.finish()  # files made by this worker; the others sync their own
 
@@ -111,7 +112,7 @@ def _continue(live: Live[Any]) -> None:
     alone = not live.on_workers or remains.id is not None
     journal.claim(journaled.CLAIM_SECONDS) if alone else journal.join()
     if journaled.is_another_plan(journal, live.state.id, remains):
-        for place in chain.from_iterable(target.places for target in targets if live.program.discards):
+        for place in live.program.places:
             journaled.remove_chunks(place, remains.odd.get(str(place), ()))
         journal.replace(live.state.id, _content_now(live), remains.kept)
     journal.forget(remains.lost)
@@ -129,8 +130,12 @@ def _content_now(live: Live[Any]) -> Document:
 def _begun_with(live: Live[Any]) -> Document | None:
     """Return the journal's content if this run has begun and must check its sources; otherwise None."""
     mine = bool(live.program.targets) and unfinished_run(live.store) == live.state.id
-    checks = mine and not live.state.remains.trust.as_is and live.journal.is_there()
-    return live.journal.read()[1] if checks else None
+    if not mine or live.state.remains.trust.as_is or not live.journal.is_there():
+        return None
+    content = live.journal.read()[1]
+    if isinstance(begun := content.get(CHUNKS_READ), list):  # a later pass reads the last sources alone
+        content[CHUNKS_READ] = begun[len(begun) - len(live.program.read_from) :]
+    return content
 
 
 def look_back(live: Live[Any]) -> None:
@@ -160,7 +165,7 @@ def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = 
         end_note(live)
         return gives
     journal, marker = live.journal, live.state.id if live.on_workers else None
-    if _has_ended(live):
+    if has_ended(live):
         (gives,) = journal.notes.ended(live.state.id) or (gives,)
     else:
         _finish(live, marker, gives)
@@ -173,7 +178,7 @@ def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = 
 
 def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
     """Check sources and targets, and publish the targets, the first one last: its mark shows that some carry one."""
-    _check_read(live)
+    check_read(live)
     journaled.check_written(live.journal, live.syncer, live.program.place_of)
     if (place := live.program.made_place) is not None:
         journaled.keep_request(place, live.journal, live.state.id)
@@ -188,7 +193,7 @@ def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
         one()
 
 
-def _check_read(live: Live[Any]) -> None:
+def check_read(live: Live[Any]) -> None:
     """Raise if a source has changed during the run."""
     listed = {id(file.zarr.store_path) for file, _ in live.state.versions}
     again = [array for array in live.program.read_from if id(array.store_path) not in listed]
@@ -199,15 +204,18 @@ def _check_read(live: Live[Any]) -> None:
         raise RunError(str(refused))
 
 
-def _has_ended(live: Live[Any]) -> bool:
+def has_ended(live: Live[Any]) -> bool:
     """Return whether this run has already finished its targets, and its last task is being repeated."""
-    return live.on_workers and has_ended(live.journal, live.state.id)
+    return live.on_workers and work.has_ended(live.journal, live.state.id)
 
 
 def take_back(live: Live[Any]) -> None:
     """Remove the targets of a failed kernel, as if the run had not begun, unless a part has written to them."""
-    if not live.program.discards:  # they were there before
-        return
+    targets = live.program.targets
     with suppress(OocError):
-        if live.program.targets and all(stored is None for stored in live.journal.stored().values()):
-            journaled.remove_targets([target.store for target in live.program.targets], live.state.id)
+        if (
+            targets
+            and all(target.removable for target in targets)
+            and all(stored is None for stored in live.journal.stored().values())
+        ):
+            journaled.remove_targets([target.store for target in targets], live.state.id)

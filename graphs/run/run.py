@@ -112,9 +112,9 @@ class Run(Generic[P]):
 
     # ------------------------------------------------------------------ tasks
 
-    def graph(self, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-        """Return the tasks, with new keys, and the key of the last one."""
-        builder = Builder(new_suffix(), call, self, (create, probe))
+    def graph(self, addresses: Sequence[str] = (), after: Iterable[Key] = ()) -> tuple[dict[Key, Task], Key]:
+        """Return the tasks, with new keys, the first ones ``after`` others, and the key of the last one."""
+        builder = Builder(new_suffix(), call, self, (create, probe), after)
         last = self.program.graph(builder, addresses, self.done)
         return builder.graph, last
 
@@ -187,6 +187,8 @@ class Run(Generic[P]):
         """Wait until running tasks have ended, so that nothing is written after a run has failed."""
         with self._idle:
             self._idle.wait_for(lambda: not self.running, SETTLE_SECONDS)
+        self.syncer.stop()
+        self.program.settle(self.live, resumable=resumable)
         self.live.release()
 
     def look_back(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_apart, check_place, create_target, finishing
-from oocarrays.storage.files.documents import remove_partials, unfinished_run
+from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.names import METADATA, OURS, draft_key
@@ -132,6 +132,21 @@ class TargetSpec:
         """Whether the chunks are on workers' own disks, unreachable for other processes."""
         return False
 
+    @property
+    def arrays(self) -> tuple[TargetSpec, ...]:
+        """Arrays of the target: several in a group."""
+        return (self,)
+
+    @property
+    def nodes(self) -> list[StoreLike]:
+        """Locations with the mark of the run that has not finished the target."""
+        return [self.store]
+
+    @property
+    def removable(self) -> bool:
+        """Whether a failed run may remove the target if it has written no part of it."""
+        return True
+
     def place(self, rank: int) -> StoreLike:
         """Return the location at which a rank writes."""
         return self.store
@@ -201,6 +216,11 @@ class LocalTarget(TargetSpec):
     def on_own_disks(self) -> bool:
         return bool(self.files.descriptor.folders)
 
+    @property
+    def removable(self) -> bool:
+        """Return whether the files are in a shared store, and replace none of another group."""
+        return not (self.on_own_disks or self.overwrite)
+
     def place(self, rank: int) -> StoreLike:
         return self.files.place(rank)
 
@@ -234,6 +254,60 @@ class LocalTarget(TargetSpec):
     def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
         """Return a function that removes the mark of the group: ranks have finished their files."""
         return partial(group_file.finish_group, self.store, durable=durable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTarget(TargetSpec):
+    """Group of arrays that one run makes and writes; it is finished after them."""
+
+    members: tuple[TargetSpec, ...]
+    """Arrays of the group."""
+    attributes: Mapping[str, Any]
+    """Attributes of the finished group."""
+
+    @property
+    def arrays(self) -> tuple[TargetSpec, ...]:
+        return self.members
+
+    @property
+    def places(self) -> list[StoreLike]:
+        return [member.store for member in self.members]
+
+    @property
+    def nodes(self) -> list[StoreLike]:
+        return [self.store, *self.places]
+
+    def check(self, *sources: Any) -> None:
+        """Raise if the group would overwrite a source or other data."""
+        for source in sources:
+            group_file.check_group_target(source.zarr, self.store, overwrite=self.overwrite)
+
+    def create(self, run: str, *, durable: bool) -> None:
+        """Create the group, marked unfinished, and then its arrays, as `complete` does."""
+        made = {"zarr_format": self.members[0].settings["zarr_format"], "attributes": {}}
+        group_file.make_group(self.store, made, run, overwrite=self.overwrite, durable=durable)
+        self.complete(run, durable=durable)
+
+    def complete(self, run: str, *, durable: bool) -> None:
+        """Create the arrays that the run has neither made nor finished."""
+        for member in reversed(self.members):
+            if unfinished_run(member.store) != run and not is_finished(member.store):
+                member.create(run, durable=durable)
+
+    def open(self) -> list[ArrayFile]:
+        return [member.open() for member in self.members]
+
+    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
+        """Prepare the documents of the arrays; return a function that publishes them, and then the group."""
+        each = zip(self.members, opened, strict=True)
+        publish = [member.finishing(array, durable=durable) for member, array in each]
+
+        def finish() -> None:
+            for one in reversed(publish):
+                one()
+            group_file.finish_group(self.store, attributes=self.attributes, durable=durable)
+
+        return finish
 
 
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
