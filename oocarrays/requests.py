@@ -137,8 +137,8 @@ def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
         )
     if told := difference(made[REQUEST], now):
         raise TargetError(f"{exists}, and was made with {told}; pass overwrite=True (--overwrite) to replace it")
-    nodes = (node for target in getattr(run, "targets", ()) for node in target.nodes)
-    gone = next((node for node in nodes if not is_finished(node)), None)
+    made_all = (each for target in getattr(run, "targets", ()) for each in (target, *target.members))
+    gone = next((each.store for each in made_all if not is_finished(each.store)), None)
     if gone is not None:
         raise TargetError(
             f"{exists}, but not {gone}, which the same run made; pass overwrite=True (--overwrite) to replace both"

@@ -3,8 +3,7 @@
     residuals of the finished passes ─► the next pass ─► its written slabs
 
 One journal, beside the first target, serves all passes: for every written slab it keeps pass, number, rank and
-residual. Scratch between passes is one folder for all ranks; or, for local array files, one for each rank, beside its
-file on the same disk, where only its worker creates, finds and removes it.
+residual. Arrays that evolve together are read, swept and written together, slab by slab.
 """
 
 from __future__ import annotations
@@ -18,53 +17,28 @@ import numpy as np
 
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Part, Recovered, Sections, Written
-from oocarrays.graphs.slabs.gathering import Residual, as_bits, as_residual, largest
+from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Interrupted, Part, Recovered, Sections, Written
+from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.slabs.kernel import Kernel
+from oocarrays.graphs.slabs.program import SlabPass, field_name, room_for
 from oocarrays.graphs.slabs.resume import NOT_LOOKED_AT, recorded_slabs
-from oocarrays.graphs.slabs.tasks import Kernel
+from oocarrays.graphs.slabs.scratch import PassScratch, Sweep
+from oocarrays.graphs.slabs.sweeps import Fused, Residual, as_bits, as_residual, largest
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
 from oocarrays.plan.slabs.plan import SlabPlan, rank_file
-from oocarrays.storage.files.creating import is_scratch, remove_scratch
+from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import BEGINNING, Kept
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassScratch:
-    """Scratch with the results that a pass leaves for the next one."""
-
-    folders: tuple[str | RemoteStore, ...]
-    """One folder; for local array files, the folder of each rank, on its worker's own disk or shared."""
-    fields: int
-    """Number of swept arrays."""
-
-    def place(self, number: int, field: int, rank: int = 0) -> str | RemoteStore:
-        """Return the location of one swept array, or of a rank's part of it, as a pass writes it."""
-        each = (number * self.fields + field) * len(self.folders) + rank
-        return place_below(self.folders[rank], str(each))
-
-    def places(self, number: int, field: int) -> tuple[str | RemoteStore, ...]:
-        """Return the locations of all parts of a swept array."""
-        return tuple(self.place(number, field, rank) for rank in range(len(self.folders)))
-
-    def is_there(self, number: int, rank: int) -> bool:
-        """Return whether all scratch of a rank in a pass exists, complete or not."""
-        return all(is_scratch(self.place(number, field, rank)) for field in range(self.fields))
-
-    def remove(self) -> None:
-        """Remove all scratch that this process can reach."""
-        for folder in {str(each): each for each in self.folders}.values():
-            remove_scratch(folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +62,8 @@ class Progress:
 
     @property
     def parts(self) -> frozenset[Part]:
-        return frozenset(self.done or {}) | {(rank,) for rank in self.made}
+        """Parts of the next pass that need not be done."""
+        return frozenset((len(self.residuals), *slab) for slab in self.done or {}) | {(rank,) for rank in self.made}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +90,6 @@ class Course:
     """Content of the journal."""
     id: str
     """Id of the run."""
-    resumes: bool
-    """Whether the run resumes work of another process."""
     processes: int | None
     """Number of workers in the plan; None for threads of one process."""
     remains: Recovered = NOTHING_LEFT
@@ -125,6 +98,30 @@ class Course:
     """Progress when the run was last replanned."""
     disks: Disks = field(default_factory=Disks)
     """Locations at which each rank's scratch can be checked."""
+
+    def run(self, progress: Progress, *, resumes: bool = False) -> Run[SlabPass]:
+        """Return the run of the next pass, which may be the first one of a resumed run."""
+        (step, last), first = self.step(progress.residuals), not progress.residuals
+        sweep = Sweep(
+            number=len(progress.residuals), last=last, residual=self.residual, scratch=self.scratch, room=self.room(),
+            before=largest((progress.done or {}).values()), gone=progress.gone,
+        )  # fmt: skip
+        program = SlabPass(
+            plan=step.slabs, reads=(*self.sources, *self.beside) if first else self.beside, writes=self.targets,
+            kernel=Fused(kernel=self.kernel, sweeps=step.sweeps, threads=step.threads, fields=len(self.targets)),
+            workers=self.processes, sweep=sweep,
+        )  # fmt: skip
+        id = self.remains.id if resumes else None
+        remains = replace(self.remains, id=id, done=progress.parts, kept=progress.kept)
+        return Run(program, self.content, remains, self.id)
+
+    def looked_back(self) -> Self:
+        """Return the course before it is run again; start anew if the first pass reads a source that has changed."""
+        if self.progress().residuals:
+            return self
+        (run := self.run(Progress(), resumes=self.resumes)).look_back()
+        anew = run.state.remains.beginning != self.remains.beginning
+        return replace(self, remains=run.state.remains, so_far=Progress()) if anew else self
 
     def resumed(self, left: Interrupted) -> Self:
         """Return the course of the resumed run, after checking the output of the next pass and its input.
@@ -156,7 +153,8 @@ class Course:
         chunks = sum(map(len, kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
         course = replace(self, remains=remains.told("" if same else stays))
-        return replace(course, so_far=course._begun_at(told), content=self.content | {"so_far": told})
+        known = {CHUNKS_READ: None} if here.residuals else {}  # what is swept first was read before
+        return replace(course, so_far=course._begun_at(told), content=known | self.content | {"so_far": told})
 
     def _located(self, left: Interrupted) -> Interrupted:
         """Return a journal with the slabs alone, and with the number of the pass in the names of locations."""
@@ -181,9 +179,9 @@ class Course:
         return _in_pass(number, {name: [box] for name, box in self._boxes(slabs, Slab(*slab)).items()})
 
     @property
-    def target(self) -> TargetSpec:
-        """First target."""
-        return self.targets[0]
+    def resumes(self) -> bool:
+        """Whether the run resumes work of another process."""
+        return self.remains.id is not None
 
     @property
     def on_own_disks(self) -> bool:
@@ -246,11 +244,7 @@ class Course:
 
     def room(self) -> dict[str, int]:
         """Return the bytes to write, by folder, without files of ranks and scratch on workers' own disks."""
-        each = zip(self.targets, self.plan.passes[-1].slabs.targets, strict=True)
-        plain = [pair for pair in each if not (isinstance(pair[0], LocalTarget) or pair[1].coded)]
-        folders = [(local_folder(target.store), stored) for target, stored in plain]
-        wants = {folder: stored.grid.count * stored.chunk_bytes for folder, stored in folders if folder is not None}
-        scratch = self.scratch.folders[0]
+        scratch, wants = self.scratch.folders[0], room_for(self.targets, self.plan.passes[-1].slabs)
         counted = isinstance(scratch, str) and not self.on_own_disks
         return wants | ({str(scratch): self.plan.scratch_bytes} if counted else {})
 
@@ -263,9 +257,9 @@ class Course:
 
     def progress(self) -> Progress:
         """Return the progress of the run with this id, if its target exists."""
-        if unfinished_run(self.target.store) != self.id:
+        if unfinished_run(store := self.targets[0].store) != self.id:
             return Progress()
-        journal = Journal(self.target.store)
+        journal = Journal(store)
         try:
             of_this = journal.read()[1].get(BEGINNING, "") == self.remains.beginning
             return self._known({part for part in journal.parts() if of_this or len(part) == 1})
@@ -315,11 +309,6 @@ def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
 def _in_pass(number: int, names: Mapping[str, T]) -> dict[str, T]:
     """Return values by location name, with the number of the pass in the names."""
     return {f"{number}:{name}": each for name, each in names.items()}
-
-
-def field_name(name: str) -> str:
-    """Return the name of a swept array's location in the journal of an iteration, where the first has none."""
-    return "" if name == "0" else name
 
 
 def scratch_key(index: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Passes over slabs, as tasks.
+"""Passes over slabs as programs.
 
     read 0 ──┬─► compute 0 ──► write 0      a band, into the middle of its window
              ▼ give    ▲ give
@@ -14,75 +14,225 @@
 
 Each rank reads one slab at a time, ``prefetch`` slabs ahead of the one it computes; every edge of the graph is memory.
 A repeated task receives from other ranks the data that they have read: no scratch is removed before all have written.
-Thakur 1995, section 5.4 (the local placement model), and 5.5.2, Figure 5.8.
+
+    compute 0 ──► write 0 ──┐           whole chunks are written with each slab, the rest is returned
+    compute 1 ──► write 1 ──┼─► gather ─► finish
+    compute 2 ──► write 2 ──┘           joins the returned parts: each chunk is written once
+
+A resumed run recomputes the parts that finished slabs had returned, those of a pyramid from the coarsest level that
+slabs have written. A pass of an iteration reads the output of the previous one, and returns the largest residual of its
+slabs. Its input is removed when it is over: an interrupted run resumes in the pass that it was in. Thakur 1995, section
+5.4 (the local placement model), and 5.5.2, Figure 5.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import Any, ClassVar
 
-from dask.task_spec import Task
-
-from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.errors import DescriptorError, RunError
+from oocarrays.graphs.run.builder import Builder, RoundsAhead
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.run import barrier
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.graphs.slabs import tasks
+from oocarrays.graphs.slabs.kernel import Kernel, state_of
+from oocarrays.graphs.slabs.scratch import Sweep
 from oocarrays.plan.slabs.geometry import Slab, gathered
-from oocarrays.plan.slabs.plan import RESULTS
+from oocarrays.plan.slabs.plan import RESULTS, SlabPlan
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_scratch
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.local_files import RankFiles
+from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.target import GroupTarget, LocalTarget, TargetSpec
+from oocarrays.storage.journal.leftovers import remove_dead_scratch
+from oocarrays.storage.stores.remote import RemoteStore
 
 
-class SlabBuilder(Builder):
-    """Builder of the tasks of one pass, for all slabs that are not done."""
+@dataclass(frozen=True, kw_only=True)
+class SlabPass(Program):
+    """Pass over slabs.
 
-    def __init__(self, run: SlabRun, addresses: Sequence[str] = ()) -> None:
-        super().__init__(new_suffix(), SlabRun.task, run)
-        self.run, self.plan, self.done = run, run.plan, run.done
-        self._addresses = addresses
+    A recorded part is ``(rank,)`` for files that were made, and ``(number, rank)`` for a slab that was written; in an
+    iteration with the number of the pass before them, and, for a residual, with its bits behind them.
+    """
+
+    phases: ClassVar[Mapping[str, str]] = {
+        **{verb: verb for verb in ("read", "fetch", "give", "compute", "write")}, "regain": "read", "gather": "write",
+    }  # fmt: skip
+    plan: SlabPlan
+    kernel: Kernel
+    """Function of a window of each source; in an iteration all sweeps of a pass, as `Fused`."""
+    reads: Sequence[ArrayFile | RankFiles]
+    """Sources, aligned; those that are swept in the first pass of an iteration only."""
+    writes: Sequence[TargetSpec]
+    """Targets: arrays, a group of arrays, or local array files; the journal is beside the first."""
+    workers: int | None = None
+    """Number of worker processes; None for threads."""
+    sweep: Sweep | None = None
+    """Pass of an iteration; None for a pass by itself."""
+
+    @property
+    def processes(self) -> int | None:
+        return self.workers
+
+    @property
+    def sources(self) -> Sequence[ArrayFile | RankFiles]:
+        return self.reads
+
+    @property
+    def targets(self) -> Sequence[TargetSpec]:
+        return self.writes
+
+    @property
+    def arrays(self) -> Sequence[TargetSpec]:
+        """Target arrays."""
+        return self.writes[0].members or self.writes
+
+    @property
+    def in_ranks(self) -> bool:
+        """Whether each rank makes, writes and closes its own files."""
+        return isinstance(self.writes[0], LocalTarget)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it writes the targets, not scratch for another pass."""
+        return self.sweep is None or self.sweep.last
+
+    @property
+    def merges(self) -> bool:
+        return not (self.in_ranks or self.sweep)
+
+    @property
+    def made_place(self) -> StoreLike | None:
+        """Return the first array; of local array files that of the first rank, or None on workers' own disks."""
+        first = self.arrays[0]
+        return None if first.on_own_disks else first.place(0)
+
+    @property
+    def scratch(self) -> Sequence[str | RemoteStore]:
+        return self.sweep.scratch.folders if self.sweep else ()
+
+    @property
+    def places(self) -> Sequence[StoreLike | RemoteStore]:
+        if self.sweep is None or self.is_last:
+            return super().places
+        ranks = range(len(self.sweep.scratch.folders))
+        return [place for rank in ranks for place in self.sweep.scratch.of_rank(self.sweep.number, rank)]
+
+    @property
+    def room(self) -> Mapping[str, int]:
+        return room_for(self.arrays, self.plan) if self.sweep is None else self.sweep.room
+
+    def check_visible(self) -> None:
+        """Raise if this worker cannot open shared files; files on own disks are opened on their workers only."""
+        for source in self.reads:
+            try:
+                if isinstance(source, RankFiles) and not source.files.descriptor.folders:
+                    source.files.open(0)
+            except DescriptorError as error:
+                raise RunError(
+                    f"{error} on this worker: files must be on a shared disk or on workers' own disks"
+                ) from error
+
+    def part(self, slab: Slab) -> Part:
+        """Return a slab as a part of the journal."""
+        return slab if self.sweep is None else (self.sweep.number, *slab)
+
+    def place_name(self, number: int, rank: int) -> str:
+        """Return the name of the place at which a rank writes an array, as in the journal."""
+        name = self.arrays[number].place_name(number, rank)
+        return name if self.sweep is None else field_name(name)
+
+    def place_of(self, part: Part, name: str) -> StoreLike | None:
+        if self.in_ranks or (self.sweep and part[0] != self.sweep.number):
+            return None
+        return next((each.store for n, each in enumerate(self.arrays) if self.place_name(n, 0) == name), None)
+
+    def remaining(self, done: Collection[Part]) -> Remaining:
+        """Return the share of the slabs that remains to be written."""
+        share = 1 - sum(len(part) > 1 for part in done) / max(self.plan.count, 1)
+        return Remaining.of(share, self.plan.passing)
+
+    # ------------------------------------------------------------------ beginning, and a failed run
+
+    def begin(self, live: Live[Any]) -> None:
+        """Make levels that a lost worker had not made, and scratch; raise if a target was replaced meanwhile."""
+        first, sweep = self.writes[0], self.sweep
+        if not live.state.made:
+            if isinstance(first, GroupTarget) and not live.journal.parts():
+                first.complete(live.id, durable=live.state.durable)
+            each = (*self.writes, *first.members)
+            gone = next((target.store for target in each if unfinished_run(target.store) != live.id), None)
+            if gone is not None and not all(live.is_done(self.part(slab)) for slab in self.plan.all_slabs()):
+                raise RunError(f"{gone} has changed since run {live.id} stopped")
+        if sweep is None:
+            return
+        live.journal.forget(sweep.gone)
+        if live.state.made:
+            remove_dead_scratch(live.store, sweep.scratch.folders[0])
+        if not (sweep.last or self.in_ranks):
+            tasks.hold_scratch(live)
+            each = zip(sweep.scratch.of_rank(sweep.number), tasks.sources_of(live), self.plan.targets, strict=False)
+            for place, like, stored in each:
+                create_scratch(place, like, stored, durable=live.state.durable)
+
+    def settle(self, live: Live[Any], *, resumable: bool) -> None:
+        """Release memory, threads and scratch; remove scratch that no resumed run can use."""
+        state_of(live).release()
+        if self.sweep and not resumable:
+            self.sweep.scratch.remove()
+
+    # ------------------------------------------------------------------ tasks
+
+    def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
+        created, ranks = builder.create(addresses), range(self.plan.ranks)
+        if self.in_ranks:  # no read precedes the creation of every file
+            made = [builder.add(tasks.make, rank, after=[created]) for rank in ranks]
+            created = builder.add(barrier, name="ready", after=made, rank=0)
+        ends = _SlabTasks(builder, self.plan, {Slab(*part[-2:]) for part in done if len(part) > 1}).build(created)
+        residuals, after = ((), [created, *ends]) if self.sweep is None else (tuple(ends), [created])
+        if self.in_ranks:
+            over_all = [builder.add(tasks.over, after=[created, *ends], rank=0)] if self.sweep else []
+            each = (over_all or [created, *(key for key in ends if key[-1] == rank)] for rank in ranks)
+            after = [builder.add(tasks.close, rank, after=keys) for rank, keys in enumerate(each)]
+        return builder.add(tasks.finish, buffers=residuals, after=after, rank=0)
+
+
+class _SlabTasks:
+    """Tasks of all slabs that are not done."""
+
+    def __init__(self, builder: Builder, plan: SlabPlan, done: Collection[Slab]) -> None:
+        self.builder, self.plan, self.done = builder, plan, done
         self._read: dict[Slab, Key] = {}
         self._given: dict[tuple[Slab, Slab], Key] = {}
 
-    def build(self, after: Iterable[Key] = ()) -> tuple[dict[Key, Task], Key]:
-        """Add every task, the first ones ``after`` others; return the graph and the key of its last task."""
-        created = self.create(self._addresses, after)
+    def build(self, created: Key) -> list[Key]:
+        """Add the tasks, after that which begins the run; return the keys of the last ones."""
         runs = [self._needed(rank) for rank in range(self.plan.ranks)]
         begun = [self._regained(rank, created) for rank in range(self.plan.ranks)]
         for rank, slabs in enumerate(runs):
             for position, slab in enumerate(slabs):
                 before = self._former(slabs, position, (begun[rank] or [created])[-1])
-                self._read[slab] = self.add("read", *slab, after=before)
+                self._read[slab] = self.builder.add(tasks.read, *slab, after=before)
         for slab in self._read:
             for taker in self._takers(slab):
-                self._given[slab, taker] = self.add("give", *taker, *slab, buffers=(self._read[slab],))
-        written = [key for slabs in runs for key in self._results(slabs)]
-        if gathered(self.plan):
-            written = [self.add("gather", buffers=(*chain(*begun), *written), after=[created], rank=0)]
-        return self.graph, self._end(created, written)
-
-    def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
-        """Add the tasks that begin a run: no read precedes the creation of every file."""
-        created = super().create(addresses, after)
-        if not self.run.own_files:
-            return created
-        made = [self.add("make", rank, after=[created]) for rank in range(self.plan.ranks)]
-        return self.add("ready", after=made, rank=0)
-
-    def _end(self, created: Key, written: Sequence[Key]) -> Key:
-        """Add the tasks that end a pass; that of an iteration returns the maximum of its slabs' residuals."""
-        residuals = tuple(written) if self.run.iterates else ()
-        after = [created] if self.run.iterates else [created, *written]
-        if self.run.own_files:
-            over = [self.add("over", after=[created, *written], rank=0)] if self.run.iterates else []
-            ranks = range(self.plan.ranks)
-            ends = (over or [created, *(key for key in written if key[-1] == rank)] for rank in ranks)
-            after = [self.add("close", rank, after=each) for rank, each in enumerate(ends)]
-        return self.add("finish", buffers=residuals, after=after, rank=0)
+                self._given[slab, taker] = self.builder.add(tasks.give, *taker, *slab, buffers=(self._read[slab],))
+        ends = [key for slabs in runs for key in self._results(slabs)]
+        if not gathered(self.plan):
+            return ends
+        return [self.builder.add(tasks.gather, buffers=(*chain(*begun), *ends), after=[created], rank=0)]
 
     def _regained(self, rank: int, created: Key) -> list[Key]:
         """Recompute in sequence the gathered parts of finished slabs."""
         keys: list[Key] = []
         for slab in self.plan.slabs(rank) if gathered(self.plan) and self.done else ():
             if slab in self.done:
-                keys.append(self.add("regain", *slab, after=keys[-1:] or [created]))
+                keys.append(self.builder.add(tasks.regain, *slab, after=keys[-1:] or [created]))
         return keys
 
     def _needed(self, rank: int) -> list[Slab]:
@@ -106,20 +256,33 @@ class SlabBuilder(Builder):
         else:
             yield from (self._key("give", *taker, *slab) for taker in self._takers(slab))
 
-    def _key(self, verb: str, *args: int) -> Key:
-        return (f"{verb}-{self.suffix}", *args)
+    def _key(self, name: str, *args: int) -> Key:
+        return (f"{name}-{self.builder.suffix}", *args)
 
-    def _results(self, slabs: Sequence[Slab]) -> Iterator[Key]:
+    def _results(self, slabs: Iterable[Slab]) -> Iterator[Key]:
         """Compute and write the slabs of a rank in sequence."""
-        written = RoundsAhead[list[Key]](RESULTS, [])
+        ends = RoundsAhead[list[Key]](RESULTS, [])
         computed: list[Key] = []
         for slab in slabs:
             if slab in self.done:
                 continue
-            given = [self._given[giver, slab] for giver in self.plan.givers(slab)]
-            given += [self.add("fetch", *slab, rank, after=[self._read[slab]]) for rank in self.plan.fetchers(slab)]
+            given, mine = [self._given[giver, slab] for giver in self.plan.givers(slab)], self._read[slab]
+            given += [self.builder.add(tasks.fetch, *slab, rank, after=[mine]) for rank in self.plan.fetchers(slab)]
             after = [self._given[slab, taker] for taker in self._takers(slab)]  # a kernel may change its block
-            after += [*written.before, *computed]  # the plan counts a kernel's memory once per rank
-            computed = [self.add("compute", *slab, buffers=(self._read[slab], *given), after=after)]
-            written.add([self.add("write", *slab, buffers=(*computed,), after=written.last)])
-            yield from written.last
+            after += [*ends.before, *computed]  # the plan counts a kernel's memory once per rank
+            computed = [self.builder.add(tasks.compute, *slab, buffers=(mine, *given), after=after)]
+            ends.add([self.builder.add(tasks.write, *slab, buffers=(*computed,), after=ends.last)])
+            yield from ends.last
+
+
+def room_for(arrays: Sequence[TargetSpec], plan: SlabPlan) -> dict[str, int]:
+    """Return the bytes of plain targets by folder, without files of ranks."""
+    each = zip(arrays, plan.targets, strict=True)
+    plain = [(local_folder(array.store), known) for array, known in each if not known.coded]
+    wants = {folder: known.grid.count * known.chunk_bytes for folder, known in plain if folder}
+    return {} if isinstance(arrays[0], LocalTarget) else wants
+
+
+def field_name(name: str) -> str:
+    """Return the name of a swept array's location in the journal of an iteration, where the first has none."""
+    return "" if name == "0" else name

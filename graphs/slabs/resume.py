@@ -30,6 +30,8 @@ from oocarrays.storage.journal.sources import is_of, metadata_digest
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
 """Notice of a run that resumes work on workers' own disks."""
+CHANGE = "oocarrays.graphs.slabs.gathering.change"
+"""Name of the default residual in journals, as versions since 0.6.0 write it."""
 T = TypeVar("T")
 Options = TypeVar("Options", bound=SlabOptions)
 

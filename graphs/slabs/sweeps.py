@@ -16,7 +16,7 @@ Fields that evolve together have a buffer each, and every sweep maps one block o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -218,3 +218,46 @@ def _rows(rows: tuple[int, int], start: int) -> slice:
 
 def _places(part: Sequence[tuple[int, int]], whole: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
     return tuple(_rows(each, start) for each, (start, _) in zip(part, whole, strict=True))
+
+
+# ---------------------------------------------------------------------- residuals
+
+
+Residual = Callable[[Any, Any], float]
+"""Measure of the last sweep's change, from a part of the array before and after it; of several arrays, from tuples.
+"""
+
+
+def change(before: np.ndarray, after: np.ndarray) -> float:
+    """Return the maximum change of an element; an element that stays NaN or infinite does not change."""
+    if not after.size:
+        return 0.0
+    exact = after.dtype if after.dtype.kind in "fc" else np.float64
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(np.subtract(after, before, dtype=exact))
+    most = differences.max()
+    if np.isnan(most):
+        same = (before == after) | (np.isnan(before) & np.isnan(after))
+        most = differences.max(where=~same, initial=0)
+    return float(most)
+
+
+def residual_of(residual: Residual, before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float:
+    """Return the residual of all swept arrays: by default the maximum change."""
+    if residual is change:
+        return largest(map(change, before, after))
+    return float(residual(before[0], after[0]) if len(before) == 1 else residual(tuple(before), tuple(after)))
+
+
+def largest(residuals: Iterable[float]) -> float:
+    return float(np.max([-np.inf, *residuals]))
+
+
+def as_bits(residual: float) -> int:
+    """Return a residual as the journal keeps it: the integer with the same bits."""
+    return int(np.float64(residual).view(np.uint64))
+
+
+def as_residual(bits: int) -> float:
+    """Return the residual with these bits."""
+    return float(np.uint64(bits).view(np.float64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,19 +21,18 @@ from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.job import Graph, resumable
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
-from oocarrays.graphs.slabs.gathering import Residual, change
-from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.iterate import SweepRun, looked_back
-from oocarrays.graphs.slabs.local import LocalSweepRun
+from oocarrays.graphs.slabs.program import SlabPass
+from oocarrays.graphs.slabs.sweeps import Residual, change
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import as_list, workspace_of
 from oocarrays.options.keywords import SweepKeywords
-from oocarrays.options.slabs import SlabRequest, planned_pass
+from oocarrays.options.slabs import SlabRequest, iteration
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
@@ -42,7 +41,6 @@ from oocarrays.plan.slabs.options import DepthLike, WindowLike
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import placer
 
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 
 
-class IterateJob(Job[SweepRun, Made], Generic[Made]):
+class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
     """Planned sweeps: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
@@ -62,14 +60,13 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         self, course: Course, result: Callable[[str], Made], cluster: Cluster | None, disks: Disks | None = None
     ) -> None:
         self._course = course
-        self._kind = LocalSweepRun if isinstance(course.target, LocalTarget) else SweepRun
         self._goes_on = course.resumes
         self._spent = Meter()
-        self._runs: list[SweepRun] = []
+        self._runs: list[Run[SlabPass]] = []
         self._pinned: dict[str, Sequence[str]] = {}
         self.residuals: list[float] = []
         """Largest residual of each finished pass, if residuals are computed."""
-        super().__init__(self._kind(course, Progress()), result, cluster, disks)
+        super().__init__(course.run(Progress()), result, cluster, disks)
 
     @property
     def plan(self) -> IteratePlan:
@@ -117,7 +114,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     def _execute(self) -> Any:
         """Run pass after pass; each begins once it is known to be needed."""
         start, moves = time.perf_counter(), []
-        self._course = looked_back(self._course, self._kind)
+        self._course = self._course.looked_back()
         progress: Progress | None = self._started()
         try:
             while progress is not None:
@@ -138,18 +135,18 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     def _pass(self, progress: Progress) -> Progress | None:
         """Run the next pass; return None after the last."""
-        self._run = self._kind(self._course, progress, resumes=self._goes_on)
+        run = self._run = self._course.run(progress, resumes=self._goes_on)
         self._goes_on = False
         if self._cluster:
             self._find_workers(self._cluster)
         self._pinned = {}
-        self._built = self._pass_graph(self._run)
-        self._runs = [self._run]
+        self._built = self._pass_graph(run)
+        self._runs = [run]
         found: Any = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self._spent = self.meter
-        if self._course.residual and self._run.sweeps:
+        if self._course.residual and run.program.kernel.sweeps.count:
             self.residuals.append(found)
-        return None if self._run.last else progress.after(found)
+        return None if run.program.is_last else progress.after(found)
 
     def _on_cluster(self, cluster: Cluster) -> str:
         """Run on the cluster; if it cannot be resumed, scratch on workers' own disks is removed there."""
@@ -166,12 +163,12 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     # ------------------------------------------------------------------ Dask collection protocol
 
-    def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
+    def _pass_graph(self, run: Run[SlabPass], *after: Key) -> Graph:
         """Return the tasks of a pass, and the key of the last one."""
         check_count(run.plan.tasks)
-        builder = SlabBuilder(run, self._addresses)
-        self._pinned[builder.suffix] = self._addresses
-        return builder.build(after)
+        graph, last = run.graph(self._addresses, after)
+        self._pinned[last[0].rpartition("-")[2]] = self._addresses
+        return graph, last
 
     def _build(self) -> Graph:
         if self._course.until is not None:
@@ -181,11 +178,11 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         graph: dict[Any, Any] = {}
         after: list[Key] = []
         while True:
-            run = self._kind(self._course, progress, resumes=self._goes_on and not self._runs)
+            run = self._course.run(progress, resumes=self._goes_on and not self._runs)
             self._runs.append(run)
-            tasks, last = self._pass_graph(run, after)
+            tasks, last = self._pass_graph(run, *after)
             graph, after = graph | tasks, [last]
-            if run.last:
+            if run.program.is_last:
                 break
             progress = progress.after(np.nan)
         self._run = self._runs[0]
@@ -376,6 +373,6 @@ def iterate(
     arrays = arrays_of(request, as_list(source), place, missing)
     where, between = preview_scratch(arrays, None if scratch is None else place(scratch))
     threads = arrays.resources.threads
-    found = planned_pass(arrays, partial(plan_iterate, arrays.read, between, arrays.written, threads=threads))
-    job = IterateJob(found.course(where), opener(arrays), arrays.cluster, arrays.disks)
+    plan = partial(plan_iterate, arrays.read, between, arrays.written, threads=threads)
+    job = IterateJob(iteration(arrays, plan, where), opener(arrays), arrays.cluster, arrays.disks)
     return job.again(resume, overwrite=overwrite)

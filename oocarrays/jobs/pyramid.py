@@ -23,7 +23,6 @@ from zarr.storage import StorePath
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError
-from oocarrays.graphs.slabs.gathering import PyramidRun
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
@@ -32,7 +31,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import FactorLike, ScaleLike, UnitLike, factors_of, scaled
 from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.options.shapes import coarsened
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
+from oocarrays.options.slabs import SlabArrays, SlabRequest, slab_pass
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.multiscales import (
     ImageAxis,
@@ -53,7 +52,7 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_settings, with_axes
 from oocarrays.storage.files.group_file import check_group_target, holds_group, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
-from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.target import GroupTarget, TargetSpec
 from oocarrays.storage.stores.joined import foreign_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.stored.array import missing_of, placer
@@ -185,14 +184,15 @@ def pyramid(
     targets = [
         TargetSpec(store=member_store(group, str(n)), settings=coarsened(made, each)) for n, each in enumerate(coarser)
     ]
+    said = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
     arrays = SlabArrays(
         request=request, cluster=cluster, resources=resources, shape=array.shape, dtypes=[array.dtype], files=[file],
-        read=[file.stored], sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite),
+        read=[file.stored], sources=[file], targets=targets,
+        group=GroupTarget(store=group, overwrite=overwrite, members=tuple(targets), attributes=said),
         by="pyramid", said=_said(axes, factor, factors, method, len(coarser)), own_kernel=False,
         more={"missing": missing_of(source, missing)},
     )  # fmt: skip
-    run = planned_pass(arrays, partial(plan_slabs, arrays.read, arrays.written)).run(PyramidRun)
-    run.says = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
+    run = slab_pass(arrays, partial(plan_slabs, arrays.read, arrays.written))
     return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)
 
 

@@ -16,12 +16,10 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.slabs.gathering import GatheringRun
-from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.local import LocalSlabRun
-from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
+from oocarrays.graphs.slabs.kernel import Kernel
+from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.passes import Made, arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
@@ -34,7 +32,7 @@ from oocarrays.options.asked import FactorLike, as_list, scratch_folder, workspa
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
+from oocarrays.options.slabs import SlabArrays, SlabRequest, slab_pass
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
@@ -42,7 +40,6 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import LocalTarget
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -52,7 +49,7 @@ Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 Sources = Global | LocalArrays
 
 
-class SlabJob(Job[SlabRun, Made], Generic[Made]):
+class SlabJob(Job[Run[SlabPass], Made], Generic[Made]):
     """Planned pass over slabs: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     Parameters
@@ -65,7 +62,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
     def __init__(
         self,
-        run: SlabRun,
+        run: Run[SlabPass],
         result: Callable[[str], Any],
         cluster: Cluster | None = None,
         disks: Disks | None = None,
@@ -78,10 +75,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     @property
     def plan(self) -> SlabPlan:
         """Frozen plan: reads, computation and memory."""
-        return self._run.plan
-
-    def _build(self) -> Graph:
-        return SlabBuilder(self._run, self._addresses).build()
+        return self._run.program.plan
 
     def _tasks(self) -> int:
         return self.plan.tasks
@@ -93,11 +87,11 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         """Run the pass, on planned copies of sources, if any."""
         if self._copying is None:
             return super()._on_threads()
-        with self._copying.made() as self._run.copied:
+        with self._copying.made() as self._run.live.copies:
             try:
                 return super()._on_threads()
             finally:
-                self._run.copied = ()
+                self._run.live.copies = ()
                 for job in self._copying.jobs.values():
                     self._run.meter.put(job.meter.take())
 
@@ -320,9 +314,7 @@ def map_slabs(
     )  # fmt: skip
     arrays = arrays_of(request, as_list(source), place, missing)
     planner = _Planner(arrays)
-    found = planned_pass(arrays, planner.planned)
-    kind: type[SlabRun] = GatheringRun if arrays.request.options.coarser else SlabRun
-    run = found.run(LocalSlabRun if isinstance(arrays.targets[0], LocalTarget) else kind)
+    run = slab_pass(arrays, planner.planned)
     job = SlabJob(run, opener(arrays), arrays.cluster, arrays.disks, copying=planner.copying)
     return job.again(resume, overwrite=overwrite)
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, trust_of
-from oocarrays.graphs.slabs.course import Course, PassScratch
-from oocarrays.graphs.slabs.gathering import Residual, change
+from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.slabs.course import Course
+from oocarrays.graphs.slabs.kernel import Kernel
+from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.resume import (
+    CHANGE,
     Cut,
     asked_of,
     interrupted_pass,
@@ -29,8 +32,8 @@ from oocarrays.graphs.slabs.resume import (
     recover_pass,
     slab_content,
 )
-from oocarrays.graphs.slabs.sweeps import each_of, unlike
-from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
+from oocarrays.graphs.slabs.scratch import PassScratch
+from oocarrays.graphs.slabs.sweeps import Residual, change, each_of, unlike
 from oocarrays.kernels.depths import own_ranks
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import checked_boundary
@@ -42,17 +45,17 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.plan import plural
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.requests import LAST, checked, left_content, requested
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.target import GroupTarget, TargetSpec
 from oocarrays.storage.journal.calls import call_content, named
 from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
 
 Plan = TypeVar("Plan", bound=Cut)
-Run = TypeVar("Run", bound=SlabRun)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,7 @@ class SlabRequest:
         """Arguments of an iteration that a resumed call must repeat."""
         if not isinstance(self.options, SweepOptions):
             return {}
-        residual = None if self.residual is None else kernel_name(self.residual)
+        residual = CHANGE if self.residual is change else self.residual and kernel_name(self.residual)
         return {"sweeps": self.options.sweeps, "until": self.until, "residual": residual}
 
     @property
@@ -172,7 +175,7 @@ class SlabArrays:
     """Further arguments that a resumed call must repeat."""
     by: str = "map_slabs"
     """Name of the called function."""
-    group: TargetSpec | None = None
+    group: GroupTarget | None = None
     """Group of the targets and of the journal: it is one target."""
     places: Sequence[str | None] = ()
     """Locations of the sources, as a journal names them; by default the array files."""
@@ -217,45 +220,29 @@ class SlabArrays:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPass(Generic[Plan]):
-    """Planned pass: a new one, or a resumed one."""
+def slab_pass(arrays: SlabArrays, plan: Callable[[Any], SlabPlan]) -> Run[SlabPass]:
+    """Plan a pass, a new one or the rest of a stopped one, and return its run."""
+    made, content, left = _planned(arrays, plan)
+    program = SlabPass(
+        plan=made, kernel=arrays.request.kernel, reads=tuple(arrays.files), workers=arrays.resources.workers,
+        writes=(arrays.group,) if arrays.group else tuple(arrays.targets),
+    )  # fmt: skip
+    return Run(program, content, recover_pass(left, made, arrays.targets) if left else NOTHING_LEFT)
 
-    arrays: SlabArrays
-    """Its arrays."""
-    plan: Plan
-    """Its plan."""
-    content: Document
-    """Content of its journal."""
-    left: Interrupted | None
-    """Interrupted pass that it continues, if any."""
 
-    def run(self, kind: Callable[..., Run]) -> Run:
-        """Return its run, of one kind."""
-        arrays, plan = self.arrays, cast("Any", self.plan)
-        return kind(
-            plan,
-            arrays.request.kernel,
-            SlabFiles(sources=arrays.files, targets=arrays.targets, group=arrays.group),
-            self.content,
-            processes=arrays.resources.workers,
-            remains=recover_pass(self.left, plan, arrays.targets) if self.left else NOTHING_LEFT,
-        )
-
-    def course(self, scratch: Sequence[str | RemoteStore]) -> Course:
-        """Return the passes of an iteration; ``scratch`` is the location of its scratch, or of each rank's."""
-        plan, arrays, request, swept = self.plan, self.arrays, self.arrays.request, len(self.arrays.targets)
-        assert isinstance(plan, IteratePlan), "sweeps are planned"
-        check_kernel(request.kernel, arrays.dtypes, swept, plan)
-        id = self.left.id if self.left else uuid.uuid4().hex[:12]
-        folders = tuple(scratch_below(where, id) for where in scratch)
-        course = Course(
-            plan=plan, kernel=request.kernel, residual=request.residual, until=request.until,
-            sources=tuple(arrays.files[:swept]), beside=tuple(arrays.files[swept:]), targets=tuple(arrays.targets),
-            content=self.content, id=id, resumes=self.left is not None, processes=arrays.resources.workers,
-            scratch=PassScratch(folders=folders, fields=swept), disks=arrays.disks,
-        )  # fmt: skip
-        return course.resumed(self.left) if self.left else course
+def iteration(arrays: SlabArrays, plan: Callable[[Any], IteratePlan], scratch: Sequence[str | RemoteStore]) -> Course:
+    """Plan the passes of an iteration; ``scratch`` is the location of its scratch, or of each rank's."""
+    made, content, left = _planned(arrays, plan)
+    request, files, swept = arrays.request, tuple(arrays.files), len(arrays.targets)
+    check_kernel(request.kernel, arrays.dtypes, swept, made)
+    id = left.id if left else uuid.uuid4().hex[:12]
+    course = Course(
+        plan=made, kernel=request.kernel, residual=request.residual, until=request.until, sources=files[:swept],
+        beside=files[swept:], targets=tuple(arrays.targets), processes=arrays.resources.workers, disks=arrays.disks,
+        scratch=PassScratch(folders=tuple(scratch_below(where, id) for where in scratch), fields=swept),
+        content={**content, LAST: len(made.passes) - 1}, id=id,
+    )  # fmt: skip
+    return course.resumed(left) if left else course
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
@@ -270,7 +257,8 @@ def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: Ite
         raise InputError(refused)
 
 
-def planned_pass(arrays: SlabArrays, plan: Callable[[Any], Plan]) -> PlannedPass[Plan]:
+def _planned(arrays: SlabArrays, plan: Callable[[Any], Plan]) -> tuple[Plan, Document, Interrupted | None]:
+    """Return a plan, the content of its journal, and the stopped run that it continues, if any."""
     request, target, options = arrays.request, arrays.place, arrays.options
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
@@ -281,12 +269,8 @@ def planned_pass(arrays: SlabArrays, plan: Callable[[Any], Plan]) -> PlannedPass
         left_content(target)
         left = interrupted_pass(target, asked, arrays.by, sources=arrays.sources, resume=request.resume)
     made = planned(left, plan, options) if left else plan(options)
-    content = ((left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(arrays)) | _requested(
-        arrays, asked
-    )
-    if hasattr(made, "passes"):
-        content[LAST] = len(made.passes) - 1
-    return PlannedPass(arrays=arrays, plan=made, content=content, left=left)
+    content = (left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(arrays)
+    return made, content | _requested(arrays, asked), left
 
 
 def _requested(arrays: SlabArrays, asked: Document) -> Document:

@@ -107,6 +107,8 @@ class TargetSpec:
     """Whether an existing target may be replaced."""
     said: tuple[str, ...] = ()
     """Notices of settings that differ from the request, one line each."""
+    members: tuple[TargetSpec, ...] = ()
+    """Arrays of a group."""
 
     @property
     def made(self) -> Settings:
@@ -131,16 +133,6 @@ class TargetSpec:
     def on_own_disks(self) -> bool:
         """Whether the chunks are on workers' own disks, unreachable for other processes."""
         return False
-
-    @property
-    def arrays(self) -> tuple[TargetSpec, ...]:
-        """Arrays of the target: several in a group."""
-        return (self,)
-
-    @property
-    def nodes(self) -> list[StoreLike]:
-        """Locations with the mark of the run that has not finished the target."""
-        return [self.store]
 
     @property
     def removable(self) -> bool:
@@ -260,22 +252,12 @@ class LocalTarget(TargetSpec):
 class GroupTarget(TargetSpec):
     """Group of arrays that one run makes and writes; it is finished after them."""
 
-    members: tuple[TargetSpec, ...]
-    """Arrays of the group."""
     attributes: Mapping[str, Any]
     """Attributes of the finished group."""
 
     @property
-    def arrays(self) -> tuple[TargetSpec, ...]:
-        return self.members
-
-    @property
     def places(self) -> list[StoreLike]:
         return [member.store for member in self.members]
-
-    @property
-    def nodes(self) -> list[StoreLike]:
-        return [self.store, *self.places]
 
     def check(self, *sources: Any) -> None:
         """Raise if the group would overwrite a source or other data."""
