@@ -213,7 +213,7 @@ STEPS = {
     "count cores": "oocarrays.graphs.settings:local_cores",
     "abort": "oocarrays.graphs.run.work:Work.abort",
     "pin ranks": "oocarrays.graphs.run.job:pin",
-    "remove rank's scratch": "oocarrays.graphs.slabs.course:PassScratch.remove",
+    "remove rank's scratch": "oocarrays.graphs.slabs.scratch:PassScratch.remove",
     "get object": "oocarrays.storage.stores.remote:RemoteStore.get",
     "read chunk": "oocarrays.storage.chunks.reader:ChunkReader.whole",
     "read window": "oocarrays.storage.sections.windows:Windows.read",
@@ -305,13 +305,19 @@ TASKS = {
 def task_of(job: Any, name: str) -> tuple[str, str]:
     """Return a task of a run for a worker to replace: a module and a function, or ``"module:class"`` and a method."""
     if isinstance(job._run, Run):
-        function = TASKS[name].removeprefix("_")
-        module = create.__module__ if function == create.__name__ else type(job._run.program).__module__
-        assert hasattr(importlib.import_module(module), function)
-        return module, function
+        function, own = TASKS[name].removeprefix("_"), type(job._run.program).__module__
+        modules = map(importlib.import_module, (create.__module__, own, f"{own.rpartition('.')[0]}.tasks"))
+        return next(module.__name__ for module in modules if hasattr(module, function)), function
     kind = type(job._run)
     assert hasattr(kind, TASKS[name])
     return f"{kind.__module__}:{kind.__qualname__}", TASKS[name]
+
+
+def do_task(job: Any, name: str, *args: Any) -> Any:
+    """Do a task of a job in this process, of which others may take part in its run."""
+    job._run.state.processes = job._run.plan.ranks
+    module, function = task_of(job, name)
+    return getattr(importlib.import_module(module), function)(job._run.live, *args)
 
 
 def owner_of(path: str) -> tuple[Any, str]:

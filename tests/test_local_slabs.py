@@ -17,6 +17,7 @@ from oocarrays.errors import BudgetError, InputError, JournalError, LayoutError,
 from tests.graphs.clusters import within
 from tests.padding import BOUNDARIES, blocks
 from tests.profiles import examples
+from tests.seams import do_task
 from tests.unfinished import left_behind
 from tests.whole import boundaries, corners, expected
 
@@ -152,18 +153,17 @@ def test_files_that_are_closed_are_not_made_again(tmp_path: Path) -> None:
     """Where a worker is lost, tasks that had been done are done again: the files of others hold what was written."""
     a = made(tmp_path / "a", field((16, 8)), ooc.Layout.of((16, 8), "(block, *)", ranks=2))
     made(tmp_path / "b", field((16, 8)), a.layout)
-    run = ooc.map_slabs(np.negative, a, tmp_path / "b", overwrite=True, memory="64MiB", scheduler="threads")._run
-    run.processes = 2  # as on workers
-    run._create()
-    for verb in (run._make, run._make):
+    job = ooc.map_slabs(np.negative, a, tmp_path / "b", overwrite=True, memory="64MiB", scheduler="threads")
+    do_task(job, "begin")
+    for _ in range(2):
         for rank in range(2):
-            verb(rank)
-    (slab,) = run.plan.slabs(1)
-    run._write(*slab, [-a[8:]])
-    run._close(1)
-    run._make(1)
+            do_task(job, "make files", rank)
+    (slab,) = job.plan.slabs(1)
+    do_task(job, "write", *slab, [-a[8:]])
+    do_task(job, "close", 1)
+    do_task(job, "make files", 1)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "b" / "rank-0001", mode="r")[...], -a[8:])
-    run.settle()
+    job._run.settle()
 
 
 def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:

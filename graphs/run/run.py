@@ -18,9 +18,10 @@ a journal, `graphs.files.shift` one that writes in place, `graphs.collective.rea
    or ends a rank's share of a run calls ``live.look()``, as those of `create`, `probe` and `recording.end` do.
 3. What `_here` made is made by ``live.once(key, make)``; a target is opened by ``live.target(number)``.
 4. Hooks become data: `_check_target`, `_make_targets`, `_finishing` and `_changed_places` are ``check``, ``create``,
-   ``finishing`` and ``places`` of the targets; `left` and `expected` are `remaining`; `reads`, `read_from` and `stores`
-   follow from the sources. A step that one kind alone has is a call in its own function. A default that does not fit
-   becomes a member of `Program`, with the present value as default.
+   ``finishing`` and ``places`` of the targets; `left` and `expected` are `remaining`, `_check_room` is `room`, further
+   `written_places` are `scratch`; `reads`, `read_from` and `stores` follow from the sources. A step that one kind alone
+   has is a call in its own function, or in `begin` and `settle` of its program. A default that does not fit becomes a
+   member of `Program`, with the present value as default.
 5. Functions of messages are an `Exchange` (`graphs.exchange.messages`); ``steps_of(builder)`` adds their tasks. Rounds
    held by one task read ``homes`` and ``sending`` of the program.
 6. ``build_graph`` becomes `Program.graph`, and the job has ``Run(program, content, remains)`` and no ``_build``. Lazy

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.long
 FIELD = np.random.default_rng(2).random((240, 64))
 RANKS = 3
 SLABS = 20
-RUN, JOURNAL = "oocarrays.graphs.slabs.tasks:SlabRun", "oocarrays.storage.journal.journal:Journal"
+RUN, TASKS = "oocarrays.graphs.run.run", "oocarrays.graphs.slabs.tasks"
+JOURNAL = "oocarrays.storage.journal.journal:Journal"
 
 
 @pytest.fixture
@@ -84,12 +85,12 @@ def test_windows_on_workers(spare: Client, job_of: Callable, tmp_path: Path, chu
 
 
 KILLED = [
-    (RUN, "_create", 1, "before", 0),
-    (RUN, "_read", 4, "after", 1),
-    (RUN, "_compute", 3, "before", 2),
-    (RUN, "_write", 4, "before", 1),
-    (RUN, "_write", 6, "after", 2),
-    (RUN, "_finish", 1, "before", 0),
+    (RUN, "create", 1, "before", 0),
+    (TASKS, "read", 4, "after", 1),
+    (TASKS, "compute", 3, "before", 2),
+    (TASKS, "write", 4, "before", 1),
+    (TASKS, "write", 6, "after", 2),
+    (TASKS, "finish", 1, "before", 0),
     (JOURNAL, "begin", 1, "before", 0),
     (JOURNAL, "_publish", 3, "after", 1),
 ]

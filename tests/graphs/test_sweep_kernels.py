@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from oocarrays.graphs.slabs.gathering import change
-from oocarrays.graphs.slabs.sweeps import Fused
+from oocarrays.graphs.slabs.sweeps import Fused, change
 from oocarrays.plan.slabs.sweeps import Sweeps
 from tests.sweeping import together
 
