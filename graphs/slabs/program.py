@@ -36,12 +36,13 @@ from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.recovery import Sections
 from oocarrays.graphs.run.run import barrier
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs import tasks
 from oocarrays.graphs.slabs.kernel import Kernel, state_of
 from oocarrays.graphs.slabs.scratch import Sweep
-from oocarrays.plan.slabs.geometry import Slab, gathered
+from oocarrays.plan.slabs.geometry import Slab, gathered, written
 from oocarrays.plan.slabs.plan import RESULTS, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch
@@ -142,6 +143,19 @@ class SlabPass(Program):
     def part(self, slab: Slab) -> Part:
         """Return a slab as a part of the journal."""
         return slab if self.sweep is None else (self.sweep.number, *slab)
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts: the files of all ranks, if there are any, and all slabs."""
+        yield from ((rank,) for rank in range(self.plan.ranks) if self.in_ranks)
+        yield from map(self.part, self.plan.all_slabs())
+
+    def sections(self, part: Part) -> Sections:
+        """Return the elements of a slab in every file that it is written to."""
+        if len(part) == 1:
+            return {}
+        slab, plan = Slab(*part), self.plan
+        shares = (self.arrays[n].share(n, slab.rank, plan.made(slab, n)) for n in written(plan))
+        return {name: [section] for name, section in shares}
 
     def place_name(self, number: int, rank: int) -> str:
         """Return the name of the place at which a rank writes an array, as in the journal."""

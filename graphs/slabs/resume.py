@@ -9,23 +9,22 @@ resume    journal ─► the same slabs, without those recorded as done; or, wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, JournalError
-from oocarrays.graphs.run.recovery import CHUNKS_READ, TRUSTED, Interrupted, Part, Recovered, trust_of
-from oocarrays.mapping.section import Section
+from oocarrays.graphs.run.recovery import CHUNKS_READ, TRUSTED, Interrupted, Recovered, trust_of
+from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
-from oocarrays.plan.slabs.geometry import Slab, written
 from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.plan.slabs.plan import CUT, SlabPlan
+from oocarrays.plan.slabs.plan import CUT
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.files.target import LocalTarget, TargetSpec
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.sources import is_of, metadata_digest
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
@@ -72,11 +71,11 @@ def _is_on_own_disks(left: Interrupted) -> bool:
     return any(left.content["asked"].get("folders") or ())
 
 
-def recover_pass(left: Interrupted, plan: SlabPlan, targets: Sequence[TargetSpec]) -> Recovered:
+def recover_pass(left: Interrupted, program: SlabPass) -> Recovered:
     """Return the recovered state for a run that resumes a pass; on own disks, all recorded parts."""
     if _is_on_own_disks(left):
         return left.recovered(done=frozenset(left.stored)).told(NOT_LOOKED_AT)
-    places = {name: place for n, target in enumerate(targets) for name, place in target.named(n).items()}
+    places = {name: place for n, array in enumerate(program.arrays) for name, place in array.named(n).items()}
     made = {part[0] for part in left.stored if len(part) == 1}
 
     def is_there(name: str) -> bool:
@@ -84,34 +83,9 @@ def recover_pass(left: Interrupted, plan: SlabPlan, targets: Sequence[TargetSpec
         mine = unfinished_run(places[name]) == left.id
         return mine or (int(name.rpartition("/")[2]) in made and is_finished(places[name]))
 
-    slabs = recorded_slabs(left)
-    before = None if plan.cut == slabs else SlabParts(plan=replace(plan, **slabs), targets=targets)
-    there = {name: place for name, place in places.items() if is_there(name)}
-    return left.recover(SlabParts(plan=plan, targets=targets), there, before=before)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlabParts:
-    """Slabs of a plan as parts, and the sections of each target that they write; the file of a rank is a part, too."""
-
-    plan: SlabPlan
-    """Plan of the slabs."""
-    targets: Sequence[TargetSpec]
-    """Targets of the pass."""
-
-    def parts(self) -> Iterator[Part]:
-        """Yield the parts: the files of all ranks, if there are any, and all slabs."""
-        if isinstance(self.targets[0], LocalTarget):
-            yield from ((rank,) for rank in range(self.plan.ranks))
-        yield from self.plan.all_slabs()
-
-    def sections(self, part: Part) -> dict[str, list[Section]]:
-        """Return the elements of a slab in every file that it is written to."""
-        if len(part) == 1:
-            return {}
-        slab = Slab(*part)
-        shares = (self.targets[n].share(n, slab.rank, self.plan.made(slab, n)) for n in written(self.plan))
-        return {name: [section] for name, section in shares}
+    plan, slabs = program.plan, recorded_slabs(left)
+    before = None if plan.cut == slabs else replace(program, plan=replace(plan, **slabs))
+    return left.recover(program, {name: place for name, place in places.items() if is_there(name)}, before=before)
 
 
 def asked_of(

@@ -227,7 +227,7 @@ def slab_pass(arrays: SlabArrays, plan: Callable[[Any], SlabPlan]) -> Run[SlabPa
         plan=made, kernel=arrays.request.kernel, reads=tuple(arrays.files), workers=arrays.resources.workers,
         writes=(arrays.group,) if arrays.group else tuple(arrays.targets),
     )  # fmt: skip
-    return Run(program, content, recover_pass(left, made, arrays.targets) if left else NOTHING_LEFT)
+    return Run(program, content, recover_pass(left, program) if left else NOTHING_LEFT)
 
 
 def iteration(arrays: SlabArrays, plan: Callable[[Any], IteratePlan], scratch: Sequence[str | RemoteStore]) -> Course:
