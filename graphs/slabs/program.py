@@ -40,7 +40,7 @@ from oocarrays.graphs.run.recovery import Sections
 from oocarrays.graphs.run.run import barrier
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs import tasks
-from oocarrays.graphs.slabs.kernel import Kernel, state_of
+from oocarrays.graphs.slabs.kernel import state_of
 from oocarrays.graphs.slabs.scratch import Sweep
 from oocarrays.plan.slabs.geometry import Slab, gathered, written
 from oocarrays.plan.slabs.plan import RESULTS, SlabPlan
@@ -66,8 +66,8 @@ class SlabPass(Program):
         **{verb: verb for verb in ("read", "fetch", "give", "compute", "write")}, "regain": "read", "gather": "write",
     }  # fmt: skip
     plan: SlabPlan
-    kernel: Kernel
-    """Function of a window of each source; in an iteration all sweeps of a pass, as `Fused`."""
+    kernel: Any
+    """Function of a window of each source, a `Kernel`; in an iteration all sweeps of a pass, `Fused`."""
     reads: Sequence[ArrayFile | RankFiles]
     """Sources, aligned; those that are swept in the first pass of an iteration only."""
     writes: Sequence[TargetSpec]
