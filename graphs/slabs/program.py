@@ -180,8 +180,8 @@ class SlabPass(Program):
         if not live.state.made:
             if isinstance(first, GroupTarget) and not live.journal.parts():
                 first.complete(live.id, durable=live.state.durable)
-            each = (*self.writes, *first.members)
-            gone = next((target.store for target in each if unfinished_run(target.store) != live.id), None)
+            places = [target.store for target in (*self.writes, *first.members)]
+            gone = next((place for place in places if unfinished_run(place) != live.id), None)
             if gone is not None and not all(live.is_done(self.part(slab)) for slab in self.plan.all_slabs()):
                 raise RunError(f"{gone} has changed since run {live.id} stopped")
         if sweep is None:
