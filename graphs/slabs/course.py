@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -168,9 +167,8 @@ class Course:
         here = self._known(set(left.stored))
         number, (_, last) = len(here.residuals), self.step(here.residuals)
         passes = {number, len(self.so_far.residuals), *(part[0] for part in left.stored if len(part) == 3)}
-        names = product(passes, self._names.items())
-        each = ((f"{n}:{name}", self._place(n, *where, last=last and n == number)) for n, (name, where) in names)
-        return {name: place for name, place in each if place is not None}
+        each = (_in_pass(n, self._places(n, last=last and n == number)) for n in passes)
+        return {name: place for places in each for name, place in places.items()}
 
     def _sections(self, part: Part) -> Sections:
         """Return the elements that a slab writes in each location."""
@@ -193,21 +191,14 @@ class Course:
         names = (target.named(field) for field, target in enumerate(self.targets))
         return {field_name(n): (field, rank) for field, each in enumerate(names) for rank, n in enumerate(each)}
 
-    def _place(self, number: int, field: int, rank: int, *, last: bool) -> StoreLike | RemoteStore | None:
-        """Return the location of a pass's output; None if it does not exist, or is on a worker's own disk."""
-        if self.on_own_disks:
-            return None
+    def _places(self, number: int, *, last: bool) -> dict[str, StoreLike | RemoteStore]:
+        """Return the existing locations of a pass's output by name, without those on workers' own disks."""
+        names = {} if self.on_own_disks else self._names
         if last:
-            target = self.targets[field].place(rank)
-            return target if unfinished_run(target) == self.id else None
-        place = self.scratch.place(number, field, rank)
-        return place if is_scratch(place) else None
-
-    def _next_places(self, here: Progress) -> dict[str, StoreLike | RemoteStore]:
-        """Return the existing locations of the next pass's output."""
-        last = self.step(here.residuals)[1]
-        each = ((name, self._place(len(here.residuals), *where, last=last)) for name, where in self._names.items())
-        return {name: place for name, place in each if place is not None}
+            targets = ((name, self.targets[field].place(rank)) for name, (field, rank) in names.items())
+            return {name: place for name, place in targets if unfinished_run(place) == self.id}
+        scratch = ((name, self.scratch.place(number, *where)) for name, where in names.items())
+        return {name: place for name, place in scratch if is_scratch(place)}
 
     def _is_handed_on(self, number: int) -> bool:
         """Return whether all scratch that a pass writes for the next one exists, complete or not."""
@@ -225,7 +216,8 @@ class Course:
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
         if not self.remains.kept:
             return here
-        names, places, slabs = self._names, self._next_places(here), self.step(here.residuals)[0].slabs
+        (step, last), names = self.step(here.residuals), self._names
+        slabs, places = step.slabs, self._places(len(here.residuals), last=last)
         keys = {name: written_file(place).chunk_key for name, place in places.items()}
 
         def grid(name: str) -> ChunkGrid:
