@@ -49,10 +49,6 @@ class Growing(TargetSpec):
     after: tuple[int, ...] = field(default=())
     """Shape of the source."""
 
-    @property
-    def removable(self) -> bool:
-        return False
-
     def check(self, *sources: Any) -> None:
         """Raise if the target has changed since the update was planned."""
         if self.open().stored.grid.shape not in (self.before, self.after):
@@ -90,6 +86,10 @@ class Update(Program):
     @property
     def targets(self) -> Sequence[TargetSpec]:
         return (self.target,)
+
+    @property
+    def removable(self) -> bool:
+        return False
 
     @property
     def places(self) -> Sequence[StoreLike]:

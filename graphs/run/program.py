@@ -94,6 +94,11 @@ class Program:
         return self.targets[0] if self.targets else NOWHERE
 
     @property
+    def removable(self) -> bool:
+        """Whether a run whose kernel has failed may remove its targets if it has written no part of them."""
+        return True
+
+    @property
     def places(self) -> Sequence[StoreLike | RemoteStore]:
         """Locations in which a changed plan removes chunks that are not as they were stored."""
         return [place for target in self.targets for place in target.places]

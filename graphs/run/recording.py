@@ -211,11 +211,7 @@ def has_ended(live: Live[Any]) -> bool:
 
 def take_back(live: Live[Any]) -> None:
     """Remove the targets of a failed kernel, as if the run had not begun, unless a part has written to them."""
-    targets = live.program.targets
+    targets = live.program.targets if live.program.removable else ()
     with suppress(OocError):
-        if (
-            targets
-            and all(target.removable for target in targets)
-            and all(stored is None for stored in live.journal.stored().values())
-        ):
+        if targets and all(stored is None for stored in live.journal.stored().values()) and not live.journal.kept():
             journaled.remove_targets([target.store for target in targets], live.state.id)

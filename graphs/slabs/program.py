@@ -105,6 +105,12 @@ class SlabPass(Program):
         return self.sweep is None or self.sweep.last
 
     @property
+    def removable(self) -> bool:
+        """Return whether no pass was before it, and no file is on a worker's own disk or replaces one of a group."""
+        first, later = self.writes[0], self.sweep is not None and self.sweep.number > 0
+        return not later and not (self.in_ranks and (first.on_own_disks or first.overwrite))
+
+    @property
     def merges(self) -> bool:
         return not (self.in_ranks or self.sweep)
 

@@ -134,11 +134,6 @@ class TargetSpec:
         """Whether the chunks are on workers' own disks, unreachable for other processes."""
         return False
 
-    @property
-    def removable(self) -> bool:
-        """Whether a failed run may remove the target if it has written no part of it."""
-        return True
-
     def place(self, rank: int) -> StoreLike:
         """Return the location at which a rank writes."""
         return self.store
@@ -207,11 +202,6 @@ class LocalTarget(TargetSpec):
     @property
     def on_own_disks(self) -> bool:
         return bool(self.files.descriptor.folders)
-
-    @property
-    def removable(self) -> bool:
-        """Return whether the files are in a shared store, and replace none of another group."""
-        return not (self.on_own_disks or self.overwrite)
 
     def place(self, rank: int) -> StoreLike:
         return self.files.place(rank)
