@@ -14,7 +14,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.errors import BudgetError, DiskFullError, JournalError, RunError
+from oocarrays.errors import BudgetError, DiskFullError, JournalError, KernelError, RunError
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.seams import JOURNAL_FOLDER, Journal
@@ -301,6 +301,39 @@ def test_slabs_are_cut_anew_where_memory_is_less(
     check_finished(target, -FIELD)
     assert before.items() <= stamps(target).items()
     assert small.meter.write_requests == 16 - len(before)
+
+
+BROKEN: list[bool] = []
+"""Anything where the kernel below fails."""
+
+
+def doubled(block: np.ndarray) -> np.ndarray:
+    if BROKEN:
+        raise ValueError("broken")
+    return 2 * block
+
+
+def test_a_kernel_that_fails_in_slabs_cut_anew_removes_nothing(field: Path, target: Path, runs: Server) -> None:
+    options: dict[str, Any] = {"depth": 1, "boundary": "nearest", "axis": 0, "ranks": 1, "scheduler": "threads"}
+
+    def job(**other: Any) -> Any:
+        return ooc.map_slabs(doubled, field, target, **(options | other))
+
+    little = least(partial(job, height=384)) * 3 // 4
+    call = ("map_slabs", "tests.test_resume_otherwise:doubled", field, target)
+    runs.run(*call, at="entry", memory=TWICE, height=384, **options)
+    before, small = kept(target), job(memory=little, resume=True)
+    BROKEN.append(True)
+    try:
+        with pytest.raises(KernelError, match="broken"):
+            small.run()
+    finally:
+        BROKEN.clear()
+    assert before
+    assert before.items() <= kept(target).items()
+    job(memory=little, resume=True).run()
+    check_finished(target, 2 * FIELD)
+    assert before.items() <= stamps(target).items()
 
 
 @pytest.mark.parametrize("after", [1, 3])
