@@ -27,7 +27,7 @@ slabs. Its input is removed when it is over: an interrupted run resumes in the p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
@@ -233,19 +233,17 @@ class _SlabTasks:
 
     def build(self, created: Key) -> list[Key]:
         """Add the tasks, after that which begins the run; return the keys of the last ones."""
-        runs = [self._needed(rank) for rank in range(self.plan.ranks)]
-        begun = [self._regained(rank, created) for rank in range(self.plan.ranks)]
-        for rank, slabs in enumerate(runs):
-            for position, slab in enumerate(slabs):
-                before = self._former(slabs, position, (begun[rank] or [created])[-1])
-                self._read[slab] = self.builder.add(tasks.read, *slab, after=before)
-        for slab in self._read:
+        ranks = range(self.plan.ranks)
+        regained = [self._regained(rank, created) for rank in ranks]
+        for rank in ranks:
+            self._reads(rank, (regained[rank] or [created])[-1])
+        for slab, key in self._read.items():
             for taker in self._takers(slab):
-                self._given[slab, taker] = self.builder.add(tasks.give, *taker, *slab, buffers=(self._read[slab],))
-        ends = [key for slabs in runs for key in self._results(slabs)]
+                self._given[slab, taker] = self.builder.add(tasks.give, *taker, *slab, buffers=(key,))
+        ends = [key for rank in ranks for key in self._results(rank)]
         if not gathered(self.plan):
             return ends
-        return [self.builder.add(tasks.gather, buffers=(*chain(*begun), *ends), after=[created], rank=0)]
+        return [self.builder.add(tasks.gather, buffers=(*chain(*regained), *ends), after=[created], rank=0)]
 
     def _regained(self, rank: int, created: Key) -> list[Key]:
         """Recompute in sequence the gathered parts of finished slabs."""
@@ -255,39 +253,34 @@ class _SlabTasks:
                 keys.append(self.builder.add(tasks.regain, *slab, after=keys[-1:] or [created]))
         return keys
 
-    def _needed(self, rank: int) -> list[Slab]:
-        """Return the slabs that a rank reads: those to compute, and those with a band for other slabs."""
-        slabs = self.plan.slabs(rank)
-        return [slab for slab in slabs if slab not in self.done or self._takers(slab)] if self.done else slabs
-
     def _takers(self, slab: Slab) -> list[Slab]:
         return [taker for taker in self.plan.takers(slab) if taker not in self.done]
 
-    def _former(self, slabs: Sequence[Slab], position: int, created: Key) -> Iterator[Key]:
-        """Yield the keys that a read waits for: the previous read, and the last uses of the window that it fills."""
-        yield self._read[slabs[position - 1]] if position else created
-        if position >= self.plan.held:
-            yield from self._last_uses(slabs[position - self.plan.held])
+    def _reads(self, rank: int, before: Key) -> None:
+        """Read in sequence the slabs to compute, and those with a band for others, each once its window is free."""
+        slabs = [slab for slab in self.plan.slabs(rank) if slab not in self.done or self._takers(slab)]
+        for slab, former in zip(slabs, [*[None] * self.plan.held, *slabs], strict=False):
+            uses = self._last_uses(former) if former else ()
+            before = self._read[slab] = self.builder.add(tasks.read, *slab, after=[before, *uses])
 
-    def _last_uses(self, slab: Slab) -> Iterator[Key]:
-        """Yield the last uses of a window; without prefetch, its result is also written before the next read."""
-        if slab not in self.done:
-            yield self._key("compute" if self.plan.prefetch else "write", *slab)
-        else:
-            yield from (self._key("give", *taker, *slab) for taker in self._takers(slab))
+    def _last_uses(self, slab: Slab) -> list[Key]:
+        """Return the last uses of a window; without prefetch, its result is also written before the next read."""
+        if slab in self.done:
+            return [self._key("give", *taker, *slab) for taker in self._takers(slab)]
+        return [self._key("compute" if self.plan.prefetch else "write", *slab)]
 
     def _key(self, name: str, *args: int) -> Key:
         return (f"{name}-{self.builder.suffix}", *args)
 
-    def _results(self, slabs: Iterable[Slab]) -> Iterator[Key]:
+    def _results(self, rank: int) -> Iterator[Key]:
         """Compute and write the slabs of a rank in sequence."""
         ends = RoundsAhead[list[Key]](RESULTS, [])
         computed: list[Key] = []
-        for slab in slabs:
+        for slab in self.plan.slabs(rank):
             if slab in self.done:
                 continue
             given, mine = [self._given[giver, slab] for giver in self.plan.givers(slab)], self._read[slab]
-            given += [self.builder.add(tasks.fetch, *slab, rank, after=[mine]) for rank in self.plan.fetchers(slab)]
+            given += [self.builder.add(tasks.fetch, *slab, each, after=[mine]) for each in self.plan.fetchers(slab)]
             after = [self._given[slab, taker] for taker in self._takers(slab)]  # a kernel may change its block
             after += [*ends.before, *computed]  # the plan counts a kernel's memory once per rank
             computed = [self.builder.add(tasks.compute, *slab, buffers=(mine, *given), after=after)]
