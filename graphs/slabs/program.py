@@ -49,7 +49,7 @@ from oocarrays.storage.files.creating import create_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.target import GroupTarget, LocalTarget, TargetSpec
+from oocarrays.storage.files.target import LocalTarget, TargetSpec
 from oocarrays.storage.journal.leftovers import remove_dead_scratch
 from oocarrays.storage.stores.remote import RemoteStore
 
@@ -184,8 +184,8 @@ class SlabPass(Program):
         """Make levels that a lost worker had not made, and scratch; raise if a target was replaced meanwhile."""
         first, sweep = self.writes[0], self.sweep
         if not live.state.made:
-            if isinstance(first, GroupTarget) and not live.journal.parts():
-                first.complete(live.id, durable=live.state.durable)
+            if first.members and not live.journal.parts():
+                first.create(live.id, durable=live.state.durable)
             places = [target.store for target in (*self.writes, *first.members)]
             gone = next((place for place in places if unfinished_run(place) != live.id), None)
             if gone is not None and not all(live.is_done(self.part(slab)) for slab in self.plan.all_slabs()):

@@ -255,13 +255,10 @@ class GroupTarget(TargetSpec):
             group_file.check_group_target(source.zarr, self.store, overwrite=self.overwrite)
 
     def create(self, run: str, *, durable: bool) -> None:
-        """Create the group, marked unfinished, and then its arrays, as `complete` does."""
-        made = {"zarr_format": self.members[0].settings["zarr_format"], "attributes": {}}
-        group_file.make_group(self.store, made, run, overwrite=self.overwrite, durable=durable)
-        self.complete(run, durable=durable)
-
-    def complete(self, run: str, *, durable: bool) -> None:
-        """Create the arrays that the run has neither made nor finished."""
+        """Create the group, marked unfinished, and then its arrays, unless the run has made or finished them."""
+        if unfinished_run(self.store) != run:
+            made = {"zarr_format": self.members[0].settings["zarr_format"], "attributes": {}}
+            group_file.make_group(self.store, made, run, overwrite=self.overwrite, durable=durable)
         for member in reversed(self.members):
             if unfinished_run(member.store) != run and not is_finished(member.store):
                 member.create(run, durable=durable)
