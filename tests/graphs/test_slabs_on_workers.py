@@ -120,6 +120,19 @@ def test_a_second_target_is_made_once_though_a_worker_dies(spare: Client, job_of
     np.testing.assert_array_equal(second, -FIELD)
 
 
+def test_levels_of_a_pyramid_are_made_though_a_worker_dies_before(spare: Client, tmp_path: Path) -> None:
+    """Between the making of the group and of its arrays."""
+    make(tmp_path / "image.zarr", np.arange(4096, dtype="u2").reshape(64, 64), chunks=(16, 16))
+    until(lambda: len(known_workers(spare)) == RANKS + 1)
+    how: dict[str, Any] = {"memory": "64MiB", "workers": sorted(known_workers(spare))[:RANKS], "scheduler": spare}
+    job = ooc.pyramid(tmp_path / "image.zarr", tmp_path / "levels", levels=3, method="nearest", **how)
+    dies(spare, job.placement[0], "oocarrays.storage.files.group_file", "make_group", 1, "after")
+    levels = within(job.run)
+    assert len(job.moves) == 1
+    for number, step in enumerate((1, 2, 4)):
+        np.testing.assert_array_equal(levels[str(number)][...], ooc.open_array(tmp_path / "image.zarr")[::step, ::step])
+
+
 def failing(block: np.ndarray) -> np.ndarray:
     if FIELD[120, 0] in block:
         raise ZeroDivisionError("row 120")
