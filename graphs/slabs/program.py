@@ -45,7 +45,6 @@ from oocarrays.graphs.slabs.scratch import Sweep
 from oocarrays.plan.slabs.geometry import Slab, gathered, written
 from oocarrays.plan.slabs.plan import RESULTS, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import create_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder
@@ -196,10 +195,7 @@ class SlabPass(Program):
         if live.state.made:
             remove_dead_scratch(live.store, sweep.scratch.folders[0])
         if not (sweep.last or self.in_ranks):
-            tasks.hold_scratch(live)
-            each = zip(sweep.scratch.of_rank(sweep.number), tasks.sources_of(live), self.plan.targets, strict=False)
-            for place, like, stored in each:
-                create_scratch(place, like, stored, durable=live.state.durable)
+            tasks.make_scratch(live)
 
     def settle(self, live: Live[Any], *, resumable: bool) -> None:
         """Release memory, threads and scratch; remove scratch that no resumed run can use."""

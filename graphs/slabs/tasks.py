@@ -18,10 +18,10 @@ from oocarrays.kernels.levels import Levels
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs.geometry import Slab, all_of, gathered, written
-from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.plan.slabs.plan import SlabPlan, rank_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import finish_target, remove_scratch
-from oocarrays.storage.files.local_files import placed
+from oocarrays.storage.files.creating import create_scratch, finish_target, remove_scratch
+from oocarrays.storage.files.local_files import RankFiles, placed
 from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.local.pages import empty, give_back
@@ -172,11 +172,10 @@ def make(live: Live[Any], rank: int) -> None:
         live.record((rank,))
     if sweep is None or recording.has_ended(live):
         return
-    if sweep.number or not sweep.last:
+    if not sweep.last:
+        make_scratch(live, rank)
+    elif sweep.number:
         hold_scratch(live, rank)
-    for field, target in () if sweep.last else enumerate(program.writes):
-        files = sweep.scratch.files(sweep.number, target, field)
-        files.make(rank, live.target(field).file(rank), program.plan.targets[field], durable=state.durable)
 
 
 def over(live: Live[Any]) -> None:
@@ -234,10 +233,10 @@ def _is_done(live: Live[Any], slab: Slab) -> bool:
 
 def _windows(live: Live[Any]) -> Windows:
     """Return the reader of windows, with the counter of this process."""
-    return Windows(live.program.plan, sources_of(live), live.meter, state_of(live).pool)
+    return Windows(live.program.plan, _sources(live), live.meter, state_of(live).pool)
 
 
-def sources_of(live: Live[Any]) -> Sequence[Any]:
+def _sources(live: Live[Any]) -> Sequence[Any]:
     """Return the arrays that a pass reads: the sources, or copies of them; later swept ones are the pass before's."""
     sweep, reads = live.program.sweep, live.program.reads
     if sweep is None or not sweep.number:
@@ -263,6 +262,16 @@ def _scratch(live: Live[Any], sweep: Sweep, number: int) -> list[Any]:
     if not live.program.in_ranks:
         hold_scratch(live)
     return sweep.scratch.opened(number, live.program.writes)
+
+
+def make_scratch(live: Live[Any], rank: int = 0) -> None:
+    """Make the scratch that a pass writes, of a rank if each has its own."""
+    plan, sweep = live.program.plan, live.program.sweep
+    hold_scratch(live, rank)
+    for field, place in enumerate(sweep.scratch.of_rank(sweep.number, rank)):
+        target, stored = live.target(field), rank_file(plan, plan.targets[field], rank)
+        like = target.file(rank) if isinstance(target, RankFiles) else target
+        create_scratch(place, like, stored, durable=live.state.durable)
 
 
 def hold_scratch(live: Live[Any], rank: int = 0) -> None:

@@ -25,13 +25,12 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import DescriptorError, NotFoundError
-from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_replaceable, create_scratch, create_target, finish_target
+from oocarrays.storage.files.creating import check_replaceable, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import (
@@ -197,12 +196,6 @@ class ScratchFiles(LocalFiles):
 
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
         return array_file.describe(self.open(rank, mode="r+"), written=True)
-
-    def make(self, rank: int, like: ArrayFile, stored: Stored, *, durable: bool) -> None:
-        """Create or open the file of a rank, in the chunks of ``stored``."""
-        shape = self.descriptor.part(rank).shape
-        chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
-        create_scratch(self.places[rank], like, replace(stored, grid=ChunkGrid.of(shape, chunks)), durable=durable)
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:
