@@ -83,11 +83,14 @@ class Live(Generic[P]):
         )
         self.copies: Sequence[ArrayFile] = ()
         """Copies of the sources, to be read in their place."""
-        self.begin_anew()
+        self._clear()
 
     def begin_anew(self) -> None:
         """Discard counts, errors and open files of an earlier attempt in this process."""
         self.state.begun = False
+        self._clear()
+
+    def _clear(self) -> None:
         self.failure: BaseException | None = None
         self.meter = Meter()
         self.journal = Journal(self.store, durable=self.state.durable)
