@@ -306,7 +306,7 @@ def test_a_kernel_that_fails_before_anything_is_written_leaves_nothing(source: P
     ):
         with pytest.raises(RunError, match="at once"):
             run(job)
-        assert not target.exists()
+        until(lambda: not target.exists())  # other tasks may be running when `dask.compute` raises
 
 
 def test_a_kernel_that_fails_on_a_worker_leaves_nothing(spare: Client, source: Path) -> None:
