@@ -152,8 +152,8 @@ class Course:
         chunks = sum(map(len, kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
         course = replace(self, remains=remains.told("" if same else stays))
-        known = {CHUNKS_READ: None} if here.residuals else {}  # what is swept first was read before
-        return replace(course, so_far=course._begun_at(told), content=known | self.content | {"so_far": told})
+        begun = {CHUNKS_READ: None} if here.residuals else {}  # an older journal has none, and the first pass is over
+        return replace(course, so_far=course._begun_at(told), content=begun | self.content | {"so_far": told})
 
     def _located(self, left: Interrupted) -> Interrupted:
         """Return a journal with the slabs alone, and with the number of the pass in the names of locations."""
