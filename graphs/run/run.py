@@ -171,7 +171,7 @@ class Run(Generic[P]):
 
         Parts done until then are recorded before the failure is reported: the run can be resumed at once.
         """
-        if not self.state.begun:
+        if not (self.state.begun or self.targets):
             return error
         self.live.failure = self.live.failure or error
         self.syncer.stop()
@@ -179,7 +179,7 @@ class Run(Generic[P]):
 
     def stop(self, failure: BaseException) -> None:
         """Record a failure outside the tasks of this process; the last running task, or else this, releases the run."""
-        if self._live and self.state.begun:
+        if self._live and (self.state.begun or self.targets):
             self._live.failure = self._live.failure or failure
             if not self.running:
                 self._live.release()
