@@ -20,11 +20,11 @@ from zarr.storage import LocalStore
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.events import LISTENERS, Events
+from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.run.job import GraphJob
 from oocarrays.graphs.tracing.parts import Product
 from oocarrays.graphs.tracing.recording import Recording, TracedStore
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
-from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -259,20 +259,20 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
 
 def _add_job(job: Any, seen: Seen) -> None:
     """Add the reads and writes of a job by chunks, each once; for a lazy source, the reads of its graph."""
-    run = job._run
-    if not run.read_from:
+    programs = [run.program for run in (job._run, *job._run.parts)]
+    if not any(program.read_from for program in programs):
         from oocarrays.graphs.tracing.graph import trace_tasks
 
         trace_tasks(dict(job.__dask_graph__()), seen)
         return
-    for array in run.read_from:
-        seen.add(array, _by_chunks(tuple(array.shape), tuple(array.chunks)), by="oocarrays")
-    target = getattr(run.plan, "target", None)
-    if isinstance(target, Stored) and hasattr(run, "source"):
-        grid = target.grid
-        place = name_of(run.destination.store)
-        made = Dataset(name=place, dtype=run.source.dtype.str, stored=target, planned=True)
-        seen.add_planned(made, _by_chunks(grid.shape, grid.chunks))
+    for program in programs:
+        read = program.read_from
+        for array in read.values() if isinstance(read, Mapping) else read:
+            seen.add(array, _by_chunks(tuple(array.shape), tuple(array.chunks)), by="oocarrays")
+        if isinstance(program, Rechunk) and program.source is not None:
+            place, dtype, target = name_of(program.target.store), program.source.dtype.str, program.plan.target
+            made = Dataset(name=place, dtype=dtype, stored=target, planned=True)
+            seen.add_planned(made, _by_chunks(target.grid.shape, target.grid.chunks))
 
 
 def _by_chunks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Product]:

@@ -338,7 +338,7 @@ def stay(folder: Path) -> Callable[[], None]:
     abort = step("abort")
 
     def aborting(run: Any, error: BaseException) -> BaseException:
-        run.failure = run.failure or error
+        run.live.failure = run.live.failure or error
         (folder / "aborted").touch()
         return abort(run, error)
 

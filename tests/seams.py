@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ import zarr
 from oocarrays.cli.sections import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers as known_workers
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.run import Run, create
+from oocarrays.graphs.run.run import create
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
 from oocarrays.mapping.grid import Stored as Stored
@@ -130,7 +130,7 @@ def read_plan(array: Any, key: Any, **how: Any) -> Any:
 
 def begin(job: Any) -> None:
     """Make the target of a job and its journal, as a run has that stopped before its first chunk."""
-    recording.begin(job._run.live) if isinstance(job._run, Run) else job._run._create()
+    recording.begin(job._run.live)
 
 
 def disk_of(key: str, disks: int) -> int:
@@ -208,10 +208,10 @@ STEPS = {
     "plan stages": "oocarrays.plan.rechunk.ways:_staged",
     "plan again": "oocarrays.graphs.rechunk.resume:plan_rechunk",
     "cut slabs": "oocarrays.plan.slabs.cuts:ways_of",
-    "build graph": "oocarrays.graphs.rechunk.graph:GraphBuilder.build",
+    "build graph": "oocarrays.graphs.rechunk.program:add_tasks",
     "lower layers": "oocarrays.graphs.tracing.layers:_written_out",
     "count cores": "oocarrays.graphs.settings:local_cores",
-    "abort": "oocarrays.graphs.run.work:Work.abort",
+    "abort": "oocarrays.graphs.run.run:Run.abort",
     "pin ranks": "oocarrays.graphs.run.job:pin",
     "remove rank's scratch": "oocarrays.graphs.slabs.scratch:PassScratch.remove",
     "get object": "oocarrays.storage.stores.remote:RemoteStore.get",
@@ -244,7 +244,7 @@ STEPS = {
     "remove old files": "oocarrays.storage.files.making_room:make_room",
     "remove old folder": "oocarrays.storage.files.making_room:remove_tree",
     "name start of system": "oocarrays.storage.local.syncing:boot",
-    "remove scratch": "oocarrays.graphs.rechunk.run:remove_scratch",
+    "remove scratch": "oocarrays.graphs.rechunk.program:remove_scratch",
     "sync device": "oocarrays.storage.local.syncing:sync_file_system",
     "can sync device": "oocarrays.storage.local.syncing:is_synced_whole",
     "draw schedule": "oocarrays.show.pictures.schedules:draw",
@@ -290,27 +290,25 @@ def replace_step(patch: pytest.MonkeyPatch, name: str, function: Any) -> None:
 
 
 TASKS = {
-    "begin": "_create",
-    "make files": "_make",
-    "give part": "_given",
-    "write": "_write",
-    "close": "_close",
-    "end pass": "_over",
-    "mark done": "_done",
-    "end": "_finish",
+    "begin": "create",
+    "make files": "make",
+    "give part": "given",
+    "write": "write",
+    "close": "close",
+    "end pass": "over",
+    "mark done": "done",
+    "end": "finish",
 }
 """Tasks of a run; those of one kind have the same name whatever the job."""
 
 
 def task_of(job: Any, name: str) -> tuple[str, str]:
-    """Return a task of a run for a worker to replace: a module and a function, or ``"module:class"`` and a method."""
-    if isinstance(job._run, Run):
-        function, own = TASKS[name].removeprefix("_"), type(job._run.program).__module__
-        modules = map(importlib.import_module, (create.__module__, own, f"{own.rpartition('.')[0]}.tasks"))
-        return next(module.__name__ for module in modules if hasattr(module, function)), function
-    kind = type(job._run)
-    assert hasattr(kind, TASKS[name])
-    return f"{kind.__module__}:{kind.__qualname__}", TASKS[name]
+    """Return a task of a run for a worker to replace: a module and a function."""
+    own, function = type(job._run.program).__module__, TASKS[name]
+    found = [importlib.import_module(each) for each in (own, create.__module__)]
+    with suppress(ImportError):
+        found.insert(0, importlib.import_module(f"{own.rpartition('.')[0]}.tasks"))
+    return next(module.__name__ for module in found if hasattr(module, function)), function
 
 
 def do_task(job: Any, name: str, *args: Any) -> Any:

@@ -10,7 +10,6 @@ import zarr
 from case import Job
 
 import oocarrays as ooc
-from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.mapping.layouts.local import spread
 
 TASKS = 10
@@ -36,7 +35,7 @@ def plans(job: Job) -> dict:
         begun = time.perf_counter()
         work = ooc.rechunk(path, f"{path}.target", chunks=target, scheduler=cluster, method=job.method)
         planned, plan = time.perf_counter(), work.plan
-        graph, _ = build_graph(work._run, spread(plan.ranks, [f"tcp://host-{n}:1" for n in range(workers)]))
+        graph, _ = work._run.graph(spread(plan.ranks, [f"tcp://host-{n}:1" for n in range(workers)]))
         figures[f"{name}: plan"] = [planned - begun]
         figures[f"{name}: graph"] = [time.perf_counter() - planned]
         if not len(graph) <= TASKS * plan.ranks * _rounds(plan):

@@ -120,7 +120,7 @@ class RankRound:
         return self.live.id, self.round, source
 
     def home_of(self, source: int) -> str:
-        return self._exchanges.home(self.suffix, source, self.live.program.homes[source])
+        return self._exchanges.home(self.suffix, source, self.live.state.homes[source])
 
     def is_at(self, stage: int) -> bool:
         return stage in self._going

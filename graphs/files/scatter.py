@@ -43,6 +43,7 @@ from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget, TargetSpec
 from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
@@ -98,7 +99,7 @@ class Files(Program):
         """Return the name of the place at which a rank writes, as in the journal."""
         return str(rank) if self.scatters else ""
 
-    def remaining(self, done: Collection[Part]) -> Remaining:
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
         """Return the share of the ranks' writes that remains, over all rounds."""
         share = 1 - sum(len(part) > 1 for part in done) / max(len(self.plan.rounds) * self.plan.ranks, 1)
         return Remaining.of(share, self.plan.traffic)

@@ -35,6 +35,7 @@ from oocarrays.storage.files.documents import document_store
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Store
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_pieces
@@ -96,7 +97,7 @@ class Update(Program):
         """Return nothing: chunks that are not as they were stored may be the array's own."""
         return ()
 
-    def remaining(self, done: Collection[Part]) -> Remaining:
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
         parts = len(list(self.plan.parts()))
         return Remaining.of(1 - len(done) / parts if parts else 0.0, self.plan.traffic)
 

@@ -1,4 +1,4 @@
-"""Joint work of ranks on workers: each packs one message for every other rank, and unpacks those that it receives.
+"""Joint work of ranks: between threads they copy from each other's slabs, between workers they send messages.
 
     read      every source chunk of this rank in a partition, packed at once: its outbox
     …         messages, from the outbox and into the region: see `oocarrays.graphs.exchange.messages`
@@ -21,57 +21,63 @@ import numpy as np
 from oocarrays.errors import PlacementError, RunError
 from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.messages import Exchange, Round
+from oocarrays.graphs.rechunk.passes import opened, pool, source
 from oocarrays.graphs.run.builder import Outbox, ReadSlab, Region
+from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.steps import arriving
-from oocarrays.mapping.section import Section
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
+from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.elements import chunk_major, common, scatter
 from oocarrays.storage.local.direct_io import padded
 from oocarrays.storage.local.pages import allocate
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.exchange.between import Exchanges
-    from oocarrays.graphs.rechunk.run import RechunkState
 
 
-def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
+def read(live: Live[Any], number: int, unit: int, rank: int) -> Outbox:
     """Read this rank's chunks of a partition, and pack each rank's part; offer them if they are fetched on request."""
-    outbox = _packed(run, number, unit, rank)
-    if run.plan.passes[number].whole:
-        answer(run).hold(run, (number, unit), rank, outbox)
+    outbox = _packed(live, number, unit, rank)
+    if _step(live, number).whole:
+        answer(live).hold(live, (number, unit), rank, outbox)
     return outbox
 
 
-def _packed(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
-    step = run.plan.passes[number]
-    wanted = [_wanted(run, number, unit, rank, destination) for destination in range(step.ranks)]
+def _step(live: Live[Any], number: int) -> Pass:
+    step: Pass = live.program.plan.passes[number]
+    return step
+
+
+def _packed(live: Live[Any], number: int, unit: int, rank: int) -> Outbox:
+    step = _step(live, number)
+    wanted = [_wanted(live, number, unit, rank, destination) for destination in range(step.ranks)]
     if not any(wanted):
         return Outbox([None] * step.ranks, None)
-    outbox = _outbox(run.rooms.take(step.outbox_bytes), wanted, step.source.itemsize)
+    outbox = _outbox(live.rooms.take(step.outbox_bytes), wanted, step.source.itemsize)
     packed = [
         view
         for blocks, message in zip(wanted, outbox.messages, strict=True)
-        for view in _views(run, step.target.order, blocks, message)
+        for view in _views(live, step.target.order, blocks, message)
     ]  # fmt: skip
-    _pack(run, number, unit, rank, packed)
+    _pack(live, number, unit, rank, packed)
     return outbox
 
 
-def answer(run: RechunkState) -> Exchanges:
+def answer(live: Live[Any]) -> Exchanges:
     """Return the exchanges of this worker, which answer requests for messages."""
     from oocarrays.graphs.exchange.between import Exchanges
 
     worker = this_worker()
     if worker is None:
-        raise PlacementError(f"run {run.id} was planned for a cluster's workers: pass scheduler='threads'")
+        raise PlacementError(f"run {live.id} was planned for a cluster's workers: pass scheduler='threads'")
     return Exchanges.of(worker)
 
 
-def _wanted(run: RechunkState, number: int, unit: int, source: int, destination: int) -> list[MessageBlock]:
-    if run.is_done((number, unit, destination)):
+def _wanted(live: Live[Any], number: int, unit: int, source: int, destination: int) -> list[MessageBlock]:
+    if live.is_done((number, unit, destination)):
         return []
-    return list(message_blocks(run.plan.passes[number], unit, source, destination))
+    return list(message_blocks(_step(live, number), unit, source, destination))
 
 
 def _outbox(buffer: np.ndarray, wanted: list[list[MessageBlock]], itemsize: int) -> Outbox:
@@ -82,37 +88,34 @@ def _outbox(buffer: np.ndarray, wanted: list[list[MessageBlock]], itemsize: int)
 
 
 def _views(
-    run: RechunkState, order: tuple[int, ...] | None, blocks: list[MessageBlock], message: np.ndarray | None
+    live: Live[Any], order: tuple[int, ...] | None, blocks: list[MessageBlock], message: np.ndarray | None
 ) -> list[tuple[MessageBlock, np.ndarray]]:
     """Return each block of a message with a view of its elements, in the order in which the target stores them."""
-    views, start = [], 0
+    views, start, dtype = [], 0, source(live).dtype
     for block in blocks:
         assert message is not None, "a message has the blocks that are wanted"
-        views.append((block, chunk_major(message[start:], block.counts, block.lengths, run.source.dtype, order)))
-        start += block.size * run.source.dtype.itemsize
+        views.append((block, chunk_major(message[start:], block.counts, block.lengths, dtype, order)))
+        start += block.size * dtype.itemsize
     return views
 
 
-def _pack(run: RechunkState, number: int, unit: int, rank: int, packed: list[tuple[MessageBlock, np.ndarray]]) -> None:
-    step, reader = run.plan.passes[number], run.opened(number).reader
+def _pack(live: Live[Any], number: int, unit: int, rank: int, packed: list[tuple[MessageBlock, np.ndarray]]) -> None:
+    step, there = _step(live, number), opened(live, number)
     partition = step.section(step.chunk_box(unit))
-    chunk = run.pool(number).take(step.source.chunk_bytes if step.access == "chunks" else 0)
-    for part, data in run.opened(number).parts(step.reads(unit, 0, rank), partition, chunk):
+    chunk = pool(live, number).take(step.source.chunk_bytes if step.access == "chunks" else 0)
+    for part, data in there.parts(step.reads(unit, 0, rank), partition, chunk):
         for block, view in packed:
             common = part.intersection(block.section)
             if common is not None:
-                scatter(view, block.section.lower, common, _of(run, data, common, part))
-    run.pool(number).give(chunk)
-    reader.announce(step.reads_after(unit, 0, rank))
-
-
-def _of(run: RechunkState, data: np.ndarray | None, common: Section, part: Section) -> object:
-    return run.fill(None) if data is None else data[common.relative_to(part.lower).slices]
+                values = there.fill_value if data is None else data[common.relative_to(part.lower).slices]
+                scatter(view, block.section.lower, common, values)
+    pool(live, number).give(chunk)
+    there.reader.announce(step.reads_after(unit, 0, rank))
 
 
 def unpack(
-    run: RechunkState,
-    round: tuple[int, ...],
+    live: Live[Any],
+    round: Round,
     rank: int,
     region: Region | None,
     came: dict[int, np.ndarray | None],
@@ -121,78 +124,82 @@ def unpack(
 ) -> Region:
     """Place the part from each origin in this rank's region; make the region if it is None."""
     number, unit = round
-    step = run.plan.passes[number]
+    step = _step(live, number)
     box = step.share(unit, rank)
-    if box is None or run.is_done((number, unit, rank)):
+    if box is None or live.is_done((number, unit, rank)):
         return Region(None)
     if region is None:
-        region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
-    elements = run.opened(number).region(box, region.memory, blank=blank)
+        region = Region(pool(live, number).take(math.prod(step.region) * step.target.chunk_bytes))
+    elements = opened(live, number).region(box, region.memory, blank=blank)
     for origin, part in came.items():
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
             raise RunError(f"rank {rank} received nothing from rank {origin} in partition {unit}")
-        for block, data in _views(run, step.target.order, blocks, part):
+        for block, data in _views(live, step.target.order, blocks, part):
             place: Any = (*block.place(step.target.grid, box[0]), ...)
             view = elements[place]
             view[...] = data.reshape(view.shape)
     return region
 
 
-def order(run: RechunkState, round: Round) -> Schedule:
+def order(live: Live[Any], round: Round) -> Schedule:
     """Return the schedule of a partition of a pass."""
-    return run.plan.passes[round[0]].schedule
+    return _step(live, round[0]).schedule
 
 
 def place(
-    run: RechunkState, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]
+    live: Live[Any], round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]
 ) -> Region:
     """Place the parts due in a stage in a rank's region."""
-    due = {origin: came.get(origin) for origin in arriving(order(run, round), stage, rank)}
-    return unpack(run, round, rank, there, due)
+    due = {origin: came.get(origin) for origin in arriving(order(live, round), stage, rank)}
+    return unpack(live, round, rank, there, due)
 
 
-def waits(run: RechunkState, round: Round) -> bool:
+def waits(live: Live[Any], round: Round) -> bool:
     """Return whether each step waits until the previous one has been received and taken."""
-    return run.plan.passes[round[0]].synchronous
+    return _step(live, round[0]).synchronous
 
 
-def is_over(run: RechunkState, round: Round, rank: int) -> bool:
+def is_over(live: Live[Any], round: Round, rank: int) -> bool:
     """Return whether a rank has no part of a partition, or has written it."""
     number, unit = round
-    return run.plan.passes[number].share(unit, rank) is None or run.is_done((number, unit, rank))
+    return _step(live, number).share(unit, rank) is None or live.is_done((number, unit, rank))
 
 
-def begin(run: RechunkState, round: Round, rank: int, held: Outbox) -> Region:
+def begin(live: Live[Any], round: Round, rank: int, held: Outbox) -> Region:
     """Return a new region of a rank, with the part that it packed for itself."""
-    return unpack(run, round, rank, None, {rank: held.messages[rank]}, blank=True)
+    return unpack(live, round, rank, None, {rank: held.messages[rank]}, blank=True)
 
 
 def copy(
-    run: RechunkState, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
+    live: Live[Any], round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
 ) -> np.ndarray:
     """Copy the elements of a rank's target chunks from its partners' slabs, between threads; return its buffer."""
     number, unit, turn = round
-    step = run.plan.passes[number]
+    step, files = _step(live, number), opened(live, number)
     if there is None:
         there = allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
     box = step.share(unit, rank)
     if box is None:
         return there
-    region = run.opened(number).region(box, there, blank=turn == stage == 0)
+    region = files.region(box, there, blank=turn == stage == 0)
     section = step.section(box)
     for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
         for part, data in common(step.source.grid.section(index), section, chunk):
-            scatter(region, section.lower, part, run.fill(data))
+            scatter(region, section.lower, part, files.fill_value if data is None else data)
     return there
 
 
 EXCHANGE = Exchange(place=place, copy=copy, order=order, waits=waits, is_over=is_over, begin=begin, unpack=unpack)
-"""Functions of the exchange of a run, which is its own live state."""
 
 
-def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:
-    """Release an outbox."""
-    if run.plan.passes[number].whole:
-        answer(run).let_go((run.id, (number, unit), rank))
+def receive(live: Live[Any], number: int, unit: int, stage: int, rank: int, outbox: Outbox) -> Region:
+    """Begin a rank's region with the part that it has packed for itself, in stage 0."""
+    return begin(live, (number, unit), rank, outbox)
+
+
+def free(live: Live[Any], number: int, unit: int, rank: int, outbox: Outbox) -> None:
+    """Release an outbox, when all ranks have written."""
+    if _step(live, number).whole:
+        answer(live).let_go((live.id, (number, unit), rank))
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)

@@ -1,175 +1,313 @@
-"""Graph of a group: a beginning, copies, the graphs of all arrays one after the other, an end.
+"""Group as a program: a beginning, copies, the rechunks of all arrays one after the other, and an end.
 
 create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
               └─► copy ─► copy ──┘   └── air, as drawn in `graph` ──┘
+
+Every rewritten array has a run of its own, with the same id, and a journal beside its target. All targets are made at
+the beginning, so that each array can be resumed after any interruption. A recorded part is ``(batch,)`` of copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from dask.task_spec import Task, TaskRef
+import zarr
+from dask.task_spec import Task
 
-from oocarrays.errors import JournalError, NotFoundError
-from oocarrays.graphs.rechunk.graph import GraphBuilder
-from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import planned, resumed
+from oocarrays.errors import OocError
+from oocarrays.graphs.rechunk.passes import marks
+from oocarrays.graphs.rechunk.program import Rechunk
+from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted
-from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.run.work import Work
-from oocarrays.graphs.settings import missing as policy_of
+from oocarrays.graphs.run.journaled import changed_since
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Recovered
+from oocarrays.graphs.run.run import Run, call
+from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.mapping.layouts.local import evenly, spread
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
+from oocarrays.plan.rechunk.group import GroupPlan
+from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part
 from oocarrays.storage.files import group_file
-from oocarrays.storage.files.documents import is_finished, unfinished_run
+from oocarrays.storage.files.creating import create_target, remove_scratch
+from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, place_name
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of
+from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.journal import Journal, way_out
-from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
+from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.meter import Meter
 
 
-class GroupGraphBuilder(Builder):
-    """Builder of the graph of one run of a group."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedGroup(TargetSpec):
+    """Target of a group: its groups, and the arrays that are copied unchanged."""
 
-    def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
-        super().__init__(new_suffix(), Work.task, run)
-        self.run = run
-        self.homes: dict[str, Sequence[str]] = {self.suffix: addresses}
-        """Worker of each rank, by the suffix in the keys of the pinned tasks."""
+    source: GroupFile
+    """Group to copy."""
+    copied: tuple[str, ...] = ()
+    """Names of the arrays that are copied."""
 
-    def build(self) -> Key:
-        """Add all tasks; return the key of the last one. On a cluster, they receive the run from the first."""
-        create = (f"create group-{self.suffix}", 0)
-        members = tuple(self.run.members.values())
-        self.graph[create] = Task(create, Work.task, self.run, "create", (), 1, members)
-        self._shared = TaskRef(create) if self.homes[self.suffix] else self.run
-        done = [key for lane in range(self.run.copies.lanes) for key in self._lane(lane, create)] or [create]
-        for member in members:
-            done = [self._member(member, done)]
-        return self.add("finish", name="finish group", after=done, rank=0)
+    @property
+    def converted(self) -> tuple[str, ...]:
+        """Names of the arrays that are copied into another Zarr format; their drafts are made at the beginning."""
+        return self.copied if self.source.changes_format else ()
 
-    def _lane(self, lane: int, create: Key) -> Iterator[Key]:
-        """Add a chain of copies; yield the key of the last one, if any."""
-        last = create
-        rank = lane % max(len(self.homes[self.suffix]), 1)
-        for batch in self.run.copies.lane(lane):
-            if (batch,) not in self.run.done:
-                last = self.add("copy", batch, rank, name="copy as it is", after=[last])
-        if last != create:
-            yield last
+    def check(self, *sources: Any) -> None:
+        """Raise if the group would overwrite its source or other data."""
+        group_file.check_group_target(self.source.zarr, self.store, overwrite=self.overwrite)
 
-    def _member(self, member: MemberRun, after: Sequence[Key]) -> Key:
-        """Add all tasks of one array; return the key of the last one."""
-        workers = list(dict.fromkeys(self.homes[self.suffix]))
-        addresses = spread(member.plan.ranks, evenly(member.plan.ranks, workers))
-        builder = GraphBuilder(member, new_suffix(), addresses)
-        self.homes[builder.suffix] = addresses
-        last = builder.build(after)
-        self.graph |= builder.graph
-        return last
+    def create(self, run: str, *, durable: bool) -> None:
+        """Create the group, marked unfinished, and its subgroups."""
+        group_file.create_group(self.store, self.source, run, overwrite=self.overwrite, durable=durable)
 
+    def resume(self, run: str, *, durable: bool) -> None:
+        """Do nothing: the group's run knows the unfinished chunks of its arrays."""
 
-# ---------------------------------------------------------------------- resuming
+    def open(self) -> Meter:
+        """Return a counter of the documents that are copied at the end."""
+        return Meter()
+
+    def finishing(self, opened: Meter, *, durable: bool) -> Any:
+        """Return a function that writes the documents of the copied arrays, and then those of the groups."""
+
+        def finish() -> None:
+            for name in () if self.converted else self.copied:
+                array, store = self.source.arrays[name], member_store(self.store, name)
+                copy_documents(array, store, meter=opened, durable=durable)
+            nodes = [*self.converted, *self.source.groups]
+            group_file.finish_group(self.store, self.source.consolidated_copy, nodes=nodes, durable=durable)
+
+        return finish
 
 
-def group_content(plan: GroupPlan, source: GroupFile) -> Document:
-    """Return the content of a group's journal; each rewritten array has a journal of its own."""
-    copies = plan.copies
-    return {
-        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
-        "missing": source.missing,
-        "zarr_format": source.zarr_format,
-        "members": {name: member.target.nbytes for name, member in plan.members},
-        "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
-        "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
-        "budget": plan.budget,
-        "processes": plan.processes,
-    }
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Arrays of a group that its run reads itself."""
+
+    presences: Sequence[Presence]
+    """Records that detect whether they still exist."""
+    shared: tuple[()] = ()
+    """No files: the arrays are copied as stored."""
 
 
-def resumed_group(
-    left: Interrupted,
-    terms: Callable[[], Resources | None],
-    source: Any,
-    copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan],
+@dataclass(frozen=True, kw_only=True)
+class Group(Program):
+    """Rechunk of a group, apart from its rewritten arrays, which have runs of their own."""
+
+    phases: ClassVar[Mapping[str, str]] = {**PHASES, "copy": "copy"}
+    threads_stay: ClassVar[bool] = True
+    plan: GroupPlan
+    """Plan without the rewritten arrays: they travel by themselves."""
+    target: CopiedGroup
+    rewritten: tuple[str, ...]
+    """Names of the arrays to rewrite, finished ones too."""
+    nbytes: int
+    """Bytes of their targets without codecs."""
+
+    @property
+    def source(self) -> GroupFile:
+        return self.target.source
+
+    @property
+    def ranks(self) -> int:
+        return self.plan.copies.lanes
+
+    @property
+    def sources(self) -> Sequence[Any]:
+        return (Copied([self.source.presences[name] for name in self.target.copied]),)
+
+    @property
+    def targets(self) -> Sequence[TargetSpec]:
+        return (self.target,)
+
+    @property
+    def removable(self) -> bool:
+        return False
+
+    @property
+    def places(self) -> Sequence[StoreLike]:
+        return ()
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        return {"source": self.source.zarr.store_path.store, "target": self.target.store}
+
+    @property
+    def read_from(self) -> Mapping[str, zarr.Array]:
+        """Arrays that are copied unchanged."""
+        return {name: self.source.arrays[name] for name in self.target.copied}
+
+    @property
+    def fingerprinted(self) -> Mapping[str, zarr.Array]:
+        return self.source.arrays
+
+    @property
+    def made_place(self) -> StoreLike | None:
+        """First rewritten array, else the first copied one, beside which the request is kept.
+
+        Beside a group's metadata, Zarr would take the request for a member.
+        """
+        first = min(self.rewritten, default=min(self.target.copied, default=None))
+        return None if first is None else member_store(self.target.store, first)
+
+    @property
+    def room(self) -> Mapping[str, int]:
+        folder = local_folder(self.target.store)
+        return {folder: self.nbytes} if folder else {}
+
+    def place_of(self, part: Part, name: str) -> StoreLike | None:
+        return member_store(self.target.store, name)
+
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
+        """Return no work: only that of the rewritten arrays is counted."""
+        return Remaining(1.0, 0.0, 0.0)
+
+    # ------------------------------------------------------------------ beginning, with the runs of all arrays
+
+    def restart(self, live: Live[Any]) -> None:
+        """Mark finished arrays as unfinished if their sources may have changed since: they are written again."""
+        content, trust = live.journal.read()[1], live.state.remains.trust
+        known = content.get(CHUNKS_READ) or {}
+        for part in () if live.state.remains.id is not None else live.parts:
+            name, target = part.program.member, part.program.target
+            changed = changed_since({name: self.source.arrays[name]}, content, live.store, trust)
+            if is_finished(target.store) and (changed or not known.get(name)):
+                create_target(target.store, target.settings, live.id, overwrite=True, durable=live.state.durable)
+
+    def begin(self, live: Live[Any]) -> None:
+        """Make the missing arrays; remove what dead runs have left."""
+        if live.state.remains.id is not None:
+            self._tidy(live)
+        for part in live.parts:
+            _prepare(part)
+        for name in self.target.converted:
+            store = member_store(self.target.store, name)
+            begin_conversion(self.source.arrays[name], store, self.source.zarr_format, durable=live.state.durable)
+        if live.state.made and live.parts:
+            remove_dead_scratch(live.store, live.parts[0].program.below)
+
+    def _tidy(self, live: Live[Any]) -> None:
+        """Remove a dead run's partial files, its journals of finished arrays, and scratch without finished parts."""
+        remove_partials(self.target.store, set().union(*map(marks, live.parts)))
+        for name in self.rewritten:
+            store = member_store(self.target.store, name)
+            if is_finished(store):
+                Journal(store).remove()
+        if live.parts and not any(part.state.remains.done for part in live.parts):
+            remove_scratch(live.parts[0].program.below)  # all arrays use the same scratch, in turn
+
+
+def _prepare(live: Live[Rechunk]) -> None:
+    """Make the target of an array and begin its journal, unless that was done before."""
+    target, run, durable = live.program.target, live.id, live.state.durable
+    if live.state.remains.id is not None or is_finished(target.store):
+        return
+    if not live.journal.is_there():
+        live.journal.begin(run, recording.content_now(live))
+    if unfinished_run(target.store) != run:
+        create_target(target.store, target.settings, run, overwrite=False, durable=durable)
+
+
+# ---------------------------------------------------------------------- tasks
+
+
+def create(live: Live[Group], members: Sequence[Run[Rechunk]]) -> None:
+    """Make the target with all its groups, and the arrays that are to be rewritten, or nothing."""
+    live.parts = [member.live for member in members]
+    live.shares_meter = True  # missing chunks are counted before the run begins
+    for part in live.parts:
+        part.look()  # a missing array has no fingerprint
+    for presence in live.reads():
+        presence.look_for_missing(live.meter)
+    mine = unfinished_run(live.store) == live.id
+    try:
+        recording.begin(live)
+    except BaseException:
+        with suppress(OocError):
+            if not mine and unfinished_run(live.store) == live.id:  # a resumed run must find all arrays
+                remove_unfinished(live.store)
+        raise
+
+
+def copy(live: Live[Group], batch: int, rank: int) -> None:
+    """Copy some arrays, or a part of one, unchanged."""
+    if live.is_done((batch,)):
+        return
+    live.journal.join()
+    program, kept = live.program, live.state.remains.kept
+    stored: dict[str, dict[str, Receipt]] = {}
+    for piece in program.plan.copies.batches[batch]:
+        array, store = program.source.arrays[piece.name], member_store(program.target.store, piece.name)
+        receipts, part = Receipts(kept.get(piece.name, {})), (piece.part, piece.parts)
+        how: Any = {"meter": live.meter, "receipts": receipts}
+        if program.source.changes_format:
+            convert_part(array, store, part, **how)
+        else:
+            copy_part(array, store, part, at_once=program.plan.copies.at_once, fresh=live.state.made, **how)
+        stored.setdefault(piece.name, {}).update(receipts.kept)
+    live.record((batch,), stored)
+
+
+def finish(live: Live[Group]) -> str:
+    copied: Meter = live.target()
+    recording.end(live)
+    live.meter.put(copied.take())
+    return name_of(live.store)
+
+
+# ---------------------------------------------------------------------- the run, and its graph
+
+
+def group_run(
+    plan: GroupPlan,
+    target: CopiedGroup,
+    members: Mapping[str, Run[Rechunk]],
+    content: Document,
     *,
-    missing: str | None = None,
-    place: Callable[[Any], Any],
-    scratch: str | RemoteStore,
-) -> GroupRun:
-    """Return the interrupted run of a group without its finished parts; arguments are those of `resumed`."""
-    content, target, again = left.content, left.target, left.trust.again
-    file = _source(content, source, target, place).in_format(content.get("zarr_format"))
-    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
-    names = _unfinished(left)
-    if again and len(names) < len(content["members"]):
-        raise JournalError(f"some arrays of {target} are finished: to start over, pass overwrite=True (--overwrite)")
-    resources, members = terms(), {}
-    for name in names:
-        if name not in file.arrays:
-            raise JournalError(f"the journal in {target} is for {name}, which {file.name} no longer has")
-        one = Interrupted.at(member_store(target, name), left.trust)
-        members[name] = resumed(
-            one, lambda: resources, file.arrays[name], place=place, scratch=scratch, missing=missing, kind=MemberRun
-        )
-    left = left.recorded(file.arrays)
-    unknown = frozenset(part for part, receipts in left.stored.items() if receipts is None)
-    known = replace(left, stored={part: each for part, each in left.stored.items() if part not in unknown})
-    before = _copies(content)
-    copies = before if resources is None else copying(file, content["members"], resources)
-    places = {name: member_store(target, name) for name in file.arrays}
-    recovered = known.recover(before, places, before=None if resources is None else before, rewrites=False)
-    recovered = replace(recovered, lost=recovered.lost if recovered.anew else recovered.lost | unknown)
-    content = {name: each for name, each in content.items() if name != CHUNKS_READ} | left.begun_with
-    plan = GroupPlan(
-        members=tuple((name, run.plan) for name, run in members.items()), copies=copies,
-        budget=content["budget"] if resources is None else resources.budget,
-        processes=content["processes"] if resources is None else resources.workers,
-    )  # fmt: skip
-    if resources is not None:
-        content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
-    notices = (notice for run in members.values() for notice in run.notices)
-    return GroupRun(
-        plan, file, TargetSpec(store=target), members, content, id=left.id, remains=recovered.told(*notices)
+    id: str,
+    remains: Recovered = NOTHING_LEFT,
+) -> Run[Group]:
+    """Return a run with the runs of the arrays that are to be rewritten."""
+    plain = [stored for _, member in plan.members if not (stored := member.target).coded]
+    program = Group(
+        plan=replace(plan, members=()),
+        target=replace(target, copied=tuple(sorted(plan.copies.names))),
+        rewritten=tuple(content["members"]),
+        nbytes=sum(stored.grid.count * stored.chunk_bytes for stored in plain),
     )
+    return Run(program, content, remains, id, tuple(members.values()))
 
 
-def planned_group(left: Interrupted) -> GroupPlan:
-    """Return the plan in the journal of a group, with the plans of its unfinished arrays."""
-    content, target = left.content, left.target
-    for name in [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]:
-        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
-            raise JournalError(f"the journal in {target} has {name!r}, which does not name a part of a group")
-    stores = {name: member_store(target, name) for name in _unfinished(left)}
-    if not all(unfinished_run(store) and Journal(store).is_there() for store in stores.values()):
-        raise JournalError(f"the run in {target} stopped before it had created all arrays; {way_out(target)}")
-    members = ((name, planned(Interrupted.at(store, left.trust))) for name, store in stores.items())
-    return GroupPlan(
-        members=tuple(members), copies=_copies(content), budget=content["budget"], processes=content["processes"]
-    )
+def build_graph(run: Run[Group], addresses: Sequence[str]) -> tuple[dict[Key, Task], Key, dict[str, Sequence[str]]]:
+    """Return the tasks, the key of the last one, and the worker of each rank by the suffix in the tasks' keys."""
+    builder = Builder(new_suffix(), call, run)
+    created = (f"create group-{builder.suffix}", 0)
+    builder.graph[created] = Task(created, call, run, create, (), 1, run.parts)
+    if addresses:
+        builder.receive(created)
+    lanes, homes = range(run.plan.copies.lanes), {builder.suffix: addresses}
+    done = [key for lane in lanes for key in _lane(builder, run, lane, created, len(addresses))] or [created]
+    workers = list(dict.fromkeys(addresses))
+    for member in run.parts:
+        ranks = spread(member.plan.ranks, evenly(member.plan.ranks, workers))
+        graph, last = member.graph(ranks, done)
+        builder.graph |= graph
+        homes[last[0].rpartition("-")[2]], done = ranks, [last]
+    return builder.graph, builder.add(finish, name="finish group", after=done, rank=0), homes
 
 
-def _unfinished(left: Interrupted) -> list[str]:
-    """Return the names of the arrays that are still to be rewritten."""
-    return [name for name in left.content["members"] if not is_finished(member_store(left.target, name))]
-
-
-def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Callable[[Any], Any]) -> GroupFile:
-    there = content["source"] if given is None else getattr(given, "zarr", given)
-    if there is None:
-        raise NotFoundError(f"the source of {target} is not a path or URL: pass source=")
-    return group_file.describe_group(group_file.open_group(place(there)))
-
-
-def _copies(content: Mapping[str, Any]) -> CopyPlan:
-    batches = (
-        tuple(MemberPiece(name=name, part=part, parts=parts) for name, part, parts in pieces)
-        for pieces in content["batches"]
-    )
-    return CopyPlan(batches=tuple(batches), **content["copies"])
+def _lane(builder: Builder, run: Run[Group], lane: int, created: Key, workers: int) -> list[Key]:
+    """Add a chain of copies; return the key of the last one, if any."""
+    last, rank = created, lane % max(workers, 1)
+    for batch in run.plan.copies.lane(lane):
+        if (batch,) not in run.done:
+            last = builder.add(copy, batch, rank, name="copy as it is", after=[last])
+    return [] if last == created else [last]

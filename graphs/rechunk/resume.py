@@ -20,16 +20,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.assembly import MOST_SUM
-from oocarrays.graphs.rechunk.run import Destination, journal_content, usable_parts
-from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run, usable_parts
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.mapping.grid import Index
@@ -54,8 +54,6 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place
 
-Run = TypeVar("Run", bound=RechunkRun)
-
 
 def resumed(
     left: Interrupted,
@@ -65,8 +63,8 @@ def resumed(
     place: Callable[[Any], Any],
     scratch: str | RemoteStore,
     missing: str | None = None,
-    kind: type[Run] = RechunkRun,  # type: ignore[assignment]
-) -> Run:
+    member: str = "",
+) -> Run[Rechunk]:
     """Return an interrupted run without its finished parts.
 
     Parameters
@@ -81,6 +79,8 @@ def resumed(
         Location for scratch, if the location in the journal has none.
     missing : str
         Policy for chunks that the source lacks; None for the policy of the interrupted run.
+    member : str
+        Path of the array in its group, if any.
     """
     before, content, target = planned(left), left.content, left.target
     file = _source(content, source, target, place, missing)
@@ -105,7 +105,7 @@ def resumed(
     if recovered.anew:
         kept = {name: each for name, each in content.items() if name != CHUNKS_READ}
         content = kept | left.begun_with | journal_content(plan, file, destination)
-    return kind(plan, file, destination, content, remains=recovered)
+    return rechunk_run(plan, file, destination, content, recovered, member=member)
 
 
 def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, resources: Resources) -> RechunkPlan:

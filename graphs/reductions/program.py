@@ -34,6 +34,7 @@ from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
 
@@ -95,7 +96,7 @@ class Reduction(Program):
     def targets(self) -> Sequence[TargetSpec]:
         return () if self.target is None else (self.target,)
 
-    def remaining(self, done: Collection[Part]) -> Remaining:
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
         """Return the share of the segments to be read, and the chunks to be written."""
         cut, reads = self.plan.cut, self.plan.traffic.read_requests
         if self.target is None:

@@ -143,35 +143,39 @@ class Builder:
         self.suffix = suffix
         self.graph: dict[Key, Task] = {}
         self._do = do
-        self._shared = shared
-        self._begins = begins
+        self.shared = shared
+        self.begins = begins
         self._after = tuple(after)
 
     def share(self, name: str) -> None:
         """Add a task that holds the shared argument, so that it travels once to each worker."""
         key = (f"{name}-{self.suffix}", 0)
-        self.graph[key] = Task(key, itself, self._shared)
-        self._shared = TaskRef(key)
+        self.graph[key] = Task(key, itself, self.shared)
+        self.receive(key)
+
+    def receive(self, key: Key) -> None:
+        """Let later tasks receive the shared argument from a task."""
+        self.shared = TaskRef(key)
 
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
         """Add the tasks that begin a run; on workers, later tasks receive the run from the create task."""
-        create, probe = self._begins
+        create, probe = self.begins
         after = (*self._after, *after)
         if not addresses:
             return self.add(create, after=after, rank=0)
         self.share("run")
         probes = [self.add(probe, at, rank, name="probe worker", after=after) for rank, at in enumerate(addresses)]
         created = self.add(create, buffers=tuple(probes), rank=0)
-        self._shared = TaskRef(created)
+        self.receive(created)
         return created
 
     def create_alone(self, addresses: Sequence[str]) -> Key:
         """Add the task that begins a run, as `create` does, without a look at every worker before."""
         if addresses:
             self.share("run")
-        created = self.add(self._begins[0], rank=0)
+        created = self.add(self.begins[0], rank=0)
         if addresses:
-            self._shared = TaskRef(created)
+            self.receive(created)
         return created
 
     def add(
@@ -188,14 +192,14 @@ class Builder:
         called = verb if isinstance(verb, str) else verb.__name__
         key = (f"{name or called}-{self._suffix_of(called)}", *args, *([] if rank is None else [rank]))
         taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.graph[key] = Task(key, do or self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
+        self.graph[key] = Task(key, do or self._do, self.shared, verb, args, len(taken), *taken, *map(TaskRef, after))
         return key
 
     def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:
         """Add a task for a coroutine function, which takes its own key and waits for its peers without a thread."""
         key = (f"{name}-{self.suffix}", *args)
         self.graph[key] = Task(
-            key, do, self._shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)
+            key, do, self.shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)
         )
         return key
 

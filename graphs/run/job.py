@@ -111,9 +111,14 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
         assert isinstance(self._run, Run), "jobs of other runs build their own graph"
         return self._run.graph(tuple(self._addresses))
 
+    @property
+    def _run_plan(self) -> Any:
+        """Plan of the tasks of one graph."""
+        return self._run.plan
+
     def _tasks(self) -> int:
         """Return the number of tasks, known before the graph is built."""
-        count: int = self._run.plan.traffic.tasks
+        count: int = self._run_plan.traffic.tasks
         return count
 
     def _whole(self) -> Graph:
@@ -134,7 +139,7 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
 
     def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
         """Return the worker of each rank, chosen from the given workers; empty on threads."""
-        return spread(self._run.plan.ranks, [worker.address for worker in workers])
+        return spread(self._run_plan.ranks, [worker.address for worker in workers])
 
     def _find_workers(self, cluster: Cluster) -> None:
         """Place ranks again if a worker has gone since the job was planned."""
@@ -188,6 +193,7 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
 
     def _on_threads(self) -> str:
         """Run the graph on as many threads as can be busy at once."""
+        self._run.meter = Meter()
         threads = Threads(self._threads())
         try:
             name: str = dask.threaded.get(self._graph, self._key, pool=threads)
@@ -201,7 +207,7 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
         return name
 
     def _threads(self) -> int:
-        return max((step.ranks * max(step.slabs, step.depth) for step in self._run.plan.passes), default=1)
+        return max((step.ranks * max(step.slabs, step.depth) for step in self._run_plan.passes), default=1)
 
     def _on_cluster(self, cluster: Cluster) -> str:
         client = cluster.client
@@ -277,7 +283,7 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
 
     def _told(self) -> Told:
         """Return the description of the run for the cluster's dashboard."""
-        plan, traffic = self._run.plan, self._run.plan.traffic
+        plan, traffic = self._run_plan, self._run_plan.traffic
         return Told(
             title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",
             budget=plan.budget or 0,

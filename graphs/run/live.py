@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +21,14 @@ from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.responses import ResponseCheck
 
 P = TypeVar("P", bound=Program)
@@ -45,6 +49,10 @@ class RunState:
     """Content of the journal."""
     remains: Recovered = NOTHING_LEFT
     """State recovered from an earlier attempt at this run."""
+    topic: str = ""
+    """Topic of the events, if it is that of another run of the same job."""
+    homes: Sequence[str] = ()
+    """Worker of each rank when the graph was built, if ranks exchange whole rounds."""
     versions: Sequence[tuple[ArrayFile, Versions]] = ()
     """Files whose chunks are compared during the run, with their versions when the run began."""
     begun: bool = False
@@ -53,8 +61,9 @@ class RunState:
     """Whether this graph made the targets, so that no chunk in them comes from an earlier attempt."""
 
     def __reduce__(self) -> Any:
-        others = {"content": {}, "remains": NOTHING_LEFT, "versions": (), "begun": False, "made": False}
-        told = {name: getattr(self, name) for name, usual in others.items() if getattr(self, name) != usual}
+        usual = RunState(id="", processes=None, durable=True)
+        others = ("content", "remains", "topic", "homes", "versions", "begun", "made")
+        told = {name: getattr(self, name) for name in others if getattr(self, name) != getattr(usual, name)}
         return _state, (self.id, self.processes, self.durable, told)  # as few bytes as most runs need
 
 
@@ -78,9 +87,16 @@ class Live(Generic[P]):
                 for place in places
                 for folder in folders_of(place)
             ),
-            active=state.durable and bool(program.targets),
+            active=state.durable and bool(program.targets or program.scratch),
             patience=0.0 if self.on_workers else syncing.GROUP_SECONDS,
+            spare=lambda: [folder for place in program.cached for folder in folders_of(place)],
         )
+        self.meter = Meter()
+        self.shares_meter = False
+        """Whether the meter counts for other runs, too, and stays when this one begins anew."""
+        self.parts: Sequence[Live[Any]] = ()
+        """State of the other runs of the job, in this process."""
+        self._used: dict[str, tuple[Hold | None, weakref.finalize | None]] = {}
         self.copies: Sequence[ArrayFile] = ()
         """Copies of the sources, to be read in their place."""
         self._clear()
@@ -92,7 +108,9 @@ class Live(Generic[P]):
 
     def _clear(self) -> None:
         self.failure: BaseException | None = None
-        self.meter = Meter()
+        self.ended = False
+        """Whether the run has already finished its targets, and its tasks are repeated."""
+        self.meter = self.meter if self.shares_meter else Meter()
         self.journal = Journal(self.store, durable=self.state.durable)
         self.syncer.begin_anew()
         self.responses: list[ResponseCheck | None] = []
@@ -122,6 +140,30 @@ class Live(Generic[P]):
                 self._opened[key] = make()
             made: T = self._opened[key]
             return made
+
+    def forget(self, *keys: Any) -> None:
+        """Drop the objects of these keys; without any, all objects."""
+        with self._opening:
+            for key in keys or [*self._opened]:
+                self._opened.pop(key, None)
+
+    def use(self, scratch: str | RemoteStore) -> None:
+        """Mark scratch as in use by this process; on threads, it is removed with this object unless given up before."""
+        with self._opening:
+            if str(scratch) not in self._used:
+                held = hold(scratch, self.store) if isinstance(scratch, str) else None
+                owns = held is not None and not self.on_workers
+                self._used[str(scratch)] = held, weakref.finalize(self, discard, scratch, held) if owns else None
+
+    def give_up(self, scratch: str | RemoteStore) -> bool:
+        """Stop using scratch, which stays there; return whether this process has used it."""
+        used = self._used.pop(str(scratch), None)
+        held, removal = used or (None, None)
+        if removal:
+            removal.detach()
+        if held:
+            held.close()
+        return used is not None
 
     def target(self, number: int = 0) -> Any:
         """Return a target opened for writing."""
@@ -177,8 +219,9 @@ class Live(Generic[P]):
 
     def is_done(self, part: Part) -> bool:
         """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
-        if part in self.state.remains.done or not (self.on_workers and self.program.targets):
-            return part in self.state.remains.done
+        done = self.ended or part in self.state.remains.done
+        if done or not (self.on_workers and self.program.targets):
+            return done
         return self.journal.has(part) if self.journal.is_there() else is_finished(self.store)
 
     def record(self, part: Part, stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
@@ -187,7 +230,7 @@ class Live(Generic[P]):
         Threads do not wait for that: they end together, and their records are written in groups. A worker's task
         waits: if the worker dies, Dask does not repeat a finished task to make up for a missing record.
         """
-        self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.program.plan.ranks)
+        self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.program.ranks)
         if self.on_workers:
             self.syncer.wait()
 

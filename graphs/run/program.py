@@ -16,6 +16,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.stores.remote import RemoteStore
 
 Part = tuple[int, ...]
@@ -61,6 +62,10 @@ class Program:
     """Phase of a plan to which the seconds of each function count; others count as beginning and end."""
     threads_stay: ClassVar[bool] = False
     """Whether a run planned for threads cannot leave its process."""
+    restarts: ClassVar[bool] = False
+    """Whether an interrupted run starts over, and keeps no journal."""
+    untimed: ClassVar[Collection[str]] = ()
+    """Names of the functions that time their reads and writes themselves."""
 
     @property
     def processes(self) -> int | None:
@@ -69,8 +74,19 @@ class Program:
         return processes
 
     @property
+    def ranks(self) -> int:
+        """Number of logical processors."""
+        ranks: int = self.plan.ranks
+        return ranks
+
+    @property
     def merges(self) -> bool:
         """Whether workers may write to copies of its target arrays, to be merged at the end."""
+        return False
+
+    @property
+    def whole(self) -> bool:
+        """Whether one task exchanges a whole round of a rank, with those of other ranks on their workers."""
         return False
 
     @property
@@ -79,9 +95,14 @@ class Program:
         return ()
 
     @property
-    def read_from(self) -> Sequence[zarr.Array]:
-        """Arrays that must not change during the run."""
+    def read_from(self) -> Sequence[zarr.Array] | Mapping[str, zarr.Array]:
+        """Arrays that must not change during the run, in order or by name."""
         return [file.zarr for source in self.sources for file in source.shared]
+
+    @property
+    def fingerprinted(self) -> Sequence[zarr.Array] | Mapping[str, zarr.Array]:
+        """Arrays with their fingerprints in the journal: also those that other runs of the same job read."""
+        return self.read_from
 
     @property
     def targets(self) -> Sequence[TargetSpec]:
@@ -106,6 +127,11 @@ class Program:
     @property
     def scratch(self) -> Sequence[str | RemoteStore]:
         """Locations of intermediate data that is synced before it is recorded."""
+        return ()
+
+    @property
+    def cached(self) -> Sequence[str | RemoteStore]:
+        """Locations of intermediate data in the system's cache; records of it hold until the system restarts."""
         return ()
 
     @property
@@ -137,6 +163,11 @@ class Program:
         return None if name else self.destination.store
 
     @property
+    def member(self) -> str:
+        """Path of the target in a group, whose run records the end of all its arrays; empty for a run by itself."""
+        return ""
+
+    @property
     def leaves(self) -> str:
         """Description of the state that an interrupted run without targets leaves."""
         return "nothing is left of it"
@@ -144,14 +175,17 @@ class Program:
     def check_visible(self) -> None:
         """Raise if this worker does not see existing data that the run changes."""
 
+    def restart(self, live: Any) -> None:
+        """Discard what another plan cannot use, before that plan replaces the one in the journal."""
+
     def begin(self, live: Any) -> None:
         """Begin what only this program has, in the task that begins the run: the journal and the targets exist."""
 
     def settle(self, live: Any, *, resumable: bool) -> None:
         """Release what a failed run holds in this process, and remove what no resumed run can use."""
 
-    def remaining(self, done: Collection[Part]) -> Remaining:
-        """Return the work that remains after these parts."""
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
+        """Return the work that remains after these parts, and chunks that earlier plans have stored."""
         return Remaining.of(1.0, self.plan.traffic)
 
     def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:

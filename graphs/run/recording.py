@@ -18,17 +18,20 @@ A repeated run writes the same data again in full, because another process may h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+import zarr
 
 from oocarrays.errors import JournalError, OocError, RunError
 from oocarrays.graphs.run import journaled, work
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Program
 from oocarrays.graphs.run.recovery import CHUNKS_READ
 from oocarrays.graphs.run.work import Probed, check_placement, remove_journal
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.documents import remove_abandoned, unfinished_run
+from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
 from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.journal.texts import BEGINNING, PARTS
@@ -51,11 +54,12 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
         list_versions(live)
         begin_note(live)
         return
-    state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(live.program.read_from)
+    state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(_each(program.read_from))
     live.responses, state.made = [], False
     if mine:
         _continue(live)
     elif has_ended(live):
+        live.ended = True
         return
     else:
         _make(live, instead=mark is not None)
@@ -100,7 +104,7 @@ def _make(live: Live[Any], *, instead: bool) -> None:
     journaled.check_room(program.room)
     live.journal.claim()
     replaces = instead or program.targets[0].overwrite
-    journaled.begin_journal(live.journal, state.id, _content_now(live), live.make_targets, instead=replaces)
+    journaled.begin_journal(live.journal, state.id, content_now(live), live.make_targets, instead=replaces)
     state.made = True
     if live.on_workers:
         live.syncer.finish()  # files made by this worker; the others sync their own
@@ -112,19 +116,37 @@ def _continue(live: Live[Any]) -> None:
     alone = not live.on_workers or remains.id is not None
     journal.claim(journaled.CLAIM_SECONDS) if alone else journal.join()
     if journaled.is_another_plan(journal, live.state.id, remains):
+        live.program.restart(live)
         for place in live.program.places:
             journaled.remove_chunks(place, remains.odd.get(str(place), ()))
-        journal.replace(live.state.id, _content_now(live), remains.kept)
+        journal.replace(live.state.id, content_now(live), remains.kept)
     journal.forget(remains.lost)
     for target in targets if alone else ():
         target.resume(live.state.id, durable=live.state.durable)
 
 
-def _content_now(live: Live[Any]) -> Document:
+def content_now(live: Live[Any]) -> Document:
     """Return the journal's content, with the state of the sources when the run began."""
     content = live.state.content
-    read = {} if CHUNKS_READ in content else {CHUNKS_READ: fingerprints(live.program.read_from)}
+    read = {} if CHUNKS_READ in content else {CHUNKS_READ: read_now(live.program)}
     return content | read | {BEGINNING: live.state.remains.beginning}
+
+
+def read_now(program: Program) -> Any:
+    """Return the current fingerprints of the sources, in order or by name."""
+    arrays = program.fingerprinted
+    found = fingerprints(_each(arrays))
+    return dict(zip(arrays, found, strict=True)) if isinstance(arrays, Mapping) else found
+
+
+def _each(arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array]) -> Collection[zarr.Array]:
+    return arrays.values() if isinstance(arrays, Mapping) else arrays
+
+
+def is_known(arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array], content: Mapping[str, Any]) -> bool:
+    """Return whether a journal has fingerprints of all sources, so that a change would be detected."""
+    begun_with = content.get(CHUNKS_READ) or [None] * len(arrays)
+    return all(map(begun_with.get, arrays)) if isinstance(begun_with, Mapping) else None not in begun_with
 
 
 def _begun_with(live: Live[Any]) -> Document | None:
@@ -134,7 +156,7 @@ def _begun_with(live: Live[Any]) -> Document | None:
         return None
     content = live.journal.read()[1]
     if isinstance(begun := content.get(CHUNKS_READ), list):  # a later pass reads the last sources alone
-        content[CHUNKS_READ] = begun[len(begun) - len(live.program.read_from) :]
+        content[CHUNKS_READ] = begun[len(begun) - len(live.program.fingerprinted) :]
     return content
 
 
@@ -144,12 +166,11 @@ def look_back(live: Live[Any]) -> None:
     if content is None or content.get(BEGINNING, "") != remains.beginning:
         return
     live.look()
-    refused = journaled.changed_since(live.program.read_from, content, live.store, remains.trust)
-    begun_with = content.get(CHUNKS_READ) or [None] * len(live.program.read_from)
-    resumes, seen = remains.id is not None, None not in begun_with
+    refused = journaled.changed_since(live.program.fingerprinted, content, live.store, remains.trust)
+    resumes = remains.id is not None
     if refused and resumes:
         raise refused
-    if refused or not (resumes or seen):
+    if refused or not (resumes or is_known(live.program.fingerprinted, content)):
         live.state.remains = remains.begun_again()
 
 
@@ -164,7 +185,7 @@ def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = 
             versions.check(file)
         end_note(live)
         return gives
-    journal, marker = live.journal, live.state.id if live.on_workers else None
+    journal, marker = live.journal, live.state.id if live.on_workers and not live.program.member else None
     if has_ended(live):
         (gives,) = journal.notes.ended(live.state.id) or (gives,)
     else:
@@ -179,7 +200,8 @@ def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = 
 def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
     """Check sources and targets, and publish the targets, the first one last: its mark shows that some carry one."""
     check_read(live)
-    journaled.check_written(live.journal, live.syncer, live.program.place_of)
+    if not live.program.restarts:
+        journaled.check_written(live.journal, live.syncer, live.program.place_of)
     if (place := live.program.made_place) is not None:
         journaled.keep_request(place, live.journal, live.state.id)
     each = list(enumerate(live.program.targets))
@@ -196,7 +218,7 @@ def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
 def check_read(live: Live[Any]) -> None:
     """Raise if a source has changed during the run."""
     listed = {id(file.zarr.store_path) for file, _ in live.state.versions}
-    again = [array for array in live.program.read_from if id(array.store_path) not in listed]
+    again = [array for array in _each(live.program.read_from) if id(array.store_path) not in listed]
     content = _begun_with(live) if again else None
     if content is not None and (
         refused := journaled.changed_since(live.program.read_from, content, live.store, live.state.remains.trust)
@@ -205,7 +227,12 @@ def check_read(live: Live[Any]) -> None:
 
 
 def has_ended(live: Live[Any]) -> bool:
-    """Return whether this run has already finished its targets, and its last task is being repeated."""
+    """Return whether this run has already finished its targets, and its last task is being repeated.
+
+    A group goes on with its other arrays.
+    """
+    if live.program.member:
+        return is_finished(live.store)
     return live.on_workers and work.has_ended(live.journal, live.state.id)
 
 

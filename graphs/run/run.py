@@ -33,8 +33,10 @@ from __future__ import annotations
 
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import Any, Generic, TypeVar, final
 
 from dask.task_spec import Task
@@ -46,7 +48,7 @@ from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.live import Live, P, RunState
-from oocarrays.graphs.run.program import InPlace, Part
+from oocarrays.graphs.run.program import InPlace, Part, Remaining
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
@@ -57,11 +59,12 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
 
 T = TypeVar("T")
+BEGINS = "create"
+"""Name of the function that begins a run: it is called after a failure, too, and its task returns the run."""
 
 
 @final
@@ -69,7 +72,12 @@ class Run(Generic[P]):
     """Execution of a program: its tasks are counted and reported, and the first failure stops them all."""
 
     def __init__(
-        self, program: P, content: Document | None = None, remains: Recovered = NOTHING_LEFT, id: str | None = None
+        self,
+        program: P,
+        content: Document | None = None,
+        remains: Recovered = NOTHING_LEFT,
+        id: str | None = None,
+        parts: Sequence[Run[Any]] = (),
     ) -> None:
         id = remains.id or id or uuid.uuid4().hex[:12]
         durable = bool(setting("durable"))
@@ -78,14 +86,29 @@ class Run(Generic[P]):
         )
         self._program = Sealed(program)
         self._arrive()
+        self.parts = tuple(parts)
+        for part in parts:
+            part._join(self)
+        if parts:
+            self.meter = self.live.meter
+            self.live.parts = [part.live for part in parts]
+
+    def _join(self, whole: Run[Any]) -> None:
+        """Become a part of another run: report to its listeners, and stop it after a failure."""
+        self._whole, self.state.topic = weakref.ref(whole), whole.topic
+        for part in self.parts:
+            part._join(whole)
 
     def _arrive(self) -> None:
         self.running = 0
         """Number of tasks running in this process."""
+        self.parts: tuple[Run[Any], ...] = ()
+        """Other runs of the same job, in the process that planned it."""
+        self._whole: weakref.ref[Run[Any]] | None = None
         self._idle = threading.Condition()
         self._opening = threading.Lock()
         self._live: Live[P] | None = None
-        LIVE[self.id] = self
+        LIVE[f"{self.id} {id(self)}"] = self  # runs of one job may have the same id
 
     def __getstate__(self) -> tuple[Sealed[P], RunState]:
         if self.processes is None and self.program.threads_stay:
@@ -113,9 +136,16 @@ class Run(Generic[P]):
 
     # ------------------------------------------------------------------ tasks
 
-    def graph(self, addresses: Sequence[str] = (), after: Iterable[Key] = ()) -> tuple[dict[Key, Task], Key]:
-        """Return the tasks, with new keys, the first ones ``after`` others, and the key of the last one."""
-        builder = Builder(new_suffix(), call, self, (create, probe), after)
+    def builder(self, addresses: Sequence[str] = (), after: Iterable[Key] = (), suffix: str = "") -> Builder:
+        """Return a builder of the tasks of one graph, with new keys, the first ones ``after`` others."""
+        self.state.homes = tuple(addresses) if self.program.whole else ()
+        return Builder(suffix or new_suffix(), call, self, (create, probe), after)
+
+    def graph(
+        self, addresses: Sequence[str] = (), after: Iterable[Key] = (), suffix: str = ""
+    ) -> tuple[dict[Key, Task], Key]:
+        """Return the tasks, as `builder` makes them, and the key of the last one."""
+        builder = self.builder(addresses, after, suffix)
         last = self.program.graph(builder, addresses, self.done)
         return builder.graph, last
 
@@ -126,7 +156,7 @@ class Run(Generic[P]):
         Tasks of lazy arrays fail one by one: no task begins their run, and they may be computed again.
         """
         live = self.live
-        with self.during(function.__name__, args, begins=function is create):
+        with self.during(function.__name__, args, begins=function.__name__ == BEGINS):
             result = function(live, *given)
         if self.on_workers:
             tell(self.topic, function.__name__, args, live.meter)  # on threads the counts stay in the meter
@@ -143,7 +173,8 @@ class Run(Generic[P]):
                 raise self.abort(live.failure)
             try:
                 early = begins or not self.state.begun
-                with live.meter.phase(name, args), found(begins=early), live.compared():
+                timed = nullcontext() if name in live.program.untimed else live.meter.phase(name, args)
+                with timed, found(begins=early), live.compared():
                     yield
             except BaseException as error:  # noqa: BLE001  the first failure is passed on, of any type
                 if begins:
@@ -162,6 +193,8 @@ class Run(Generic[P]):
                 self.running -= 1
                 if live.failure and not self.running:
                     live.release()
+                    if self._whole and (whole := self._whole()):
+                        whole.stop(live.failure)
                     if self.processes is None and isinstance(live.failure, KernelError):  # no other process takes part
                         self.take_back()
                 self._idle.notify_all()
@@ -171,11 +204,12 @@ class Run(Generic[P]):
 
         Parts done until then are recorded before the failure is reported: the run can be resumed at once.
         """
-        if not (self.state.begun or self.targets):
-            return error
-        self.live.failure = self.live.failure or error
-        self.syncer.stop()
-        return self.live.failure
+        if self.state.begun or self.targets:
+            self.live.failure = error = self.live.failure or error
+            self.syncer.stop()
+        for part in self.parts:
+            part.abort(error)
+        return error
 
     def stop(self, failure: BaseException) -> None:
         """Record a failure outside the tasks of this process; the last running task, or else this, releases the run."""
@@ -186,6 +220,9 @@ class Run(Generic[P]):
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until running tasks have ended, so that nothing is written after a run has failed."""
+        resumable &= not self.program.restarts
+        for part in self.parts:
+            part.settle(resumable=resumable)
         with self._idle:
             self._idle.wait_for(lambda: not self.running, SETTLE_SECONDS)
         self.syncer.stop()
@@ -194,6 +231,8 @@ class Run(Generic[P]):
 
     def look_back(self) -> None:
         """Start over, before a job is run again, if a source has changed since it failed, or cannot be checked."""
+        for part in self.parts:
+            part.look_back()
         recording.look_back(self.live)
 
     def take_back(self) -> None:
@@ -218,7 +257,7 @@ class Run(Generic[P]):
     @property
     def topic(self) -> str:
         """Name of the cluster topic for the events of this run."""
-        return topic_of(self.id)
+        return self.state.topic or topic_of(self.id)
 
     @property
     def meter(self) -> Meter:
@@ -228,6 +267,9 @@ class Run(Generic[P]):
     @meter.setter
     def meter(self, meter: Meter) -> None:
         self.live.meter = meter
+        for part in self.parts:
+            part.meter = meter
+        self.live.shares_meter |= bool(self.parts or self._whole)
 
     @property
     def journal(self) -> Journal:
@@ -273,13 +315,17 @@ class Run(Generic[P]):
     @property
     def left(self) -> float:
         """Share of the work that remains: less than 1 for a resumed run."""
-        return self.program.remaining(self.done).share
+        return self._remaining.share
+
+    @property
+    def _remaining(self) -> Remaining:
+        return self.program.remaining(self.done, self.state.remains.kept)
 
     @property
     def expected(self) -> tuple[float, float]:
         """Numbers of read requests and of chunk writes that remain."""
-        _, reads, writes = self.program.remaining(self.done)
-        return reads, writes
+        each = [self._remaining[1:], *(part.expected for part in self.parts)]
+        return sum(reads for reads, _ in each), sum(writes for _, writes in each)
 
     @property
     def done(self) -> frozenset[Part]:
@@ -297,12 +343,12 @@ class Run(Generic[P]):
         return self.state.remains.notices
 
     def reads(self) -> Iterable[Presence]:
-        """Return the sources that the run reads and does not make."""
-        return self.live.reads()
+        """Return the sources that the run reads and does not make, first those of its parts."""
+        return chain(*(part.reads() for part in self.parts), self.live.reads())
 
-    def read_now(self) -> list[Document | None]:
+    def read_now(self) -> Any:
         """Return the current state of the sources."""
-        return fingerprints(self.program.read_from)
+        return recording.read_now(self.program)
 
     @property
     def made_place(self) -> StoreLike | None:
@@ -311,7 +357,9 @@ class Run(Generic[P]):
     @property
     def ends(self) -> list[tuple[Journal, str]]:
         """Journals and ids of end-of-run markers; empty on threads, which die together."""
-        return [(Journal(self.live.store), self.id)] if self.on_workers and self.targets else []
+        mine = self.on_workers and self.targets and not self.program.member
+        own = [(Journal(self.live.store), self.id)] if mine else []
+        return [*own, *(end for part in self.parts for end in part.ends)]
 
     @property
     def leaves(self) -> str:
@@ -328,7 +376,7 @@ class Run(Generic[P]):
 def call(run: Run[Any], function: Callable[..., Any], args: tuple[Any, ...], count: int, *inputs: Any) -> Any:
     """Run a task with its plain arguments and its first ``count`` inputs; it only waits for the others."""
     result = run.call(function, args, (*args, *inputs[:count]))
-    return run if function is create else result
+    return run if function.__name__ == BEGINS else result
 
 
 def probe(live: Live[Any], address: str, rank: int) -> Probed:

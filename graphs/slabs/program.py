@@ -50,6 +50,7 @@ from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.target import LocalTarget, TargetSpec
 from oocarrays.storage.journal.leftovers import remove_dead_scratch
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.stores.remote import RemoteStore
 
 
@@ -172,7 +173,7 @@ class SlabPass(Program):
             return None
         return next((each.store for n, each in enumerate(self.arrays) if self.place_name(n, 0) == name), None)
 
-    def remaining(self, done: Collection[Part]) -> Remaining:
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
         """Return the share of the slabs that remains to be written."""
         share = 1 - sum(len(part) > 1 for part in done) / max(self.plan.count, 1)
         return Remaining.of(share, self.plan.passing)

@@ -15,10 +15,9 @@ from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
+from oocarrays.graphs.lazy.blocks import LazyRun, build_graph, plan_of, staged_run, straight_run
 from oocarrays.graphs.lazy.staged import staged
-from oocarrays.graphs.rechunk.run import Destination
-from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
@@ -37,7 +36,6 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import uneven_target
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
 
@@ -57,10 +55,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     @property
     def plan(self) -> BlocksPlan:
         """Frozen plan: blocks to compute, writes and memory."""
-        return self._run.blocks
-
-    def _begin(self) -> None:
-        self._run.count_with(Meter())
+        return plan_of(self._run)
 
     def _planned(self) -> str:
         text = super()._planned()
@@ -75,9 +70,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     def _build(self) -> Graph:
         keys = self._lazy.__dask_keys__()
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
-        builder = BlocksBuilder(self._run, new_suffix(), self._addresses, tasks, keys)
-        last = builder.build()
-        return builder.graph, last
+        return build_graph(self._run, self._addresses, tasks, keys)
 
     def _threads(self) -> int:
         return self.plan.threads
@@ -192,7 +185,7 @@ def from_dask(
         scratch=scratch, said=cuts(chunks, shards, grid, names),
     )  # fmt: skip
     job = FromDaskJob(x, run, target, cluster)
-    job = job.asked_for(requested("from_dask", [x.name], [], [(made, run.blocks.rechunk.target.grid.count)]))
+    job = job.asked_for(requested("from_dask", [x.name], [], [(made, job.plan.rechunk.target.grid.count)]))
     return job.again(resume, overwrite=overwrite, memory=memory, scheduler=scheduler, workers=workers)
 
 
@@ -205,7 +198,6 @@ def planned(
     overwrite: bool,
     straight: bool,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
-    topic: str | None = None,
     said: tuple[str, ...] = (),
     **choices: Any,
 ) -> LazyRun:
@@ -222,8 +214,8 @@ def planned(
         said=said,
     )
     if plan.aligned:
-        return AlignedRun(plan, x.dtype, destination, topic)
-    return JoinedRun(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination, topic)
+        return straight_run(plan, x.dtype, destination)
+    return staged_run(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination)
 
 
 def rechunk_lazily(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -23,9 +22,11 @@ from zarr.abc.codec import Codec
 from oocarrays.errors import ChunksError, InputError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
+from oocarrays.graphs.lazy.blocks import plan_of
+from oocarrays.graphs.lazy.dataset import Dataset, Frame, build_graph
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.recovery import trust_of
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.given import refuse
@@ -41,9 +42,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.group_file import check_group_place, member_store
 from oocarrays.storage.files.places import StoreLike, store_path
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import REQUEST
-from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.aside import with_drafts
 from oocarrays.stored.array import placer
 
@@ -59,25 +58,28 @@ CODECS = ("compressors", "compressor", "filters", "serializer")
 """Keys of an encoding for codecs, which are specific to a Zarr format."""
 
 
-class DatasetJob(Job[DatasetRun, Any]):
+class DatasetJob(Job[Run[Dataset], Any]):
     """Planned write of a dataset: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     The result is that of ``xarray.open_zarr(target)``, or a DataArray if the source is one.
     """
 
-    def __init__(self, arrays: Mapping[str, da.Array], run: DatasetRun, single: bool, cluster: Cluster | None) -> None:
+    def __init__(
+        self, arrays: Mapping[str, da.Array], run: Run[Dataset], single: bool, cluster: Cluster | None
+    ) -> None:
         self._arrays = arrays
         super().__init__(run, partial(_opened, single, run.destination.store), cluster)
 
     @property
     def plan(self) -> DatasetPlan:
         """Frozen plan: variables to compute, writes and memory."""
-        return self._run.plan
+        return self._run.program.plan
 
     def _noticed(self) -> tuple[str, ...]:
         """Return notices on cut chunks."""
         names = (name for name, _ in self.plan.arrays)
-        return tuple(f"{n}: {each}" for n, r in zip(names, self._run.runs, strict=True) for each in r.destination.said)
+        targets = (part.program.target for part in self._run.parts)
+        return tuple(f"{n}: {each}" for n, target in zip(names, targets, strict=True) for each in target.said)
 
     def again(self, resume: Any, *, overwrite: bool = False, **how: Any) -> Self:
         """Return the job for a call with ``resume``: a stopped run is not continued, it starts over."""
@@ -86,9 +88,6 @@ class DatasetJob(Job[DatasetRun, Any]):
             return self
         return self._made_before(self._content[REQUEST], overwrite)
 
-    def _begin(self) -> None:
-        self._run.count_with(Meter())
-
     def _build(self) -> Graph:
         from dask.array.optimization import optimize
         from dask.highlevelgraph import HighLevelGraph
@@ -96,9 +95,8 @@ class DatasetJob(Job[DatasetRun, Any]):
         keys = [x.__dask_keys__() for x in self._arrays.values()]
         graphs = [x.__dask_graph__() for x in self._arrays.values()]
         tasks = ensure_dict(optimize(HighLevelGraph.merge(*graphs), keys)) if graphs else {}
-        builder = DatasetBuilder(self._run, self._addresses, tasks, keys)
-        last, self._suffixes = builder.build(), builder.homes
-        return builder.graph, last
+        graph, last, self._suffixes = build_graph(self._run, self._addresses, tasks, keys)
+        return graph, last
 
     def _homes(self) -> dict[str, Sequence[str]]:
         return dict(self._suffixes)
@@ -150,24 +148,24 @@ def dataset_job(
     ds = _with_chunks(ds, encoded, chunks)
     made = _settings(ds, lazy, zarr_format)
     cluster = cluster_of(scheduler, workers)
-    resources, id = resources_of(cluster, memory), uuid.uuid4().hex[:12]
+    resources = resources_of(cluster, memory)
     makers = [
         partial(
             planned, encoded[name], member_store(store, name), made[name], resources,
-            overwrite=True, straight=new, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
+            overwrite=True, straight=new, scratch=scratch_folder(scratch, store),
             said=_cuts(chunks, name, ds.variables[name]),
         )
         for name in lazy
     ]  # fmt: skip
     runs = dict(zip(lazy, within_budget(makers), strict=True))
     plan = DatasetPlan(
-        arrays=tuple((name, run.blocks) for name, run in runs.items()),
+        arrays=tuple((name, plan_of(run)) for name, run in runs.items()),
         budget=resources.budget,
         processes=resources.workers,
     )
     frame = partial(write_frame, _skeleton(ds, lazy), with_drafts(store_path(store)), zarr_format)
-    run = DatasetRun(plan, TargetSpec(store=store, overwrite=not new), frame, id)
-    run.runs = tuple(runs.values())
+    target = Frame(store=store, overwrite=not new, write=frame)
+    run = Run(Dataset(plan=plan, target=target), parts=tuple(runs.values()))
     counts = {name: blocks.rechunk.target.grid.count for name, blocks in plan.arrays}
     request = requested(
         "rechunk", [_token(source)], [], [], count=sum(counts.values()), zarr_format=zarr_format,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,12 @@ from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
-from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.run import Destination, journal_content
-from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_run
+from oocarrays.graphs.rechunk.group_resume import group_content, resumed_group
+from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.recovery import Interrupted
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
@@ -45,8 +45,6 @@ from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of
@@ -55,19 +53,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
+class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
     """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
     def plan(self) -> RechunkPlan:
         """Frozen plan: reads, messages, writes and memory."""
-        return self._run.plan
+        return self._run.program.plan
+
+    @property
+    def _source(self) -> ArrayFile:
+        source = self._run.program.source
+        assert source is not None, "blocks of lazy arrays have other jobs"
+        return source
 
     def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
         return super()._put(evenly(self.plan.ranks, workers))
-
-    def _build(self) -> Graph:
-        return build_graph(self._run, self._addresses)
 
     def draw(self) -> Figure:
         """Draw as ``plan.draw()``, with names of the axes, and after a run measured beside predicted seconds.
@@ -79,45 +80,50 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         """
         ran = self.measured_seconds is not None
         phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
-        names = dimension_names(self._run.source.zarr)
+        names = dimension_names(self._source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure
 
     def __repr__(self) -> str:
         ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
-        title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
+        title = f"<oocarrays.RechunkJob rechunk {self._source.name} → {self._run.destination.store}{ran}>"
         return f"{title}\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
         return plan_html(
             self.plan,
             title="oocarrays.RechunkJob",
-            places=(self._run.source.name, str(self._run.destination.store)),
+            places=(self._source.name, str(self._run.destination.store)),
             measured=self._ran(),
         )
 
 
-class GroupJob(Job[GroupRun, OutOfCoreGroup]):
+class GroupJob(Job[Run[Group], OutOfCoreGroup]):
     """Planned rechunk of a group: as `RechunkJob`."""
 
     _counted = ("read requests", "write requests")
 
-    @property
+    @cached_property
     def plan(self) -> GroupPlan:
         """Frozen plan: reads, messages, writes and memory; ``plan["air"]`` is that of one array."""
-        return self._run.plan
+        members = ((part.program.member, part.program.plan) for part in self._run.parts)
+        return replace(self._run.program.plan, members=tuple(members))
+
+    @property
+    def _run_plan(self) -> GroupPlan:
+        return self.plan
 
     def _build(self) -> Graph:
-        builder = GroupGraphBuilder(self._run, self._addresses)
-        last, self._pinned = builder.build(), builder.homes
-        return builder.graph, last
+        graph, last, self._pinned = build_graph(self._run, self._addresses)
+        return graph, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
 
-    def _sources(self) -> Sequence[Presence]:
-        rewritten = [presence for member in self._run.members.values() for presence in member.reads()]
-        return [*rewritten, *self._run.reads()]
+    def _left(self) -> float:
+        """Return the share of the rewritten bytes that is still to be written."""
+        each = ((part.left, part.program.plan.target.nbytes) for part in self._run.parts)
+        return sum(left * nbytes for left, nbytes in each) / max(sum(self._run.content["members"].values()), 1)
 
     def _planned(self) -> str:
         plans = [(name, report.plan_rows(plan), plan.alternatives) for name, plan in self.plan.members]
@@ -136,7 +142,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         ]
 
     def _title(self) -> str:
-        return f"rechunk {self._run.source.name} → {self._run.destination.store}"
+        return f"rechunk {self._run.program.source.name} → {self._run.destination.store}"
 
     def __repr__(self) -> str:
         members = (
@@ -188,10 +194,10 @@ def array_job(
     plan, file, destination = planned = planner.planned(opened, target, chunks)
     made = destination.settings, plan.target.grid.count
     request = requested("rechunk", [named(file.zarr.store_path)], [metadata_digest(file)], [made])
-    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster).asked_for(request)
+    return rechunk_job(rechunk_run(*planned), cluster).asked_for(request)
 
 
-def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
+def rechunk_job(run: Run[Rechunk], cluster: Cluster | None) -> RechunkJob:
     """Return the job of a new or a resumed run."""
     return RechunkJob(run, opener(open_array, run.destination.store), cluster)
 
@@ -203,8 +209,7 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
         orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,
         scratch=scratch, missing=missing_of(file.presence), resources=resources,
     )  # fmt: skip
-    planned = planner.planned(file.zarr, place, chunks)
-    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), None)
+    return rechunk_job(rechunk_run(*planner.planned(file.zarr, place, chunks)), None)
 
 
 def group_job(
@@ -227,25 +232,23 @@ def group_job(
         *(partial(_planned_member, file, target, name, lengths, planner) for name, lengths in wanted.items()),
     ]
     copies, *planned = within_budget(makers)
-    members = {
-        name: MemberRun(made, source_file, place, journal_content(made, source_file, place), id=id)
-        for name, (made, source_file, place) in zip(wanted, planned, strict=True)
-    }
+    members = {name: rechunk_run(*made, id=id, member=name) for name, made in zip(wanted, planned, strict=True)}
     plan = GroupPlan(
-        members=tuple((name, member.plan) for name, member in members.items()),
+        members=tuple((name, member.program.plan) for name, member in members.items()),
         copies=copies,
         budget=resources.budget,
         processes=resources.workers,
     )
-    said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.destination.said)
-    destination = TargetSpec(store=target, overwrite=planner.overwrite, said=said)
-    run = GroupRun(plan, file, destination, members, group_content(plan, file), id=id)
+    said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.program.target.said)
+    group = CopiedGroup(store=target, source=file, overwrite=planner.overwrite, said=said)
+    run = group_run(plan, group, members, group_content(plan, file), id=id)
     return rechunk_group_job(run, cluster).asked_for(_requested(run))
 
 
-def _requested(run: GroupRun) -> Document:
-    file, plans = run.source, dict(run.plan.members)
-    forms = {name: form(member.destination.settings) for name, member in run.members.items()}
+def _requested(run: Run[Group]) -> Document:
+    file, each = run.program.source, {part.program.member: part.program for part in run.parts}
+    plans = {name: program.plan for name, program in each.items()}
+    forms = {name: form(program.target.settings) for name, program in each.items()}
     return requested(
         "rechunk", [named(file.zarr.store_path)], [[name, metadata_digest(each)] for name, each in file.arrays.items()],
         [], count=sum(plan.target.grid.count for plan in plans.values()), zarr_format=file.zarr_format, chunks=forms,
@@ -253,7 +256,7 @@ def _requested(run: GroupRun) -> Document:
     )  # fmt: skip
 
 
-def interrupted_group(left: Interrupted, terms: Callable[[], Resources | None], source: Any, **how: Any) -> GroupRun:
+def interrupted_group(left: Interrupted, terms: Callable[[], Resources | None], source: Any, **how: Any) -> Run[Group]:
     """Return the rest of an interrupted run of a group; arguments are those of `resumed_group`."""
 
     def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
@@ -262,7 +265,7 @@ def interrupted_group(left: Interrupted, terms: Callable[[], Resources | None], 
     return resumed_group(left, terms, source, copying, **how)
 
 
-def rechunk_group_job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
+def rechunk_group_job(run: Run[Group], cluster: Cluster | None) -> GroupJob:
     """Return the job of a new or a resumed run of a group."""
     return GroupJob(run, opener(open_group, run.destination.store), cluster)
 

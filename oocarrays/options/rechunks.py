@@ -19,7 +19,7 @@ import zarr
 from oocarrays.errors import ChunksError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import oocarrays as ooc
-from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.rechunk.program import Rechunk, rechunk_run
+from oocarrays.graphs.run.run import Run
 from oocarrays.plan.rechunk.passes import Pass
 
 
@@ -69,8 +70,8 @@ class Edges:
         return ((former, key) for key, formers in self.direct.items() for former in formers)
 
 
-def run_of(job: ooc.RechunkJob, *passes: Pass, processes: int | None = None) -> RechunkRun:
+def run_of(job: ooc.RechunkJob, *passes: Pass, processes: int | None = None) -> Run[Rechunk]:
     """The run of a job whose plan has other passes."""
-    old = job._run
-    plan = dataclasses.replace(old.plan, passes=passes, processes=processes)
-    return RechunkRun(plan, old.source, old.destination, {})
+    program = job._run.program
+    plan = dataclasses.replace(program.plan, passes=passes, processes=processes)
+    return rechunk_run(plan, program.source, program.target, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from functools import wraps
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.rechunk import tasks
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler
 from tests.profiles import examples
@@ -135,12 +136,13 @@ def test_a_pass_begins_when_the_one_before_is_done(source: Path, tmp_path: Path,
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Counts of chunks read whole, by file and partition, and of chunks written, by file."""
     now, counts = threading.local(), {"read": Counter(), "written": Counter()}
-    read, whole = RechunkRun._read, step("read chunk")
+    read, whole = tasks.read, step("read chunk")
 
-    def spy_read(run: Any, number: int, unit: int, *args: Any) -> Any:
+    @wraps(read)
+    def spy_read(live: Any, number: int, unit: int, *args: Any) -> Any:
         now.unit = unit
         try:
-            return read(run, number, unit, *args)
+            return read(live, number, unit, *args)
         finally:
             del now.unit
 
@@ -150,7 +152,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
             counts["read"].update((self.file.name, now.unit, index) for index in wanted)
         return whole(self, iter(wanted), chunks)
 
-    monkeypatch.setattr(RechunkRun, "_read", spy_read)
+    monkeypatch.setattr(tasks, "read", spy_read)
     replace_step(monkeypatch, "read chunk", spy_whole)
     count_written(counts["written"], monkeypatch)
     return counts

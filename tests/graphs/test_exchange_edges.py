@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays import RechunkJob
-from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.run.builder import RankBuffers
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
@@ -53,7 +52,7 @@ def graph_of(job: RechunkJob, *passes: Pass) -> Edges:
     """The graph of some passes, each rank on a worker of its own."""
     ranks = passes[0].ranks
     run = run_of(job, *passes, processes=ranks)
-    return Edges.of(build_graph(run, [f"w{rank}" for rank in range(ranks)])[0])
+    return Edges.of(run.graph([f"w{rank}" for rank in range(ranks)])[0])
 
 
 @pytest.fixture(scope="module")
@@ -284,4 +283,4 @@ def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str
         for name in taking(ranks) if method == "two-phase" else ["auto"]:
             made = plan_rechunk(source, target, Resources(schedule=name, **has), method=method)
             run = run_of(job, *made.passes, processes=ranks)
-            assert len(build_graph(run, ["x"] * ranks)[0]) == made.tasks
+            assert len(run.graph(["x"] * ranks)[0]) == made.tasks

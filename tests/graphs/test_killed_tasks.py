@@ -75,28 +75,28 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
     client.run(prepare, workers=[address])
 
 
-RUN, JOURNAL = "oocarrays.graphs.rechunk.tasks:RechunkRun", "oocarrays.storage.journal.journal:Journal"
-MESSAGES = "oocarrays.graphs.exchange.messages"
+TASKS, JOURNAL = "oocarrays.graphs.rechunk.tasks", "oocarrays.storage.journal.journal:Journal"
+MESSAGES, EXCHANGE = "oocarrays.graphs.exchange.messages", "oocarrays.graphs.rechunk.exchange"
 INDEPENDENT = [
-    (RUN, "_probe", 1, "before", 1),
-    (RUN, "_create", 1, "before", 0),
-    (RUN, "_copy", 1, "after", 2),
-    (RUN, "_finish", 1, "before", 0),
+    (TASKS, "probe", 1, "before", 1),
+    (TASKS, "create", 1, "before", 0),
+    (TASKS, "copy", 1, "after", 2),
+    (TASKS, "finish", 1, "before", 0),
     (JOURNAL, "begin", 1, "after", 0),
 ]
 TWO_PHASE = [
-    (RUN, "_create", 1, "after", 0),
-    (RUN, "_read", 2, "before", 1),
-    (RUN, "_read", 3, "after", 2),
+    (TASKS, "create", 1, "after", 0),
+    (EXCHANGE, "read", 2, "before", 1),
+    (EXCHANGE, "read", 3, "after", 2),
     (MESSAGES, "send", 3, "after", 0),
     (MESSAGES, "receive", 5, "after", 1),
-    (RUN, "_taken", 3, "before", 0),
-    (RUN, "_write", 2, "after", 1),
-    (RUN, "_free", 2, "after", 0),
+    (MESSAGES, "taken", 3, "before", 0),
+    (TASKS, "write", 2, "after", 1),
+    (EXCHANGE, "free", 2, "after", 0),
     (JOURNAL, "_publish", 3, "before", 1),
     ("oocarrays.storage.local.blobs:LocalBlobs", "_write", 2, "after", 2),
 ]
-STAGED = [(RUN, "_copy", 1, "after", 1), (RUN, "_copy", 2, "before", 0), (RUN, "_start", 2, "before", 0)]
+STAGED = [(TASKS, "copy", 1, "after", 1), (TASKS, "copy", 2, "before", 0), (TASKS, "start", 2, "before", 0)]
 KILLED = [
     *(("independent", *case) for case in INDEPENDENT),
     *(("two-phase", *case) for case in TWO_PHASE),
@@ -166,8 +166,8 @@ def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable
 def test_workers_die_one_after_the_other(spare: Client, job_of: Callable) -> None:
     """The second one while the ranks of the first are at home again."""
     job = job_of("two-phase")
-    for rank, name in ((1, "_read"), (2, "_write")):
-        dies(spare, job.placement[rank], RUN, name, 2, "before")
+    for rank, task in ((1, (EXCHANGE, "read")), (2, (TASKS, "write"))):
+        dies(spare, job.placement[rank], *task, 2, "before")
     check(job, within(job.run))
     assert {move.lost for move in job.moves} >= {job.placement[1], job.placement[2]}
 
@@ -214,7 +214,7 @@ def test_a_worker_dies_between_mark_and_journal(spare: Client, job_of: Callable)
 
 def test_a_worker_dies_when_it_has_finished_and_not_said_so(spare: Client, job_of: Callable) -> None:
     job = job_of("two-phase", overwrite=False)
-    dies(spare, job.placement[0], RUN, "_finish", 1, "after")
+    dies(spare, job.placement[0], TASKS, "finish", 1, "after")
     spare.amm.stop()  # it may drop the run where nobody needs it any more: the target would then be made again
     try:
         check(job, within(job.run))

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +28,6 @@ from oocarrays.errors import CorruptChunkError, PlacementError
 from oocarrays.graphs.exchange.between import Delivered, Exchanges
 from oocarrays.graphs.exchange.whole import RankRound
 from oocarrays.graphs.rechunk import exchange
-from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.plan.exchange.ordering import CREDIT
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
 from tests.profiles import examples
@@ -97,7 +97,7 @@ def test_elements_and_messages(two: Client, field: Path, name: str, assembly: st
 def test_threads_cannot_do_what_workers_do_together(two: Client, field: Path) -> None:
     job = job_of(field, two)
     with pytest.raises(PlacementError, match=r"was planned for a cluster.*scheduler='threads'"):
-        dask.threaded.get(*build_graph(job._run, ["x"] * 4))
+        dask.threaded.get(*job._run.graph(["x"] * 4))
 
 
 @pytest.mark.sampled(2)
@@ -173,9 +173,10 @@ def test_nobody_waits_in_a_circle(
     make(source, data, chunks=(7, 64))
     read = exchange.read
 
-    def read_late(run: Any, number: int, unit: int, rank: int) -> Any:
+    @wraps(read)
+    def read_late(live: Any, number: int, unit: int, rank: int) -> Any:
         time.sleep(late[rank] / 1000)
-        return read(run, number, unit, rank)
+        return read(live, number, unit, rank)
 
     with pytest.MonkeyPatch.context() as patched, credit_used() as most:
         patched.setattr(exchange, "read", read_late)
@@ -226,10 +227,11 @@ def test_what_has_come_is_unpacked_in_the_order_of_arrival(here: Client, field: 
     read, fetch, came = exchange.read, Exchanges.fetch, Counter[int]()
     others = dict.fromkeys((0, 2, 3, 4, 5), 4)
 
-    def read_last(run: Any, number: int, unit: int, rank: int) -> Any:
+    @wraps(read)
+    def read_last(live: Any, number: int, unit: int, rank: int) -> Any:
         if rank == 1 and unit == 0:
             until(lambda: came == others)
-        return read(run, number, unit, rank)
+        return read(live, number, unit, rank)
 
     async def counted(self: Exchanges, course: Any, *asked: Any) -> Delivered:
         delivered = await fetch(self, course, *asked)

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.graphs.rechunk.run import Destination
-from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
+from oocarrays.graphs.run.run import Run
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
@@ -194,13 +193,13 @@ def test_packing_and_unpacking_gives_the_right_target(step: Pass) -> None:
     with TemporaryDirectory() as folder:
         source = zarr.create_array(f"{folder}/source", data=values, chunks=grid.chunks, compressors=None)
         run = run_of(dataclasses.replace(step, whole=False), source, Path(folder, "target"))
-        graph, key = build_graph(run, ["x"] * step.ranks)
+        graph, key = run.graph(["x"] * step.ranks)
         target = ooc.open_array(dask.threaded.get(graph, key, num_workers=2 * step.ranks))
         np.testing.assert_array_equal(target, values)
         assert run.meter.write_requests == step.target.grid.count
 
 
-def run_of(step: Pass, source: zarr.Array, target: Path) -> RechunkRun:
+def run_of(step: Pass, source: zarr.Array, target: Path) -> Run[Rechunk]:
     settings = target_settings(source, step.target.grid.chunks)
     destination = Destination(
         store=str(target), settings=settings, overwrite=False, scratch=str(target.parent), past_cache_above=2**40
@@ -208,4 +207,4 @@ def run_of(step: Pass, source: zarr.Array, target: Path) -> RechunkRun:
     plan = dataclasses.replace(
         planned(step.source.grid.shape, step.source.grid.chunks, step.target.grid.chunks, step.ranks), passes=(step,)
     )
-    return RechunkRun(plan, array_file.describe(source), destination, {})
+    return rechunk_run(plan, array_file.describe(source), destination, {})

@@ -93,8 +93,8 @@ def test_where_no_start_can_be_told_from_another_scratch_is_on_the_device(
 ) -> None:
     replace_step(monkeypatch, "name start of system", lambda: "")
     job = ooc.rechunk(coded, tmp_path / "target.zarr", scheduler="threads", **options(coded))
-    assert job._run.cached_places == []
-    assert len(job._run.written_places) == 2
+    assert job._run.program.cached == []
+    assert len(job._run.program.scratch) == 1
     job.run()
     check_finished(tmp_path / "target.zarr")
 

@@ -84,9 +84,9 @@ def test_a_journal_cannot_name_scratch_where_no_run_has_put_it(tmp_path: Path) -
     away = tmp_path / "away"
     away.mkdir()
     changed(target, scratch=str(away))
-    assert ooc.resume(target)._run.scratch == f"{tmp_path}/.oocarrays-{unfinished_run(target)}"
+    assert ooc.resume(target)._run.program.below == f"{tmp_path}/.oocarrays-{unfinished_run(target)}"
     (away / f".oocarrays-{unfinished_run(target)}").mkdir()
-    assert ooc.resume(target)._run.scratch.startswith(str(away))
+    assert ooc.resume(target)._run.program.below.startswith(str(away))
     (away / f".oocarrays-{unfinished_run(target)}" / "mine").write_text("mine")
     with pytest.raises(JournalError, match="holds files that no run has created"):
         ooc.resume(target)

@@ -73,7 +73,8 @@ def test_objects_journals_attributes_and_keys_tell_nothing(s3: S3, by: str, capl
         array = ooc.open_array(source, storage_options=mine)
         job = ooc.rechunk(source, target, chunks=(96, 10), memory="128MiB", storage_options=mine, overwrite=True)
         lazy = array.to_dask()
-        for thing in (array, job, job.plan, lazy, job._run.destination.store, job._run.source, *lazy.dask.keys()):
+        program = job._run.program
+        for thing in (array, job, job.plan, lazy, program.target.store, program.source, *lazy.dask.keys()):
             check_all_of(thing)
         for key in job.__dask_graph__():
             check(key, "a key")

@@ -1,0 +1,239 @@
+"""Rechunk as a program: an array, or the blocks of a lazy array in scratch, is rewritten in other chunks.
+
+A recorded part is a pass, a batch or a partition, and a rank; with a fourth number, the chunks so far of a part.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar
+
+from oocarrays.errors import RunError
+from oocarrays.graphs.exchange.messages import Exchange
+from oocarrays.graphs.rechunk.exchange import EXCHANGE
+from oocarrays.graphs.rechunk.graph import add_tasks
+from oocarrays.graphs.rechunk.passes import marks
+from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
+from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.run.steps import PHASES, Key
+from oocarrays.graphs.settings import record_seconds
+from oocarrays.plan.documents import Document, written
+from oocarrays.plan.rechunk.passes import box_count
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.plan.rechunk.ways import STAGES
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import is_scratch, remove_scratch
+from oocarrays.storage.files.documents import remove_partials, unfinished_run
+from oocarrays.storage.files.places import StoreLike, local_folder, place_name
+from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.journal.leftovers import remove_dead_scratch, scratch_below
+from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.sources import metadata_digest
+from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.local import syncing
+from oocarrays.storage.stores.remote import RemoteStore, place_below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination(TargetSpec):
+    """Destination of a rechunk: the target with its settings, its scratch and its use of the system's cache."""
+
+    scratch: str | RemoteStore
+    """Folder, or prefix in a store, for scratch arrays."""
+    past_cache_above: int
+    """Size in bytes above which a target is written past the system's cache."""
+
+    def resume(self, run: str, *, durable: bool) -> None:
+        """Do nothing: the run itself knows its unfinished chunks among the partial files."""
+
+    def room(self, plan: RechunkPlan) -> dict[str, int]:
+        """Return the bytes of a target without codecs in a local folder."""
+        folder = local_folder(self.store)
+        return {folder: plan.target.grid.count * plan.target.chunk_bytes} if folder and not plan.target.coded else {}
+
+
+def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
+    return {
+        "plan": written(plan),
+        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source_metadata": metadata_digest(source),
+        "scratch": str(destination.scratch),
+        "missing": source.presence.missing,
+    }
+
+
+def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | RemoteStore) -> set[Part]:
+    """Return the parts that need not be repeated; parts in missing scratch must be, unless a later pass is complete."""
+    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
+    usable: set[Part] = set()
+    for number, mine in reversed(list(enumerate(every))):
+        if number == len(every) - 1 or is_scratch(place_below(scratch, str(number))):
+            usable |= mine & parts
+        if mine <= usable:
+            return usable.union(*every[:number])
+    return usable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rechunk(Program):
+    """Rechunk of an array; of a group, it is one of many."""
+
+    phases: ClassVar[Mapping[str, str]] = {**PHASES, "put": "write"}
+    threads_stay: ClassVar[bool] = True
+    untimed: ClassVar[Collection[str]] = ("copy", "assemble", "name", "round")
+    exchange: ClassVar[Exchange] = EXCHANGE
+    plan: RechunkPlan
+    source: ArrayFile | None
+    """Array to read; None for the blocks of a lazy array, which other tasks write to scratch."""
+    target: Destination
+    below: str | RemoteStore
+    """Folder, or prefix in a store, with the scratch arrays of the run."""
+    record_seconds: float
+    """Interval at which progress within a part is recorded."""
+    member: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return any(step.whole for step in self.plan.passes)
+
+    @property
+    def sources(self) -> Sequence[ArrayFile]:
+        return () if self.source is None else (self.source,)
+
+    @property
+    def targets(self) -> Sequence[TargetSpec]:
+        return (self.target,)
+
+    @property
+    def merges(self) -> bool:
+        return True
+
+    @property
+    def removable(self) -> bool:
+        return False
+
+    @property
+    def places(self) -> Sequence[StoreLike]:
+        """Return nothing: chunks are written whole."""
+        return ()
+
+    @property
+    def scratch(self) -> Sequence[str | RemoteStore]:
+        """Scratch that is to outlive a restart of the system."""
+        return [self.below] if len(self.plan.passes) > 1 and not self.cached else []
+
+    @property
+    def cached(self) -> Sequence[str | RemoteStore]:
+        """Scratch in the system's cache; the boot id tells whether it is still complete."""
+        return [self.below] if self.plan.scratch_is_cached and syncing.boot() else []
+
+    @property
+    def room(self) -> Mapping[str, int]:
+        staged = self.plan.scratch_bytes if isinstance(self.below, str) else 0
+        return self.target.room(self.plan) | ({str(self.below): staged} if staged else {})
+
+    def place_of(self, part: Part, name: str) -> StoreLike | None:
+        return self.target.store if part[0] == len(self.plan.passes) - 1 else None
+
+    def content_of(self, source: ArrayFile) -> Document:
+        """Return the content of the journal for a source that is a lazy array's blocks in scratch."""
+        return journal_content(self.plan, source, self.target) | {"blocks": True}
+
+    def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
+        return add_tasks(builder, self.plan, addresses, done)
+
+    # ------------------------------------------------------------------ the work that is left
+
+    def kept(self, kept: Kept, number: int) -> Mapping[str, Receipt]:
+        """Return the receipts of chunks that a pass need not write, of those stored by earlier plans."""
+        return kept.get("", {}) if number == len(self.plan.passes) - 1 else {}
+
+    def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
+        """Return the work that remains in all passes."""
+        each = [(self._share(number, done, kept), step.traffic) for number, step in enumerate(self.plan.passes)]
+        sizes = [max(traffic.read_bytes + traffic.written_bytes, 1) for _, traffic in each]
+        share = sum(left * size for (left, _), size in zip(each, sizes, strict=True)) / sum(sizes) if sizes else 1.0
+        reads = sum(left * traffic.read_requests for left, traffic in each)
+        return Remaining(share, reads, sum(left * traffic.write_requests for left, traffic in each))
+
+    def _share(self, number: int, done: Collection[Part], kept: Kept) -> float:
+        """Return the share of a pass's chunks that is still to be written."""
+        step = self.plan.passes[number]
+        if there := self.kept(kept, number):
+            return sum(self._left_of(part, there) for part in step.parts(number) if part not in done) / step.writes
+        return 1 - sum(self._left_of(part, {}) for part in done if part[0] == number) / step.writes
+
+    def _left_of(self, part: Part, kept: Mapping[str, Receipt]) -> int:
+        """Return the number of chunks in a part, without kept ones."""
+        boxes = self.plan.passes[part[0]].boxes(*part[1:])
+        if not kept:
+            return sum(map(box_count, boxes))
+        key = written_file(self.target.store).chunk_key
+        return sum(key(index) not in kept for box in boxes for index in product(*map(range, *box)))
+
+    # ------------------------------------------------------------------ scratch, and parts in it
+
+    def restart(self, live: Live[Any]) -> None:
+        """Remove the output of the passes of any plan; other scratch stays."""
+        for number in range(STAGES.stop - 1):
+            remove_scratch(place_below(self.below, str(number)))
+
+    def begin(self, live: Live[Any]) -> None:
+        """Remove what dead runs have left; delete records of parts in missing scratch."""
+        if live.state.made:
+            remove_dead_scratch(live.store, self.below)
+            return
+        self._forget_parts_gone(live)
+        if not live.on_workers or live.state.remains.id is not None:
+            remove_partials(live.store, marks(live))
+
+    def _forget_parts_gone(self, live: Live[Any]) -> None:
+        """Delete records of parts in missing scratch; raise if a part counted as done needs one."""
+        remains, last = live.state.remains, len(self.plan.passes) - 1
+        parts, there = live.journal.parts(), self.kept(remains.kept, last)
+        gone = {part for part in parts if part[0] < last and not is_scratch(place_below(self.below, str(part[0])))}
+        mine = remains.done if there else ()
+        kept = {part for part in mine if part[0] == last and not self._left_of(part, there)}
+        for known in (parts - gone | kept, set(remains.done)):
+            if not remains.done <= usable_parts(self.plan, known, self.below):
+                raise RunError(f"what {live.store} had in scratch is missing: resume it again")
+        live.journal.forget(gone)
+
+    def settle(self, live: Live[Any], *, resumable: bool) -> None:
+        """Remove scratch, unless a resumed run can use it, or it belongs to another run.
+
+        A run on threads that failed at its start uses none. Blocks are useless until the target has been begun.
+        """
+        begun = self.source is not None or unfinished_run(live.store) == live.id
+        used = live.give_up(self.below)
+        if not (begun and (resumable or not (used or live.on_workers))):
+            remove_scratch(self.below)
+
+
+def rechunk_run(
+    plan: RechunkPlan,
+    source: ArrayFile | None,
+    target: Destination,
+    content: Document | None = None,
+    remains: Recovered = NOTHING_LEFT,
+    *,
+    id: str | None = None,
+    member: str = "",
+    parts: Sequence[Run[Any]] = (),
+) -> Run[Rechunk]:
+    """Return a run; by default, its journal has the content of a new rechunk."""
+    id = remains.id or id or uuid.uuid4().hex[:12]
+    if content is None:
+        content = {} if source is None else journal_content(plan, source, target)
+    program = Rechunk(
+        plan=plan, source=source, target=target, below=scratch_below(target.scratch, id),
+        record_seconds=record_seconds(), member=member,
+    )  # fmt: skip
+    return Run(program, content, remains, id, parts)
