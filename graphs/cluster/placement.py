@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dask.config
 
 from oocarrays.errors import BudgetError, PlacementError
+from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.settings import local_cores
 from oocarrays.storage.meter import available_bytes
 
@@ -265,3 +266,34 @@ def _check_certificates(address: str) -> None:
             f"no scheduler answers at {address!r}: TLS needs certificates; set distributed.comm.tls.* in Dask's "
             "configuration"
         )
+
+
+# ---------------------------------------------------------------------- where ranks have run
+
+
+Probed = tuple[int, str, str]
+"""Rank, its planned worker and its actual worker."""
+
+
+def probed(address: str, rank: int) -> Probed:
+    """Return a rank, its planned worker and the worker that runs this task."""
+    worker = this_worker()
+    return rank, address, worker.address if worker else address
+
+
+def check_placement(probes: Sequence[Probed]) -> None:
+    """Raise if ranks ran on other workers than planned, unless the planned workers are gone."""
+    astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
+    if astray and any(put in live_workers() for _, put, _ in astray):
+        rank, put, ran = astray[0]
+        raise PlacementError(
+            f"rank {rank} was pinned to worker {put} and ran on {ran}: this cluster moves pinned tasks"
+        )
+
+
+def live_workers() -> set[str]:
+    """Return the addresses of the workers that this task's scheduler knows."""
+    from distributed import worker_client
+
+    with worker_client() as client:
+        return set(known_workers(client))

@@ -26,14 +26,13 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.exchange.messages import Came, Exchange, Round, available, steps_of
-from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
+from oocarrays.graphs.run.builder import SUFFIX, Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import InPlace, Program
 from oocarrays.graphs.run.recording import begin_note, end_note
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
-from oocarrays.graphs.run.work import SUFFIX
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.graphs.cluster.placement import Probed
 from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.exchange import answer
 from oocarrays.graphs.rechunk.passes import (
@@ -33,7 +34,6 @@ from oocarrays.graphs.run import recording, run
 from oocarrays.graphs.run.builder import RankBuffers, ReadSlab, Region
 from oocarrays.graphs.run.journaled import keep_source_of
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.work import Probed
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of

@@ -1,7 +1,7 @@
 """Builder of one graph's tasks, which share their first argument: the run or the plan.
 
-    key      verb-suffix, plain arguments, rank       new for each graph; `placement` pins by the suffix and the rank
-    task     do(shared, verb, arguments, …)           receives buffers, and waits for other tasks
+    key      name-suffix, plain arguments, rank       new for each graph; `placement` pins by the suffix and the rank
+    task     do(shared, function, arguments, …)       receives buffers, and waits for other tasks
 
 Buffers travel along the edges of the graph, which bounds memory: a task that needs a buffer waits for the previous user
 of that buffer. Objects that hold a buffer do not report its size to Dask: the plan has counted it, and a worker must
@@ -10,6 +10,7 @@ not spill it.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,8 +93,10 @@ class RankTasks:
 
 
 T = TypeVar("T")
-Verb = str | Callable[..., Any]
-"""Work of a task: a function of `Run`'s live state, or the name of a method of the old ladder's run."""
+Work = Callable[..., Any]
+"""Function of a task: its first argument is the live state of the run, or the shared argument of a plan."""
+SUFFIX = re.compile(r"-([0-9a-f]{12})")
+"""Suffix in every key of a graph; Dask may append to it."""
 
 
 def itself(given: T) -> T:
@@ -137,7 +140,7 @@ class Builder:
         suffix: str,
         do: Callable[..., Any],
         shared: Any,
-        begins: tuple[Verb, Verb] = ("create", "probe"),
+        begins: tuple[Work, Work] | None = None,
         after: Iterable[Key] = (),
     ) -> None:
         self.suffix = suffix
@@ -159,6 +162,7 @@ class Builder:
 
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
         """Add the tasks that begin a run; on workers, later tasks receive the run from the create task."""
+        assert self.begins, "lazy tasks have no beginning in common"
         create, probe = self.begins
         after = (*self._after, *after)
         if not addresses:
@@ -173,6 +177,7 @@ class Builder:
         """Add the task that begins a run, as `create` does, without a look at every worker before."""
         if addresses:
             self.share("run")
+        assert self.begins, "lazy tasks have no beginning in common"
         created = self.add(self.begins[0], rank=0)
         if addresses:
             self.receive(created)
@@ -180,7 +185,7 @@ class Builder:
 
     def add(
         self,
-        verb: Verb,
+        work: Work,
         *args: Any,
         name: str = "",
         buffers: tuple[Key | None, ...] = (),
@@ -189,10 +194,10 @@ class Builder:
         do: Callable[..., Any] | None = None,
     ) -> Key:
         """Add a task with its arguments, inputs and dependencies; return its key, which ends with its rank."""
-        called = verb if isinstance(verb, str) else verb.__name__
+        called = work.__name__
         key = (f"{name or called}-{self._suffix_of(called)}", *args, *([] if rank is None else [rank]))
         taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
-        self.graph[key] = Task(key, do or self._do, self.shared, verb, args, len(taken), *taken, *map(TaskRef, after))
+        self.graph[key] = Task(key, do or self._do, self.shared, work, args, len(taken), *taken, *map(TaskRef, after))
         return key
 
     def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:

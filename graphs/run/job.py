@@ -32,7 +32,6 @@ from oocarrays.graphs.events import Counting, Move, listen, warn_of_missing
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
-from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.machine import check_count
 from oocarrays.storage.files.documents import remove_partials
@@ -46,7 +45,7 @@ from oocarrays.graphs.cluster.workers import Cluster, check_reach
 
 Graph = tuple[dict[Any, Any], Key]
 """Tasks by key, and the key of the last task."""
-AnyRun = TypeVar("AnyRun", bound=Work | Run[Any])
+AnyRun = TypeVar("AnyRun", bound=Run[Any])
 LOOK_SECONDS = 5
 """Seconds between two checks of a run's workers."""
 
@@ -77,7 +76,7 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
 
     Parameters
     ----------
-    run : Run or Work
+    run : Run
         Run that the tasks carry out.
     result : callable
         Function that turns the value of the last task into the user's result.
@@ -108,7 +107,6 @@ class GraphJob(DaskMethodsMixin, Generic[AnyRun]):
 
     def _build(self) -> Graph:
         """Return the graph and the key of its last task."""
-        assert isinstance(self._run, Run), "jobs of other runs build their own graph"
         return self._run.graph(tuple(self._addresses))
 
     @property
@@ -338,7 +336,7 @@ class RunEvents(Counting):
     """Listener of a run on a cluster: it counts, records moves, warns of missing chunks, and acknowledges the end."""
 
     def __init__(
-        self, run: Work | Run[Any], moves: list[Move], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str
+        self, run: Run[Any], moves: list[Move], ends: Mapping[str, Sequence[tuple[Journal, str]]], warned_of: str
     ) -> None:
         there = weakref.ref(run)
         super().__init__(lambda: None if (run := there()) is None else run.meter)

@@ -24,17 +24,20 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import JournalError, OocError, RunError
-from oocarrays.graphs.run import journaled, work
+from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure
+from oocarrays.graphs.cluster.placement import Probed, check_placement
+from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
+from oocarrays.graphs.run import journaled
+from oocarrays.graphs.run.builder import SUFFIX
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
 from oocarrays.graphs.run.recovery import CHUNKS_READ
-from oocarrays.graphs.run.work import Probed, check_placement, remove_journal
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
-from oocarrays.storage.files.places import local_folder
+from oocarrays.storage.files.places import local_folder, name_of
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.sources import fingerprints
-from oocarrays.storage.journal.texts import BEGINNING, PARTS
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS
 from oocarrays.storage.journal.versions import Versions
 
 
@@ -233,7 +236,27 @@ def has_ended(live: Live[Any]) -> bool:
     """
     if live.program.member:
         return is_finished(live.store)
-    return live.on_workers and work.has_ended(live.journal, live.state.id)
+    ended = live.on_workers and is_finished(live.store)
+    return ended and (live.journal.notes.ended(live.id) is not None or was_ended())
+
+
+def remove_journal(journal: Journal, ended: str | None) -> None:
+    """Remove the journal of a finished target, except for the end-of-run marker, and release it; failures only warn."""
+    try:
+        journal.remove(ended=ended)
+    except (DiskFullError, StoreFailure) as error:
+        left = f"{name_of(journal.store)} is finished, and {FOLDER} in it is left: {error}"
+        warn_person(f"{left}; resuming removes it", RuntimeWarning)
+    journal.release()
+
+
+def was_ended() -> bool:
+    """Return whether the scheduler has recorded the end of this task's graph, while its result may be wanted again."""
+    from oocarrays.graphs.cluster.pins import ended_name
+
+    worker = this_worker()
+    found = SUFFIX.search(str(worker.get_current_task())) if worker else None
+    return found is not None and bool(ask_scheduler("get_metadata", keys=[ended_name(found[1])], default=False))
 
 
 def take_back(live: Live[Any]) -> None:

@@ -8,25 +8,18 @@
 
 Threads share the run. On a cluster it travels once to each worker, which opens its own files.
 
-How to convert a run class of the old ladder (`Tasks` to `JournaledRun`); `graphs.reductions.program` is an example with
-a journal, `graphs.files.shift` one that writes in place, `graphs.collective.read` lazy tasks without a job:
+A new kind of job is a plan, a program and its functions:
 
-1. Its frozen attributes become a `Program`, with `sources`, `targets` and `remaining`. `Sealed` and ``__getstate__``
-   go: a run seals the whole program, and nothing else of a process travels.
-2. A method ``_verb(self, *args, *inputs)`` becomes a module function ``verb(live, *args, *inputs)``. Its name stays in
-   keys, events and phases. A verb of `tasks.BARRIERS` is ``builder.add(barrier, …, name=verb)``. A function that begins
-   or ends a rank's share of a run calls ``live.look()``, as those of `create`, `probe` and `recording.end` do.
-3. What `_here` made is made by ``live.once(key, make)``; a target is opened by ``live.target(number)``.
-4. Hooks become data: `_check_target`, `_make_targets`, `_finishing` and `_changed_places` are ``check``, ``create``,
-   ``finishing`` and ``places`` of the targets; `left` and `expected` are `remaining`, `_check_room` is `room`, further
-   `written_places` are `scratch`; `reads`, `read_from` and `stores` follow from the sources. A step that one kind alone
-   has is a call in its own function, or in `begin` and `settle` of its program. A default that does not fit becomes a
-   member of `Program`, with the present value as default.
-5. Functions of messages are an `Exchange` (`graphs.exchange.messages`); ``steps_of(builder)`` adds their tasks. Rounds
-   held by one task read ``homes`` and ``sending`` of the program.
-6. ``build_graph`` becomes `Program.graph`, and the job has ``Run(program, content, remains)`` and no ``_build``. Lazy
-   tasks are built around ``Builder(run.id, call, run)``: no task begins their run, so each fails by itself.
-7. Tests that let a worker die name the function and its module (`tests.seams.task_of` does so by itself).
+1. The program is frozen data, with `sources`, `targets` and `remaining`; `Program` says what else a kind may define.
+   Targets check, create, open and finish themselves (`oocarrays.storage.files.target`).
+2. A task is a function ``verb(live, *args, *inputs)`` of a module. Its name is in keys, events and phases; a task that
+   only waits is ``builder.add(barrier, …, name=verb)``. A function that begins or ends a rank's share of a run calls
+   ``live.look()``, as `create`, `probe` and `recording.end` do; the function that begins a run is named ``create``.
+3. What a process opens once is made by ``live.once(key, make)``, a target is opened by ``live.target(number)``.
+4. Messages are an `Exchange` (`graphs.exchange.messages`); ``steps_of(builder)`` adds their tasks.
+5. `Program.graph` adds the tasks of a job. Lazy tasks are built around ``Builder(run.id, call, run)``: no task begins
+   their run, so each fails by itself.
+6. Several runs may be parts of one job: they report together, and a failure of one stops all.
 """
 
 from __future__ import annotations
@@ -41,7 +34,8 @@ from typing import Any, Generic, TypeVar, final
 
 from dask.task_spec import Task
 
-from oocarrays.errors import KernelError, RunError, UnsupportedError
+from oocarrays.errors import DescriptorError, KernelError, NotFoundError, RunError, UnsupportedError
+from oocarrays.graphs.cluster.placement import Probed, probed
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import tell, topic_of
 from oocarrays.graphs.run import recording
@@ -52,7 +46,6 @@ from oocarrays.graphs.run.program import InPlace, Part, Remaining
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
-from oocarrays.graphs.run.work import Probed, found, probed
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike
@@ -368,6 +361,17 @@ class Run(Generic[P]):
             return self.program.leaves
         begun = unfinished_run(self.live.store) == self.id
         return f"{self.live.store} is left unfinished: resume it" if begun else "nothing has been written"
+
+
+@contextmanager
+def found(*, begins: bool) -> Iterator[None]:
+    """Raise RunError if data that existed at planning time is not found, by a task after the one that ``begins``."""
+    try:
+        yield
+    except (NotFoundError, DescriptorError) as error:
+        if begins:
+            raise
+        raise RunError(f"{error}; it was there when the run was planned") from error
 
 
 # ---------------------------------------------------------------------- functions of tasks
