@@ -21,10 +21,10 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.events import LISTENERS, Events
 from oocarrays.graphs.rechunk.program import Rechunk
-from oocarrays.graphs.run.job import GraphJob
 from oocarrays.graphs.tracing.parts import Product
 from oocarrays.graphs.tracing.recording import Recording, TracedStore
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
+from oocarrays.jobs.job import Job
 from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -205,7 +205,7 @@ def _named(collections: Sequence[Any]) -> dict[str, Any]:
 def _name(given: Any) -> str:
     if isinstance(given, list | tuple) and given:
         return _name(given[0])
-    if isinstance(given, GraphJob):
+    if isinstance(given, Job):
         return type(given).__name__.removesuffix("Job").lower()
     name = getattr(given, "name", None)
     if isinstance(name, str) and type(given).__module__.startswith("xarray."):
@@ -236,7 +236,7 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
     seen = Seen()
     flat = traced_collections([given])
     for each in flat:
-        if isinstance(each, GraphJob):
+        if isinstance(each, Job):
             _add_job(each, seen)
         elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
             raise UnsupportedError(
@@ -244,7 +244,7 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
                 "oocarrays job: "
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
-    unseen = trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
+    unseen = trace_collections([each for each in flat if not isinstance(each, Job)], seen)
     found = _trace_of(seen, name, weight)
     if not found.accesses:
         nothing = (

@@ -172,7 +172,7 @@ CONSTANTS = {
     "worker_arrival_seconds": "oocarrays.graphs.cluster.placement:ARRIVAL_SECONDS",
     "worker_dial_seconds": "oocarrays.graphs.cluster.placement:DIAL_SECONDS",
     "worker_idle_bytes": "oocarrays.graphs.cluster.placement:IDLE_BYTES",
-    "worker_look_seconds": "oocarrays.graphs.run.job:LOOK_SECONDS",
+    "worker_look_seconds": "oocarrays.graphs.run.execution:LOOK_SECONDS",
     "told_runs": "oocarrays.graphs.cluster.pins:TOLD_RUNS",
     "seen_runs": "oocarrays.graphs.dashboard.page:MOST_RUNS",
 }
@@ -212,7 +212,7 @@ STEPS = {
     "lower layers": "oocarrays.graphs.tracing.layers:_written_out",
     "count cores": "oocarrays.graphs.settings:local_cores",
     "abort": "oocarrays.graphs.run.run:Run.abort",
-    "pin ranks": "oocarrays.graphs.run.job:pin",
+    "pin ranks": "oocarrays.jobs.job:pin",
     "remove rank's scratch": "oocarrays.graphs.slabs.scratch:PassScratch.remove",
     "get object": "oocarrays.storage.stores.remote:RemoteStore.get",
     "read chunk": "oocarrays.storage.chunks.reader:ChunkReader.whole",
@@ -305,9 +305,10 @@ TASKS = {
 def task_of(job: Any, name: str) -> tuple[str, str]:
     """Return a task of a run for a worker to replace: a module and a function."""
     own, function = type(job._run.program).__module__, TASKS[name]
-    found = [importlib.import_module(each) for each in (own, create.__module__)]
-    with suppress(ImportError):
-        found.insert(0, importlib.import_module(f"{own.rpartition('.')[0]}.tasks"))
+    found = []
+    for module in (own, f"{own.rpartition('.')[0]}.tasks", create.__module__):
+        with suppress(ImportError):
+            found.append(importlib.import_module(module))
     return next(module.__name__ for module in found if hasattr(module, function)), function
 
 

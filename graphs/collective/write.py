@@ -27,7 +27,7 @@ from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.exchange.messages import Came, Exchange, Round, available, steps_of
 from oocarrays.graphs.run.builder import SUFFIX, Builder, RoundsAhead, new_suffix
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import InPlace, Program
 from oocarrays.graphs.run.recording import begin_note, end_note

@@ -88,16 +88,6 @@ class CopiedGroup(TargetSpec):
         return finish
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """Arrays of a group that its run reads itself."""
-
-    presences: Sequence[Presence]
-    """Records that detect whether they still exist."""
-    shared: tuple[()] = ()
-    """No files: the arrays are copied as stored."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Group(Program):
     """Rechunk of a group, apart from its rewritten arrays, which have runs of their own."""
@@ -121,8 +111,8 @@ class Group(Program):
         return self.plan.copies.lanes
 
     @property
-    def sources(self) -> Sequence[Any]:
-        return (Copied([self.source.presences[name] for name in self.target.copied]),)
+    def presences(self) -> Sequence[Presence]:
+        return [self.source.presences[name] for name in self.target.copied]
 
     @property
     def targets(self) -> Sequence[TargetSpec]:
@@ -225,7 +215,7 @@ def create(live: Live[Group], members: Sequence[Run[Rechunk]]) -> None:
     live.shares_meter = True  # missing chunks are counted before the run begins
     for part in live.parts:
         part.look()  # a missing array has no fingerprint
-    for presence in live.reads():
+    for presence in live.program.presences:
         presence.look_for_missing(live.meter)
     mine = unfinished_run(live.store) == live.id
     try:

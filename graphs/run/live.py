@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any, Generic, TypeVar, final
 
 from oocarrays.graphs.cluster.shared import Rooms
@@ -18,7 +17,6 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of
-from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import discard, hold
@@ -187,13 +185,9 @@ class Live(Generic[P]):
 
     # ------------------------------------------------------------------ sources
 
-    def reads(self) -> Iterable[Presence]:
-        """Return the sources that the run reads and does not make."""
-        return chain.from_iterable(source.presences for source in self.program.sources)
-
     def look(self) -> None:
         """Check the sources, as far as they are visible here."""
-        for presence in self.reads():
+        for presence in self.program.presences:
             presence.check()
 
     @contextmanager

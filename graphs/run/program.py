@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import zarr
@@ -15,6 +16,7 @@ from oocarrays.plan.cost import Traffic
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.stores.remote import RemoteStore
@@ -93,6 +95,11 @@ class Program:
     def sources(self) -> Sequence[ArrayFile | RankFiles]:
         """Files that the run reads and does not make."""
         return ()
+
+    @property
+    def presences(self) -> Iterable[Presence]:
+        """Records that detect whether the sources still exist."""
+        return chain.from_iterable(source.presences for source in self.sources)
 
     @property
     def read_from(self) -> Sequence[zarr.Array] | Mapping[str, zarr.Array]:

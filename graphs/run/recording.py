@@ -44,7 +44,7 @@ from oocarrays.storage.journal.versions import Versions
 def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
     """Begin the journal and make the targets, marked unfinished; or continue with those that this run has made."""
     live.look()
-    for presence in live.reads():
+    for presence in live.program.presences:
         presence.check_planned()
     check_placement(probes)
     program, state = live.program, live.state

@@ -337,7 +337,7 @@ class Run(Generic[P]):
 
     def reads(self) -> Iterable[Presence]:
         """Return the sources that the run reads and does not make, first those of its parts."""
-        return chain(*(part.reads() for part in self.parts), self.live.reads())
+        return chain(*(part.reads() for part in self.parts), self.program.presences)
 
     def read_now(self) -> Any:
         """Return the current state of the sources."""

@@ -20,7 +20,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.write import Writing, build_graph
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
+import dask.threaded
+from dask.base import DaskMethodsMixin
 from dask.task_spec import Task
 
 from oocarrays.errors import NotFoundError, OocError, TargetError
-from oocarrays.graphs.events import LISTENERS, Events, heard
+from oocarrays.graphs.cluster.pins import pin
+from oocarrays.graphs.cluster.placement import Disks, Worker
+from oocarrays.graphs.cluster.workers import Cluster, check_forked, check_forks, check_reach, forked
+from oocarrays.graphs.dashboard.page import Told
+from oocarrays.graphs.events import LISTENERS, Events, Move, heard, listen, warn_of_missing
 from oocarrays.graphs.run.builder import itself, new_suffix
-from oocarrays.graphs.run.job import AnyRun, GraphJob
+from oocarrays.graphs.run.execution import Graph, RunEvents, on_cluster, on_threads
 from oocarrays.graphs.run.recovery import trust_of
+from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.given import flag
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.documents import Document
+from oocarrays.plan.machine import check_count
 from oocarrays.requests import check_continues, made_before
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
@@ -25,8 +37,10 @@ from oocarrays.show.report import COUNTED, bytes_text, measured, missing_text
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import REQUEST
+from oocarrays.storage.meter import Expected, Meter
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
     from typing_extensions import TypeVar
@@ -37,6 +51,7 @@ else:
 
     Result = TypeVar("Result")
 
+AnyRun = TypeVar("AnyRun", bound=Run[Any])
 RESUMER = "recovery.resume"
 """Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
 LOG = logging.getLogger("oocarrays")
@@ -65,8 +80,20 @@ class RunLog(Events):
         )  # fmt: skip
 
 
-class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
-    """Planned run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
+    """Planned run, as a Dask collection of one value: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
+
+    Parameters
+    ----------
+    run : Run
+        Run that the tasks carry out.
+    result : callable
+        Function that turns the value of the last task into the user's result.
+    cluster : Cluster, optional
+        Cluster to run on; by default, threads of this process.
+    disks : Disks, optional
+        Workers' own disks with the files of the ranks, if any: ranks stay there.
+    """
 
     _counted: Sequence[str] = tuple(COUNTED)
     """Names of the counts that are compared with the plan."""
@@ -74,6 +101,24 @@ class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
     """Whether a stopped run starts over if its journal cannot be continued."""
     _finished: tuple[str, ...] = ()
     """Notices of a job that finds its target finished."""
+    _building: ClassVar = threading.RLock()
+    """Lock held while a graph is built, so that all users of a job get the same graph."""
+
+    def __init__(
+        self, run: AnyRun, result: Callable[[str], Any], cluster: Cluster | None = None, disks: Disks | None = None
+    ) -> None:
+        self._run: AnyRun = run
+        self._result = result
+        self._cluster, self._disks = cluster, disks or Disks()
+        if cluster:
+            check_reach(run.stores)
+            check_forks(run)
+        self._addresses: Sequence[str] = self._disks.homes(self._put(cluster.workers() if cluster else ()))
+        self._built: Graph | None = None
+        self.measured_seconds: float | None = None
+        """Duration of the last `run`, in seconds."""
+        self.moves: list[Move] = []
+        """Ranks that moved to another worker because their worker was lost: one entry per lost worker."""
 
     @property
     def plan(self) -> Any:
@@ -133,12 +178,10 @@ class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
     @property
     def _content(self) -> Document:
         """Content of the run's journal."""
-        content: Document = getattr(self._run, "content", {})
-        return content
+        return self._run.content
 
     def _put_content(self, content: Document) -> None:
-        run: Any = self._run
-        run.content = content
+        self._run.content = content
 
     def again(self, resume: Any, *, overwrite: bool = False, **how: Any) -> Self:
         """Return the job for a call with ``resume``: this one, the rest of a stopped one, or a finished one.
@@ -177,7 +220,7 @@ class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
 
     def _resumes(self) -> bool:
         """Whether it was planned from the recovery of another run."""
-        return bool(getattr(self._run, "resumes", False))
+        return self._run.resumes
 
     def _made_before(self, request: Document, overwrite: bool) -> Self:
         """Return a finished job; raise if another request made the target."""
@@ -197,6 +240,104 @@ class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
 
     def _begin(self) -> None:
         """Reset the state for a new run."""
+
+    # ------------------------------------------------------------------ the graph, and its execution
+
+    def _build(self) -> Graph:
+        """Return the graph and the key of its last task."""
+        return self._run.graph(tuple(self._addresses))
+
+    @property
+    def _run_plan(self) -> Any:
+        """Plan of the tasks of one graph."""
+        return self._run.plan
+
+    def _tasks(self) -> int:
+        """Return the number of tasks, known before the graph is built."""
+        count: int = self._run_plan.traffic.tasks
+        return count
+
+    def _whole(self) -> Graph:
+        """Return the graph, built on first use: a plan may have more tasks than a graph can hold."""
+        with Job._building:
+            if self._built is None:
+                check_count(self._tasks())
+                self._built = self._build()
+            return self._built
+
+    @property
+    def _graph(self) -> dict[Any, Any]:
+        return self._whole()[0]
+
+    @property
+    def _key(self) -> Key:
+        return self._whole()[1]
+
+    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
+        """Return the worker of each rank, chosen from the given workers; empty on threads."""
+        return spread(self._run_plan.ranks, [worker.address for worker in workers])
+
+    def _find_workers(self, cluster: Cluster) -> None:
+        """Place ranks again if a worker has gone since the job was planned."""
+        there = cluster.workers()
+        if not {worker.address for worker in there}.issuperset(self._addresses):
+            self._addresses = self._put(there)
+        self._addresses = self._disks.homes(self._addresses)
+
+    @property
+    def meter(self) -> Meter:
+        """Meter of the actual reads and writes of the last run."""
+        return self._run.meter
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run: in the target's unfinished mark, in its journal and in the name of its scratch folder."""
+        return self._run.id
+
+    @property
+    def placement(self) -> dict[int, str]:
+        """Worker of each rank; empty if ranks are threads."""
+        return dict(enumerate(self._addresses))
+
+    def _execute(self) -> Any:
+        start = time.perf_counter()
+        if self._cluster:
+            self._find_workers(self._cluster)
+        self._run.look_back()
+        self._built = None  # keys are new in each run; parts done by an earlier run are left out
+        self._whole()
+        if self._cluster:
+            with forked(self._run, self._cluster.client):
+                name = self._on_cluster(self._cluster)
+        else:
+            name = self._on_threads()
+        self.measured_seconds = time.perf_counter() - start
+        return self._ended(name)
+
+    def _ended(self, name: str) -> Any:
+        """Warn of missing chunks, then return the result."""
+        warn_of_missing(self.meter, self._warned_of())
+        return self._result(name)
+
+    def _warned_of(self) -> str:
+        """Return the names of the sources that warn of missing chunks."""
+        return " and ".join(each.name for each in self._sources() if each.missing == "warn")
+
+    def _sources(self) -> Sequence[Presence]:
+        """Return the sources that the run reads and does not make itself."""
+        return tuple(self._run.reads())
+
+    def _on_threads(self) -> Any:
+        """Run the graph on as many threads as can be busy at once."""
+        return on_threads(self._run, self._graph, self._key, self._threads())
+
+    def _threads(self) -> int:
+        return max((step.ranks * max(step.slabs, step.depth) for step in self._run_plan.passes), default=1)
+
+    def _on_cluster(self, cluster: Cluster) -> Any:
+        self._run.meter, self.moves = Meter(), []
+        graph, suffixes = self._announced(), tuple(self._homes())
+        return on_cluster(self._run, cluster.client, graph, self._key, self._addresses, suffixes, self.moves)
 
     # ------------------------------------------------------------------ reports
 
@@ -220,12 +361,12 @@ class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
         return self._finished or self._noticed()
 
     def _noticed(self) -> tuple[str, ...]:
-        places = (self._run.destination, *getattr(self._run, "targets", ()))
+        places = (self._run.destination, *self._run.targets)
         said = (notice for place in places for notice in getattr(place, "said", ()))
         times = getattr(self.plan, "times_decoded", 0.0)
         again = f"each chunk is decoded {times:.1f} times: give more memory=, or rechunk the source first"
         often = (again,) if times > OFTEN else ()
-        return (*dict.fromkeys(said), *often, *getattr(self._run, "notices", ()))
+        return (*dict.fromkeys(said), *often, *self._run.notices)
 
     def _planned(self) -> str:
         return report.planned_text(self._rows(), self.plan.alternatives)
@@ -255,6 +396,76 @@ class Job(GraphJob[AnyRun], Generic[AnyRun, Result]):
 
     def _repr_html_(self) -> str:
         return rows_html(self._rows(), title=self._title(), measured=self._ran())
+
+    # ------------------------------------------------------------------ Dask's collection protocol
+
+    @staticmethod
+    def __dask_scheduler__(*args: Any, **kwargs: Any) -> Any:
+        return dask.threaded.get(*args, **kwargs)
+
+    def __dask_graph__(self) -> dict[Key, Any]:
+        if self._cluster:
+            check_forked(self._run)
+        return self._announced(self._run.ends)
+
+    def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
+        """Return the graph; on a cluster, first pin its tasks to workers and subscribe to the run's events."""
+        if self._cluster and self._is_fresh():
+            client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
+            listen(client, self._run.topic, RunEvents(self._run, self.moves, {suffix: ends}, self._warned_of()))
+            told = self._told()
+            for suffix, addresses in self._homes().items():
+                pin(client, suffix, addresses, self._run.topic, told)
+        return self._graph
+
+    def _told(self) -> Told:
+        """Return the description of the run for the cluster's dashboard."""
+        plan, traffic = self._run_plan, self._run_plan.traffic
+        return Told(
+            title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",
+            budget=plan.budget or 0,
+            peak_bytes=plan.peak_bytes,
+            expected=Expected(traffic.read_requests, traffic.read_bytes, traffic.write_requests, traffic.written_bytes),
+        )
+
+    def _homes(self) -> Mapping[str, Sequence[str]]:
+        """Return the worker of each rank, by the suffix in the keys of the pinned tasks."""
+        return {self._key[0].rpartition("-")[2]: self._addresses}
+
+    def _is_fresh(self) -> bool:
+        """Return whether the graph is still to be run: after `persist` it holds the result."""
+        return len(self._graph) > 1
+
+    def __dask_keys__(self) -> list[Key]:
+        return [self._key]
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        return (self._key[0],)
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        return graph
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return type(self).__name__, self._key[0]
+
+    def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _first, (self._result if self._cluster else self._ended,)  # on a cluster it travels to a worker
+
+    def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._persisted, ()
+
+    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> Job[AnyRun, Result]:
+        """Return the same job with its last task done."""
+        job = object.__new__(type(self))
+        job.__dict__.update(self.__dict__)
+        name, *rest = self._key
+        job._built = dict(graph), ((rename or {}).get(name, name), *rest)
+        return job
+
+
+def _first(values: list[str], result: Callable[[str], Any]) -> Any:
+    return result(values[0])
 
 
 def opener(open: Callable[[Any], Result], store: StoreLike) -> Callable[[str], Result]:

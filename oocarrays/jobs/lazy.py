@@ -18,7 +18,7 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.lazy.blocks import LazyRun, build_graph, plan_of, staged_run, straight_run
 from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.program import Destination
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.execution import Graph
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored

@@ -24,7 +24,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.blocks import plan_of
 from oocarrays.graphs.lazy.dataset import Dataset, Frame, build_graph
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job

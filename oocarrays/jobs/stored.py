@@ -22,7 +22,7 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_run
 from oocarrays.graphs.rechunk.group_resume import group_content, resumed_group
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oocarrays.graphs.run import job as run
-from oocarrays.graphs.run.job import Threads
+from oocarrays.graphs.run import execution
+from oocarrays.graphs.run.execution import Threads
 
 
 def test_what_waits_is_left_and_what_has_begun_is_waited_for() -> None:
@@ -29,7 +29,7 @@ def test_what_waits_is_left_and_what_has_begun_is_waited_for() -> None:
 
 
 def test_what_never_ends_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "SETTLE_SECONDS", 0.05)
     threads, end = Threads(1), threading.Event()
     begun: Any = threads.submit(end.wait, 10)
     threads.give_up()
