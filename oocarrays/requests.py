@@ -26,6 +26,7 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import JournalError, OocError, TargetError
+from oocarrays.graphs.run.recording import read_now
 from oocarrays.graphs.run.recovery import CHUNKS_READ, trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
@@ -130,7 +131,8 @@ def _in_place(note: Mapping[str, Any]) -> Document:
 def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
     """Return notices on a target that the same request has finished; raise if another request made it."""
     exists = f"the target {run.destination.store} already exists"
-    made = None if run.made_place is None else Notes(run.made_place).made()
+    place = run.program.made_place
+    made = None if place is None else Notes(place).made()
     if not made or not made.get(REQUEST):
         raise TargetError(
             f"{exists}, and has no request to compare with; pass overwrite=True (--overwrite) to replace it"
@@ -150,7 +152,7 @@ def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
     """Raise if a source of the target has changed since; return a notice if that is unknown."""
-    now = run.read_now()
+    now = read_now(run.program)
     names = list(now) if isinstance(now, Mapping) else range(len(now))
     pairs = [(_at(before, name), now[name]) for name in names]
     known = [pair for pair in pairs if None not in pair]

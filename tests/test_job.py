@@ -315,7 +315,7 @@ def test_every_second_of_a_run_counts_in_a_phase_or_outside_of_all(tmp_path: Pat
     z = zarr.create_array(tmp_path / "a", data=np.arange(64.0).reshape(8, 8), chunks=(2, 8))
     job = ooc.rechunk(z, tmp_path / "b", chunks=(8, 2), memory="64MiB", scheduler="threads")
     job.run()
-    phases = job._run.phases
+    phases = job._run.program.phases
     counted = sum(phase_seconds(job.meter, phases).values()) + seconds_outside(job.meter, phases)
     assert counted == pytest.approx(sum(job.meter.seconds.values()))
     assert seconds_outside(job.meter, phases) > 0

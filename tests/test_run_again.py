@@ -90,7 +90,8 @@ def full_of(calls: int) -> Any:
     return add
 
 
-def test_a_group_of_which_one_array_was_mended(tmp_path: Path, target: Path) -> None:
+@each_method
+def test_a_group_of_which_one_array_was_mended(tmp_path: Path, target: Path, method: str) -> None:
     """What was finished and is read from what has not changed stays as it is."""
     group = zarr.create_group(tmp_path / "source")
     for name in ("one", "two"):
@@ -98,7 +99,7 @@ def test_a_group_of_which_one_array_was_mended(tmp_path: Path, target: Path) -> 
     chunk = tmp_path / "source/two/c/9/0"
     data = chunk.read_bytes()
     chunk.write_bytes(data[:-1])
-    options = more("independent") | {"chunks": dict.fromkeys(("one", "two"), CHUNKS), "scheduler": "threads"}
+    options = more(method) | {"chunks": dict.fromkeys(("one", "two"), CHUNKS), "scheduler": "threads"}
     job = ooc.rechunk(group, target, **options)
     with pytest.raises(CorruptChunkError):
         job.run()

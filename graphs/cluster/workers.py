@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 def check_forks(run: Any) -> None:
     """Raise if a run on workers writes groups, local files or several passes to an icechunk session."""
-    for name, store in run.stores.items():
-        if name.startswith("target") and _session_of(store) is not None and not run.merges:
+    program = run.program
+    for name, store in program.stores.items():
+        if name.startswith("target") and _session_of(store) is not None and not program.merges:
             raise PlacementError(
                 f"the {name} {store} is an icechunk session, to which workers write single arrays in one pass: for "
                 "groups, local array files and iterations pass scheduler='threads'"

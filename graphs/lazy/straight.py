@@ -25,7 +25,6 @@ from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import remove_partials
-from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, scratch_below
 from oocarrays.storage.journal.texts import Kept
@@ -54,10 +53,6 @@ class Straight(Program):
     @property
     def removable(self) -> bool:
         return False
-
-    @property
-    def places(self) -> Sequence[StoreLike]:
-        return ()
 
     @property
     def room(self) -> Mapping[str, int]:

@@ -119,14 +119,6 @@ class Group(Program):
         return (self.target,)
 
     @property
-    def removable(self) -> bool:
-        return False
-
-    @property
-    def places(self) -> Sequence[StoreLike]:
-        return ()
-
-    @property
     def stores(self) -> dict[str, Any]:
         return {"source": self.source.zarr.store_path.store, "target": self.target.store}
 

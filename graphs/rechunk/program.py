@@ -116,15 +116,6 @@ class Rechunk(Program):
         return True
 
     @property
-    def removable(self) -> bool:
-        return False
-
-    @property
-    def places(self) -> Sequence[StoreLike]:
-        """Return nothing: chunks are written whole."""
-        return ()
-
-    @property
     def scratch(self) -> Sequence[str | RemoteStore]:
         """Scratch that is to outlive a restart of the system."""
         return [self.below] if len(self.plan.passes) > 1 and not self.cached else []

@@ -148,10 +148,14 @@ class Live(Generic[P]):
     def use(self, scratch: str | RemoteStore) -> None:
         """Mark scratch as in use by this process; on threads, it is removed with this object unless given up before."""
         with self._opening:
-            if str(scratch) not in self._used:
-                held = hold(scratch, self.store) if isinstance(scratch, str) else None
-                owns = held is not None and not self.on_workers
-                self._used[str(scratch)] = held, weakref.finalize(self, discard, scratch, held) if owns else None
+            if str(scratch) in self._used:
+                return
+            held: Hold | None = None
+            removal: weakref.finalize | None = None
+            if isinstance(scratch, str):
+                held = hold(scratch, self.store)
+                removal = None if self.on_workers else weakref.finalize(self, discard, scratch, held)
+            self._used[str(scratch)] = held, removal
 
     def give_up(self, scratch: str | RemoteStore) -> bool:
         """Stop using scratch, which stays there; return whether this process has used it."""

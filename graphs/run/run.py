@@ -27,7 +27,7 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any, Generic, TypeVar, final
@@ -48,7 +48,6 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
@@ -78,30 +77,30 @@ class Run(Generic[P]):
             id=id, processes=program.processes, durable=durable, content=content or {}, remains=remains
         )
         self._program = Sealed(program)
-        self._arrive()
-        self.parts = tuple(parts)
+        self._arrive(parts)
         for part in parts:
             part._join(self)
         if parts:
             self.meter = self.live.meter
             self.live.parts = [part.live for part in parts]
 
-    def _join(self, whole: Run[Any]) -> None:
-        """Become a part of another run: report to its listeners, and stop it after a failure."""
-        self._whole, self.state.topic = weakref.ref(whole), whole.topic
-        for part in self.parts:
-            part._join(whole)
-
-    def _arrive(self) -> None:
+    def _arrive(self, parts: Sequence[Run[Any]] = ()) -> None:
         self.running = 0
         """Number of tasks running in this process."""
-        self.parts: tuple[Run[Any], ...] = ()
+        self.parts = tuple(parts)
         """Other runs of the same job, in the process that planned it."""
         self._whole: weakref.ref[Run[Any]] | None = None
         self._idle = threading.Condition()
         self._opening = threading.Lock()
         self._live: Live[P] | None = None
         LIVE[f"{self.id} {id(self)}"] = self  # runs of one job may have the same id
+
+    def _join(self, whole: Run[Any]) -> None:
+        """Become a part of another run: report to its listeners, and stop it after a failure."""
+        self._whole = weakref.ref(whole)
+        self.state.topic = whole.topic
+        for part in self.parts:
+            part._join(whole)
 
     def __getstate__(self) -> tuple[Sealed[P], RunState]:
         if self.processes is None and self.program.threads_stay:
@@ -294,18 +293,6 @@ class Run(Generic[P]):
         return self.program.targets
 
     @property
-    def stores(self) -> dict[str, Any]:
-        return self.program.stores
-
-    @property
-    def phases(self) -> Mapping[str, str]:
-        return self.program.phases
-
-    @property
-    def merges(self) -> bool:
-        return self.program.merges
-
-    @property
     def left(self) -> float:
         """Share of the work that remains: less than 1 for a resumed run."""
         return self._remaining.share
@@ -338,14 +325,6 @@ class Run(Generic[P]):
     def reads(self) -> Iterable[Presence]:
         """Return the sources that the run reads and does not make, first those of its parts."""
         return chain(*(part.reads() for part in self.parts), self.program.presences)
-
-    def read_now(self) -> Any:
-        """Return the current state of the sources."""
-        return recording.read_now(self.program)
-
-    @property
-    def made_place(self) -> StoreLike | None:
-        return self.program.made_place
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:

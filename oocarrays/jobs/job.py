@@ -111,7 +111,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         self._result = result
         self._cluster, self._disks = cluster, disks or Disks()
         if cluster:
-            check_reach(run.stores)
+            check_reach(run.program.stores)
             check_forks(run)
         self._addresses: Sequence[str] = self._disks.homes(self._put(cluster.workers() if cluster else ()))
         self._built: Graph | None = None
@@ -327,17 +327,19 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         """Return the sources that the run reads and does not make itself."""
         return tuple(self._run.reads())
 
-    def _on_threads(self) -> Any:
+    def _on_threads(self) -> str:
         """Run the graph on as many threads as can be busy at once."""
-        return on_threads(self._run, self._graph, self._key, self._threads())
+        name: str = on_threads(self._run, self._graph, self._key, self._threads())
+        return name
 
     def _threads(self) -> int:
         return max((step.ranks * max(step.slabs, step.depth) for step in self._run_plan.passes), default=1)
 
-    def _on_cluster(self, cluster: Cluster) -> Any:
+    def _on_cluster(self, cluster: Cluster) -> str:
         self._run.meter, self.moves = Meter(), []
-        graph, suffixes = self._announced(), tuple(self._homes())
-        return on_cluster(self._run, cluster.client, graph, self._key, self._addresses, suffixes, self.moves)
+        graph, where = self._announced(), (self._addresses, tuple(self._homes()))
+        name: str = on_cluster(self._run, cluster.client, graph, self._key, *where, self.moves)
+        return name
 
     # ------------------------------------------------------------------ reports
 
@@ -373,7 +375,8 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
 
     def _measured(self) -> list[tuple[str, str, str]]:
         """Return rows of name, planned value and measured value of the last run."""
-        return measured(self.plan, self.meter, self.measured_seconds or 0.0, self._run.phases, self._counted)
+        phases = self._run.program.phases
+        return measured(self.plan, self.meter, self.measured_seconds or 0.0, phases, self._counted)
 
     def _ran(self) -> Sequence[tuple[str, ...]]:
         """Return planned and measured values after a run; before it, nothing."""

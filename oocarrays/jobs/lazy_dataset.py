@@ -164,8 +164,8 @@ def dataset_job(
         processes=resources.workers,
     )
     frame = partial(write_frame, _skeleton(ds, lazy), with_drafts(store_path(store)), zarr_format)
-    target = Frame(store=store, overwrite=not new, write=frame)
-    run = Run(Dataset(plan=plan, target=target), parts=tuple(runs.values()))
+    program = Dataset(plan=plan, target=Frame(store=store, overwrite=not new, write=frame))
+    run = Run(program, parts=tuple(runs.values()))
     counts = {name: blocks.rechunk.target.grid.count for name, blocks in plan.arrays}
     request = requested(
         "rechunk", [_token(source)], [], [], count=sum(counts.values()), zarr_format=zarr_format,

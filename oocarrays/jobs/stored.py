@@ -79,7 +79,8 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
             If matplotlib is not installed.
         """
         ran = self.measured_seconds is not None
-        phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
+        seconds = phase_seconds(self.meter, self._run.program.phases)
+        phases = seconds | {"wall": self.measured_seconds or 0.0} if ran else None
         names = dimension_names(self._source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure
@@ -122,8 +123,9 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup]):
 
     def _left(self) -> float:
         """Return the share of the rewritten bytes that is still to be written."""
-        each = ((part.left, part.program.plan.target.nbytes) for part in self._run.parts)
-        return sum(left * nbytes for left, nbytes in each) / max(sum(self._run.content["members"].values()), 1)
+        left: float = sum(part.left * part.program.plan.target.nbytes for part in self._run.parts)
+        every: int = sum(self._run.content["members"].values())
+        return left / max(every, 1)
 
     def _planned(self) -> str:
         plans = [(name, report.plan_rows(plan), plan.alternatives) for name, plan in self.plan.members]
