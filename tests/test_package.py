@@ -42,7 +42,7 @@ def test_what_is_installed_from_the_source_distribution_runs_its_demo_elsewhere(
     with tarfile.open(sdist) as packed:
         inside = {name.partition("/")[2] for name in packed.getnames()}
     needed = (
-        "oocarrays/graphs/run/job.py",
+        "oocarrays/graphs/run/run.py",
         "conftest.py",
         "tests/small.py",
         "tests/data/left_0_6_0.tar.xz",

@@ -31,10 +31,10 @@ from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.exchange.whole import whole_round
-from oocarrays.graphs.run.builder import Builder, Outbox
+from oocarrays.graphs.run.builder import Outbox
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
-from oocarrays.graphs.run.run import Run, barrier, call
+from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
@@ -210,10 +210,12 @@ class SmallRound(Program):
 
     exchange: ClassVar[Exchange] = Exchange(order=lambda live, round: live.program.plan, unpack=_check)
     plan: Schedule
-    homes: Sequence[str]
-    """Worker of each rank."""
     nbytes: int = 64
     """Bytes of each message."""
+
+    @property
+    def whole(self) -> bool:
+        return True
 
     @property
     def processes(self) -> int:
@@ -245,8 +247,8 @@ def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> fl
 
 def _round_seconds(client: Client, workers: Sequence[str], ranks: int, *, whole: bool) -> float:
     homes = spread(ranks, workers)
-    run = Run(SmallRound(plan=complete_exchange(ranks), homes=homes))
-    builder = Builder(run.id, call, run)
+    run = Run(SmallRound(plan=complete_exchange(ranks)))
+    builder = run.builder(homes, suffix=run.id)
     builder.share("exchange")
     made = [builder.add(read, rank) for rank in range(ranks)]
     if whole:
