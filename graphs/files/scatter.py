@@ -142,7 +142,7 @@ def make(live: Live[Files], rank: int) -> None:
     made = live.is_done(part) or (there and live.journal.has(part))
     if not (made and is_finished(target.files.place(rank))):
         target.make(rank, live.state.id, durable=live.state.durable)
-    if not made or (there and live.state.remains.anew):
+    if not made or (there and live.state.recovered.anew):
         live.journal.record(part)
 
 
@@ -193,7 +193,7 @@ def write(live: Live[Files], number: int, rank: int, *inputs: Outbox | Came | No
         return
     name, dtype = live.program.place_name(rank), _whole(live).dtype
     messages = {source: data.view(dtype) for source, data in parts_for(live, (number,), rank, inputs).items()}
-    receipts = Receipts(live.state.remains.kept.get(name, {}))
+    receipts = Receipts(live.state.recovered.kept.get(name, {}))
     (_write_part if live.program.scatters else _write_domain)(live, number, rank, messages, receipts)
     live.record((number, rank), {name: receipts.kept})
 

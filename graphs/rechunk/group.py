@@ -156,9 +156,9 @@ class Group(Program):
 
     def restart(self, live: Live[Any]) -> None:
         """Mark finished arrays as unfinished if their sources may have changed since: they are written again."""
-        content, trust = live.journal.read()[1], live.state.remains.trust
+        content, trust = live.journal.read()[1], live.state.recovered.trust
         known = content.get(CHUNKS_READ) or {}
-        for part in () if live.state.remains.id is not None else live.parts:
+        for part in () if live.state.recovered.id is not None else live.parts:
             name, target = part.program.member, part.program.target
             changed = changed_since({name: self.source.arrays[name]}, content, live.store, trust)
             if is_finished(target.store) and (changed or not known.get(name)):
@@ -166,7 +166,7 @@ class Group(Program):
 
     def begin(self, live: Live[Any]) -> None:
         """Make the missing arrays; remove what dead runs have left."""
-        if live.state.remains.id is not None:
+        if live.state.recovered.id is not None:
             self._tidy(live)
         for part in live.parts:
             _prepare(part)
@@ -183,14 +183,14 @@ class Group(Program):
             store = member_store(self.target.store, name)
             if is_finished(store):
                 Journal(store).remove()
-        if live.parts and not any(part.state.remains.done for part in live.parts):
+        if live.parts and not any(part.state.recovered.done for part in live.parts):
             remove_scratch(live.parts[0].program.below)  # all arrays use the same scratch, in turn
 
 
 def _prepare(live: Live[Rechunk]) -> None:
     """Make the target of an array and begin its journal, unless that was done before."""
     target, run, durable = live.program.target, live.id, live.state.durable
-    if live.state.remains.id is not None or is_finished(target.store):
+    if live.state.recovered.id is not None or is_finished(target.store):
         return
     if not live.journal.is_there():
         live.journal.begin(run, recording.content_now(live))
@@ -224,7 +224,7 @@ def copy(live: Live[Group], batch: int, rank: int) -> None:
     if live.is_done((batch,)):
         return
     live.journal.join()
-    program, kept = live.program, live.state.remains.kept
+    program, kept = live.program, live.state.recovered.kept
     stored: dict[str, dict[str, Receipt]] = {}
     for piece in program.plan.copies.batches[batch]:
         array, store = program.source.arrays[piece.name], member_store(program.target.store, piece.name)
@@ -255,7 +255,7 @@ def group_run(
     content: Document,
     *,
     id: str,
-    remains: Recovered = NOTHING_LEFT,
+    recovered: Recovered = NOTHING_LEFT,
 ) -> Run[Group]:
     """Return a run with the runs of the arrays that are to be rewritten."""
     plain = [stored for _, member in plan.members if not (stored := member.target).coded]
@@ -265,7 +265,7 @@ def group_run(
         rewritten=tuple(content["members"]),
         nbytes=sum(stored.grid.count * stored.chunk_bytes for stored in plain),
     )
-    return Run(program, content, remains, id, tuple(members.values()))
+    return Run(program, content, recovered, id, tuple(members.values()))
 
 
 def build_graph(run: Run[Group], addresses: Sequence[str]) -> tuple[dict[Key, Task], Key, dict[str, Sequence[str]]]:

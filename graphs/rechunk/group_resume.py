@@ -86,7 +86,7 @@ def resumed_group(
         content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
     notices = (notice for run in members.values() for notice in run.notices)
     return group_run(
-        plan, CopiedGroup(store=target, source=file), members, content, id=left.id, remains=recovered.told(*notices)
+        plan, CopiedGroup(store=target, source=file), members, content, id=left.id, recovered=recovered.told(*notices)
     )
 
 

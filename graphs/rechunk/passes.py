@@ -83,7 +83,7 @@ def assembly_of(live: Live[Any], number: int) -> Assembly:
 
 def mark(live: Live[Any], number: int) -> str:
     """Return the mark in the names of chunks that a pass has not finished."""
-    return mark_of_plan(live.id, live.state.remains.beginning, number)
+    return mark_of_plan(live.id, live.state.recovered.beginning, number)
 
 
 def marks(live: Live[Any]) -> set[str]:
@@ -113,7 +113,7 @@ def is_repeated(live: Live[Any]) -> bool:
 
 def kept(live: Live[Any], number: int) -> Mapping[str, Receipt]:
     """Return the receipts of chunks that a pass need not write, because an earlier plan of this run has."""
-    found: Mapping[str, Receipt] = live.program.kept(live.state.remains.kept, number)
+    found: Mapping[str, Receipt] = live.program.kept(live.state.recovered.kept, number)
     return found
 
 

@@ -182,18 +182,18 @@ class Rechunk(Program):
             remove_dead_scratch(live.store, self.below)
             return
         self._forget_parts_gone(live)
-        if not live.on_workers or live.state.remains.id is not None:
+        if not live.on_workers or live.state.recovered.id is not None:
             remove_partials(live.store, marks(live))
 
     def _forget_parts_gone(self, live: Live[Any]) -> None:
         """Delete records of parts in missing scratch; raise if a part counted as done needs one."""
-        remains, last = live.state.remains, len(self.plan.passes) - 1
-        parts, there = live.journal.parts(), self.kept(remains.kept, last)
+        recovered, last = live.state.recovered, len(self.plan.passes) - 1
+        parts, there = live.journal.parts(), self.kept(recovered.kept, last)
         gone = {part for part in parts if part[0] < last and not is_scratch(place_below(self.below, str(part[0])))}
-        mine = remains.done if there else ()
+        mine = recovered.done if there else ()
         kept = {part for part in mine if part[0] == last and not self._left_of(part, there)}
-        for known in (parts - gone | kept, set(remains.done)):
-            if not remains.done <= usable_parts(self.plan, known, self.below):
+        for known in (parts - gone | kept, set(recovered.done)):
+            if not recovered.done <= usable_parts(self.plan, known, self.below):
                 raise RunError(f"what {live.store} had in scratch is missing: resume it again")
         live.journal.forget(gone)
 
@@ -213,18 +213,18 @@ def rechunk_run(
     source: ArrayFile | None,
     target: Destination,
     content: Document | None = None,
-    remains: Recovered = NOTHING_LEFT,
+    recovered: Recovered = NOTHING_LEFT,
     *,
     id: str | None = None,
     member: str = "",
     parts: Sequence[Run[Any]] = (),
 ) -> Run[Rechunk]:
     """Return a run; by default, its journal has the content of a new rechunk."""
-    id = remains.id or id or uuid.uuid4().hex[:12]
+    id = recovered.id or id or uuid.uuid4().hex[:12]
     if content is None:
         content = {} if source is None else journal_content(plan, source, target)
     program = Rechunk(
         plan=plan, source=source, target=target, below=scratch_below(target.scratch, id),
         record_seconds=record_seconds(), member=member,
     )  # fmt: skip
-    return Run(program, content, remains, id, parts)
+    return Run(program, content, recovered, id, parts)

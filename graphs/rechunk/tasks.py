@@ -235,6 +235,6 @@ def name(live: Live[Any], number: int) -> None:
 
 def _told(live: Live[Any], number: int) -> Told:
     """Return the records of the parts of a pass that are not repeated."""
-    stored, done = live.journal.stored(), live.state.remains.done
+    stored, done = live.journal.stored(), live.state.recovered.done
     known = done.union(stored) if live.on_workers else done
     return {part: (stored.get(part) or {}).get("", {}) for part in known if part[0] == number}

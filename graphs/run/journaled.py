@@ -58,12 +58,12 @@ def begin_journal(
         raise
 
 
-def is_another_plan(journal: Journal, run: str, remains: Recovered) -> bool:
+def is_another_plan(journal: Journal, run: str, recovered: Recovered) -> bool:
     """Return whether a journal must be rewritten: the user has started over, or planned the rest differently."""
     now = journal.read()[1].get(BEGINNING, "")
-    if now not in (remains.beginning, remains.found):
+    if now not in (recovered.beginning, recovered.found):
         raise RunError(f"{journal.store} has changed since run {run} stopped: resume it again")
-    return bool(now != remains.beginning)
+    return bool(now != recovered.beginning)
 
 
 def changed_since(

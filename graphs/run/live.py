@@ -45,7 +45,7 @@ class RunState:
     """Whether data is synced to its device before it is recorded as written."""
     content: Document = field(default_factory=dict)
     """Content of the journal."""
-    remains: Recovered = NOTHING_LEFT
+    recovered: Recovered = NOTHING_LEFT
     """State recovered from an earlier attempt at this run."""
     topic: str = ""
     """Topic of the events, if it is that of another run of the same job."""
@@ -60,7 +60,7 @@ class RunState:
 
     def __reduce__(self) -> Any:
         usual = RunState(id="", processes=None, durable=True)
-        others = ("content", "remains", "topic", "homes", "versions", "begun", "made")
+        others = ("content", "recovered", "topic", "homes", "versions", "begun", "made")
         told = {name: getattr(self, name) for name in others if getattr(self, name) != getattr(usual, name)}
         return _state, (self.id, self.processes, self.durable, told)  # as few bytes as most runs need
 
@@ -217,7 +217,7 @@ class Live(Generic[P]):
 
     def is_done(self, part: Part) -> bool:
         """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
-        done = self.ended or part in self.state.remains.done
+        done = self.ended or part in self.state.recovered.done
         if done or not (self.on_workers and self.program.targets):
             return done
         return self.journal.has(part) if self.journal.is_there() else is_finished(self.store)

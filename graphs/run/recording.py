@@ -57,7 +57,7 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
         list_versions(live)
         begin_note(live)
         return
-    state.versions = [] if state.remains.trust.as_is else journaled.listed_versions(_each(program.read_from))
+    state.versions = [] if state.recovered.trust.as_is else journaled.listed_versions(_each(program.read_from))
     live.responses, state.made = [], False
     if mine:
         _continue(live)
@@ -100,7 +100,7 @@ def end_note(live: Live[Any]) -> None:
 def _make(live: Live[Any], *, instead: bool) -> None:
     """Begin the journal, ``instead`` of an unfinished run's, and make the targets."""
     program, state = live.program, live.state
-    if state.remains.id is not None:
+    if state.recovered.id is not None:
         raise RunError(f"{live.store} has changed since run {state.id} stopped")
     for target in live.unmade().values():
         target.check(*program.sources)
@@ -115,15 +115,15 @@ def _make(live: Live[Any], *, instead: bool) -> None:
 
 def _continue(live: Live[Any]) -> None:
     """Continue with the targets that this run has made."""
-    remains, journal, targets = live.state.remains, live.journal, live.program.targets
-    alone = not live.on_workers or remains.id is not None
+    recovered, journal, targets = live.state.recovered, live.journal, live.program.targets
+    alone = not live.on_workers or recovered.id is not None
     journal.claim(journaled.CLAIM_SECONDS) if alone else journal.join()
-    if journaled.is_another_plan(journal, live.state.id, remains):
+    if journaled.is_another_plan(journal, live.state.id, recovered):
         live.program.restart(live)
         for place in live.program.places:
-            journaled.remove_chunks(place, remains.odd.get(str(place), ()))
-        journal.replace(live.state.id, content_now(live), remains.kept)
-    journal.forget(remains.lost)
+            journaled.remove_chunks(place, recovered.odd.get(str(place), ()))
+        journal.replace(live.state.id, content_now(live), recovered.kept)
+    journal.forget(recovered.lost)
     for target in targets if alone else ():
         target.resume(live.state.id, durable=live.state.durable)
 
@@ -132,7 +132,7 @@ def content_now(live: Live[Any]) -> Document:
     """Return the journal's content, with the state of the sources when the run began."""
     content = live.state.content
     read = {} if CHUNKS_READ in content else {CHUNKS_READ: read_now(live.program)}
-    return content | read | {BEGINNING: live.state.remains.beginning}
+    return content | read | {BEGINNING: live.state.recovered.beginning}
 
 
 def read_now(program: Program) -> Any:
@@ -155,7 +155,7 @@ def is_known(arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array], content: M
 def _begun_with(live: Live[Any]) -> Document | None:
     """Return the journal's content if this run has begun and must check its sources; otherwise None."""
     mine = bool(live.program.targets) and unfinished_run(live.store) == live.state.id
-    if not mine or live.state.remains.trust.as_is or not live.journal.is_there():
+    if not mine or live.state.recovered.trust.as_is or not live.journal.is_there():
         return None
     content = live.journal.read()[1]
     if isinstance(begun := content.get(CHUNKS_READ), list):  # a later pass reads the last sources alone
@@ -165,16 +165,16 @@ def _begun_with(live: Live[Any]) -> Document | None:
 
 def look_back(live: Live[Any]) -> None:
     """Start over, before a job is run again, if a source has changed since it failed, or cannot be checked."""
-    content, remains = _begun_with(live), live.state.remains
-    if content is None or content.get(BEGINNING, "") != remains.beginning:
+    content, recovered = _begun_with(live), live.state.recovered
+    if content is None or content.get(BEGINNING, "") != recovered.beginning:
         return
     live.look()
-    refused = journaled.changed_since(live.program.fingerprinted, content, live.store, remains.trust)
-    resumes = remains.id is not None
+    refused = journaled.changed_since(live.program.fingerprinted, content, live.store, recovered.trust)
+    resumes = recovered.id is not None
     if refused and resumes:
         raise refused
     if refused or not (resumes or is_known(live.program.fingerprinted, content)):
-        live.state.remains = remains.begun_again()
+        live.state.recovered = recovered.begun_again()
 
 
 def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = None) -> Any:
@@ -224,7 +224,7 @@ def check_read(live: Live[Any]) -> None:
     again = [array for array in _each(live.program.read_from) if id(array.store_path) not in listed]
     content = _begun_with(live) if again else None
     if content is not None and (
-        refused := journaled.changed_since(live.program.read_from, content, live.store, live.state.remains.trust)
+        refused := journaled.changed_since(live.program.read_from, content, live.store, live.state.recovered.trust)
     ):
         raise RunError(str(refused))
 

@@ -67,14 +67,14 @@ class Run(Generic[P]):
         self,
         program: P,
         content: Document | None = None,
-        remains: Recovered = NOTHING_LEFT,
+        recovered: Recovered = NOTHING_LEFT,
         id: str | None = None,
         parts: Sequence[Run[Any]] = (),
     ) -> None:
-        id = remains.id or id or uuid.uuid4().hex[:12]
+        id = recovered.id or id or uuid.uuid4().hex[:12]
         durable = bool(setting("durable"))
         self.state = RunState(
-            id=id, processes=program.processes, durable=durable, content=content or {}, remains=remains
+            id=id, processes=program.processes, durable=durable, content=content or {}, recovered=recovered
         )
         self._program = Sealed(program)
         self._arrive(parts)
@@ -299,7 +299,7 @@ class Run(Generic[P]):
 
     @property
     def _remaining(self) -> Remaining:
-        return self.program.remaining(self.done, self.state.remains.kept)
+        return self.program.remaining(self.done, self.state.recovered.kept)
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -310,17 +310,17 @@ class Run(Generic[P]):
     @property
     def done(self) -> frozenset[Part]:
         """Parts done before the run was resumed."""
-        return self.state.remains.done
+        return self.state.recovered.done
 
     @property
     def resumes(self) -> bool:
         """Whether the run continues from the state left by another process."""
-        return self.state.remains.id is not None
+        return self.state.recovered.id is not None
 
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices about the state left by an earlier run."""
-        return self.state.remains.notices
+        return self.state.recovered.notices
 
     def reads(self) -> Iterable[Presence]:
         """Return the sources that the run reads and does not make, first those of its parts."""

@@ -91,7 +91,7 @@ class Course:
     """Id of the run."""
     processes: int | None
     """Number of workers in the plan; None for threads of one process."""
-    remains: Recovered = NOTHING_LEFT
+    recovered: Recovered = NOTHING_LEFT
     """State recovered from an interrupted run, if any."""
     so_far: Progress = Progress()
     """Progress when the run was last replanned."""
@@ -110,17 +110,17 @@ class Course:
             kernel=Fused(kernel=self.kernel, sweeps=step.sweeps, threads=step.threads, fields=len(self.targets)),
             workers=self.processes, sweep=sweep,
         )  # fmt: skip
-        id = self.remains.id if resumes else None
-        remains = replace(self.remains, id=id, done=progress.parts, kept=progress.kept)
-        return Run(program, self.content, remains, self.id)
+        id = self.recovered.id if resumes else None
+        recovered = replace(self.recovered, id=id, done=progress.parts, kept=progress.kept)
+        return Run(program, self.content, recovered, self.id)
 
     def looked_back(self) -> Self:
         """Return the course before it is run again; start anew if the first pass reads a source that has changed."""
         if self.progress().residuals:
             return self
         (run := self.run(Progress(), resumes=self.resumes)).look_back()
-        anew = run.state.remains.beginning != self.remains.beginning
-        return replace(self, remains=run.state.remains, so_far=Progress()) if anew else self
+        anew = run.state.recovered.beginning != self.recovered.beginning
+        return replace(self, recovered=run.state.recovered, so_far=Progress()) if anew else self
 
     def resumed(self, left: Interrupted) -> Self:
         """Return the course of the resumed run, after checking the output of the next pass and its input.
@@ -128,11 +128,11 @@ class Course:
         Files on workers' own disks are not checked.
         """
         slabs = recorded_slabs(left)
-        began = replace(self, plan=_recut(self.plan, slabs), remains=left.recovered(kept=left.kept))
+        began = replace(self, plan=_recut(self.plan, slabs), recovered=left.recovered(kept=left.kept))
         began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get("so_far", {})))
         located, there = began._located(left), Written(began._existing(left))
         found = located.check(began._sections, there)
-        looked = replace(began, remains=replace(began.remains, lost=found.lost))
+        looked = replace(began, recovered=replace(began.recovered, lost=found.lost))
         here, same = looked._known(set(left.stored)), self.plan.passes[0].slabs.cut == slabs
         anew, kept = bool(found.lost) or not same, left.kept
         if anew:
@@ -140,18 +140,18 @@ class Course:
             known = located if here.kept else replace(located, kept={})
             whole = known.complete(began._sections, there, there.places.keys() & names.keys(), found.odd)
             kept = {names[name]: chunks for name, chunks in whole.items()}
-        remains = left.recovered(anew=anew, odd=there.by_place(found.odd), kept=kept).told(
+        recovered = left.recovered(anew=anew, odd=there.by_place(found.odd), kept=kept).told(
             found.notice, NOT_LOOKED_AT if self.on_own_disks else ""
         )
         if not anew:
-            return replace(self, remains=remains, so_far=looked.so_far)
+            return replace(self, recovered=recovered, so_far=looked.so_far)
         told = {
             "residuals": list(map(as_bits, here.residuals)),
             "residual": as_bits(largest((here.done or {}).values())),
         }
         chunks = sum(map(len, kept.values()))
         stays = f"planned anew: {chunks} chunks of pass {len(here.residuals) + 1} stay as they are"
-        course = replace(self, remains=remains.told("" if same else stays))
+        course = replace(self, recovered=recovered.told("" if same else stays))
         begun = {CHUNKS_READ: None} if here.residuals else {}  # an older journal has none, and the first pass is over
         return replace(course, so_far=course._begun_at(told), content=begun | self.content | {"so_far": told})
 
@@ -179,7 +179,7 @@ class Course:
     @property
     def resumes(self) -> bool:
         """Whether the run resumes work of another process."""
-        return self.remains.id is not None
+        return self.recovered.id is not None
 
     @property
     def on_own_disks(self) -> bool:
@@ -214,7 +214,7 @@ class Course:
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
         """Return the progress when the run was last replanned, from its journal."""
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
-        if not self.remains.kept:
+        if not self.recovered.kept:
             return here
         (step, last), names = self.step(here.residuals), self._names
         slabs, places = step.slabs, self._places(len(here.residuals), last=last)
@@ -226,13 +226,13 @@ class Course:
 
         def is_whole(slab: Slab) -> bool:
             return all(
-                keys.get(name, scratch_key)(index) in self.remains.kept.get(name, {})  # used chunks are removed
+                keys.get(name, scratch_key)(index) in self.recovered.kept.get(name, {})  # used chunks are removed
                 for name, box in self._boxes(slabs, slab).items()
                 for index in grid(name).indices(box)
             )
 
         whole = filter(is_whole, slabs.all_slabs())
-        return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
+        return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.recovered.kept)
 
     def room(self) -> dict[str, int]:
         """Return the bytes to write, by folder, without files of ranks and scratch on workers' own disks."""
@@ -253,13 +253,13 @@ class Course:
             return Progress()
         journal = Journal(store)
         try:
-            of_this = journal.read()[1].get(BEGINNING, "") == self.remains.beginning
+            of_this = journal.read()[1].get(BEGINNING, "") == self.recovered.beginning
             return self._known({part for part in journal.parts() if of_this or len(part) == 1})
         except NotFoundError:
             return Progress()
 
     def _known(self, parts: set[tuple[int, ...]]) -> Progress:
-        parts = parts - self.remains.lost
+        parts = parts - self.recovered.lost
         written = [part for part in parts if len(part) == 3]
         residuals = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
         start = len(self.so_far.residuals)

@@ -98,7 +98,7 @@ def _known_residual(live: Live[Any], slab: Slab) -> float | None:
 
 def _stored(live: Live[Any], slab: Slab, results: Blocks) -> dict[str, dict[str, Receipt]]:
     """Write the results of a slab; return the receipts of its chunks by location."""
-    program, kept, memory = live.program, live.state.remains.kept, state_of(live).memory
+    program, kept, memory = live.program, live.state.recovered.kept, state_of(live).memory
     stored, targets = {}, _targets(live)
     for each in written(program.plan):
         file, axes = placed(targets[each], slab.rank, program.plan.made(slab, each).axes)
@@ -168,7 +168,7 @@ def make(live: Live[Any], rank: int) -> None:
     for target in () if made else program.writes:
         assert isinstance(target, LocalTarget), "ranks make files of their own"
         target.make(rank, live.id, durable=state.durable)
-    if not made or (state.remains.anew and live.journal.is_there()):
+    if not made or (state.recovered.anew and live.journal.is_there()):
         live.record((rank,))
     if sweep is None or recording.has_ended(live):
         return

@@ -107,7 +107,7 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
 
     def _noticed(self) -> tuple[str, ...]:
         """Return notices on the resumed run."""
-        return self._course.remains.notices
+        return self._course.recovered.notices
 
     # ------------------------------------------------------------------ running
 

@@ -213,13 +213,13 @@ class _Now:
         plan: UpdatePlan,
         cluster: Cluster | None,
         resources: Resources,
-        remains: Recovered = NOTHING_LEFT,
+        recovered: Recovered = NOTHING_LEFT,
         content: Document | None = None,
     ) -> UpdateJob:
         shape = self.written.stored.grid.shape
         spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape)
         program = Update(plan=plan, source=self.file, target=spec)
-        run = Run(program, content or self.content(plan, resources), remains)
+        run = Run(program, content or self.content(plan, resources), recovered)
         return UpdateJob(run, opener(open_array, self.target), cluster)
 
 

@@ -213,13 +213,13 @@ def reduced(
 
 def _job(
     want: CheckedReduction, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
-    remains: Recovered = NOTHING_LEFT,
+    recovered: Recovered = NOTHING_LEFT,
 ) -> ReduceJob:  # fmt: skip
     program = Reduction(
         plan=plan, reducer=want.reducer, dtype=np.dtype(spec.settings["dtype"]), target=spec,
         keeps=want.name != "functions",
     )  # fmt: skip
-    return ReduceJob(Run(program, content, remains), opener(open_array, spec.store), cluster)
+    return ReduceJob(Run(program, content, recovered), opener(open_array, spec.store), cluster)
 
 
 def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
