@@ -34,10 +34,10 @@ def made(path):
 
 def run(path):
     """Run every program once; returns what they find, a trace, and the chunks that all runs together ask for."""
-    found, trace, chunks = {}, ooc.Trace(), 0
+    found, trace, chunks = {}, ooc.advise.Trace(), 0
     for name, program in PROGRAMS.items():
-        store = ooc.traced(path)
-        with ooc.trace(block=name, weight=WEIGHTS[name]) as seen:
+        store = ooc.advise.traced(path)
+        with ooc.advise.trace(block=name, weight=WEIGHTS[name]) as seen:
             found[name] = program(xr.open_zarr(store, chunks=None).air)
         trace += seen
         chunks += WEIGHTS[name] * sum(each.tasks for each in store.trace().accesses if each.dataset.endswith("air"))

@@ -5,6 +5,7 @@ Sums are float64 and compensated: the means are those of numpy in float64, whate
 """
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,8 @@ def main() -> None:
         normals = job.run()[...]
 
         normal = normals[np.unique(periods).tolist().index(NORMAL)]
-        ooc.map_slabs(anomaly, maps, f"{folder}/anomalies.zarr", args=[normal], axis=0, memory="64MiB").run()
+        departure = partial(anomaly, normal=normal)
+        ooc.map_slabs(departure, maps, f"{folder}/anomalies.zarr", memory="64MiB", window={0: "auto"}).run()
         departs = ooc.reduce(f"{folder}/anomalies.zarr", "mean", axis=(1, 2), memory="64MiB")
 
     for period, normal_map, spread_map in zip(np.unique(periods), normals, spread, strict=True):

@@ -19,7 +19,7 @@ def smoothed(block: np.ndarray) -> np.ndarray:
     return (block[:-2, 1:-1] + block[2:, 1:-1] + block[1:-1, :-2] + block[1:-1, 2:]) / 4
 
 
-def sweep(old: ooc.LocalArrays, new: ooc.LocalArrays, rank: int) -> None:
+def sweep(old: ooc.ranks.LocalArrays, new: ooc.ranks.LocalArrays, rank: int) -> None:
     """One step of one rank: what its slabs see of the old files makes its own of the new ones."""
     file, rows = old.local(rank), old.layout.index(rank, (0, 0))[0]
     for slab in old.slabs(rank, memory=SLAB):
@@ -33,9 +33,9 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         layout = ooc.Layout.of(SHAPE, "(block, *)", ranks=4)
-        whole = ooc.create_array(path / "field.zarr", shape=SHAPE, dtype=field.dtype, orientation="row")
+        whole = ooc.create_array(ooc.Target(path / "field.zarr", orientation="row"), shape=SHAPE, dtype=field.dtype)
         whole[...] = field
-        old = ooc.scatter_files(whole, layout, path / "old.zarr", depth=1).run()
+        old = ooc.ranks.scatter_files(whole, layout, path / "old.zarr", depth=1).run()
         how = {"shape": SHAPE, "dtype": field.dtype, "layout": layout, "depth": 1}
         new = ooc.create_array(path / "new.zarr", placement="local", **how)
         print(old)
@@ -44,7 +44,7 @@ if __name__ == "__main__":
             for rank in range(old.ranks):
                 sweep(old, new, rank)
             old, new = ooc.open_array(new.store, mode="r+"), ooc.open_array(old.store, mode="r+")
-        done = ooc.gather_files(old, path / "done.zarr").run()
+        done = ooc.ranks.gather_files(old, path / "done.zarr").run()
         for _ in range(STEPS):
             field = smoothed(np.pad(field, 1))
         print(done, f"as numpy's: {np.allclose(done, field)}", sep="\n")

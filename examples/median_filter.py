@@ -14,7 +14,7 @@ import numpy as np
 import oocarrays as ooc
 
 
-def filtered(source, target, size=3, **how) -> ooc.SlabJob:
+def filtered(source, target, size=3, **how) -> ooc.Job:
     """Return the job that writes the median of each window of ``size`` elements: in all axes, or in each."""
     sizes = np.broadcast_to(size, ooc.open_array(source).ndim).tolist()
     kernel = partial(ooc.kernels.median, size=sizes, mode="none")  # a block has a halo: its edges need no filter

@@ -28,12 +28,14 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         zarr.create_array(f"{folder}/map.zarr", shape=(SIZE, SIZE), chunks=(128, 128), dtype="f4", fill_value=np.nan)
-        job = ooc.write_sections(f"{folder}/map.zarr", sections, tiles)
+        job = ooc.ranks.write_sections(f"{folder}/map.zarr", sections, tiles)
         print(job.explain(), end="\n\n")
 
         mosaic = job.run()
         read, written = job.meter.read_requests, job.meter.write_requests
-        alone = [ooc.write_sections(mosaic, [section], [tile]) for section, tile in zip(sections, tiles, strict=True)]
+        alone = [
+            ooc.ranks.write_sections(mosaic, [section], [tile]) for section, tile in zip(sections, tiles, strict=True)
+        ]
         touched = sum(job.plan.traffic.write_requests for job in alone)
         print(f"{written} chunks written, {read} of them read first; tile after tile it would be {touched}")
         same = np.array_equal(mosaic[:], height(np.arange(SIZE), np.arange(SIZE)))

@@ -33,7 +33,7 @@ if __name__ == "__main__":
             }
             decade.to_netcdf(f"{folder}/{start:03d}.nc", engine="h5netcdf", encoding={"air": packing})
 
-        decades = ooc.files(f"{folder}/*.nc", concat_dim="time")
+        decades = ooc.open_files(f"{folder}/*.nc", concat_dim="time")
         print(ooc.open_group(decades))
         job = ooc.rechunk(decades, f"{folder}/series.zarr", chunks={"air": (-1, 1, 1)}, memory="64MiB")
         print(job)

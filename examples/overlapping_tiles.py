@@ -36,7 +36,7 @@ if __name__ == "__main__":
         columns = [slice(max(j - DEPTH, 0), j + width + DEPTH) for _, j in corners]
 
         with LocalCluster(SIDE**2, processes=False, dashboard_address=":0") as cluster, Client(cluster):
-            tiles = ooc.read_sections(store, list(zip(rows, columns, strict=True)), method="two-phase")
+            tiles = ooc.ranks.read_sections(store, list(zip(rows, columns, strict=True)), method="two-phase")
             print(tiles.explain())
             held = tiles.persist()  # each tile with its worker, which smooths it where it is
             smooth = [dask.delayed(mean)(held.local(rank), 2 * DEPTH + 1) for rank in range(held.ranks)]

@@ -34,17 +34,21 @@ def slowest(extent: int, kept: int) -> np.ndarray:
 def smoothed(image: da.Array, kept: int, scratch: str) -> da.Array:
     """Return an image of which only the ``kept`` slowest waves along each axis are left; blocks of whole rows again."""
     rows = da.fft.fft(image, axis=1)
-    columns = da.fft.fft(ooc.rechunk(rows, chunks=(-1, 64), memory="256MiB", scratch=scratch), axis=0)
+    columns = da.fft.fft(
+        ooc.rechunk(rows, chunks=(-1, 64), memory="256MiB", resources=ooc.Resources(scratch=scratch)), axis=0
+    )
     low = columns * np.logical_and.outer(*(slowest(n, kept) for n in image.shape))
     back = da.fft.ifft(low, axis=0)
-    return da.fft.ifft(ooc.rechunk(back, chunks=(64, -1), memory="256MiB", scratch=scratch), axis=1).real
+    return da.fft.ifft(
+        ooc.rechunk(back, chunks=(64, -1), memory="256MiB", resources=ooc.Resources(scratch=scratch)), axis=1
+    ).real
 
 
 def main() -> None:
     """Write what is left of the noise in one graph, and compare it with numpy's."""
     image = noisy()
     with tempfile.TemporaryDirectory() as folder:
-        made = ooc.from_dask(smoothed(image, 4, folder), f"{folder}/smooth.zarr", memory="256MiB").run()[...]
+        made = ooc.rechunk(smoothed(image, 4, folder), f"{folder}/smooth.zarr", memory="256MiB").run()[...]
     low = np.fft.fft2(image.compute()) * np.logical_and.outer(*(slowest(n, 4) for n in image.shape))
     print(f"as numpy's: {np.allclose(made, np.fft.ifft2(low).real)}")
     print(f"noise was {np.std(image.compute() - wave()):.2f}, and is {np.std(made - wave()):.2f}")

@@ -38,14 +38,14 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         rows, columns = np.indices((EDGE, EDGE), dtype="u2")
         levels = [zarr.create_array(f"{folder}/0.zarr", data=rows ^ columns, chunks=(16, EDGE))]
-        trace = ooc.trace(view_0=tiles(levels[0]), weights=VIEWS)
+        trace = ooc.advise.trace(view_0=tiles(levels[0]), weights=VIEWS)
         for number in range(1, LEVELS):
             above = halved(da.from_zarr(levels[-1], chunks=(256, levels[-1].shape[1])))
             level = zarr.create_array(
                 f"{folder}/{number}.zarr", shape=above.shape, chunks=(16, above.shape[1]), dtype="u2"
             )
             making = da.store(above, level, lock=False, compute=False)
-            trace += ooc.trace(**{f"make_{number}": making, f"view_{number}": tiles(level)}, weights=[1, VIEWS])
+            trace += ooc.advise.trace(**{f"make_{number}": making, f"view_{number}": tiles(level)}, weights=[1, VIEWS])
             making.compute(scheduler="threads")
             levels.append(level)
         advice = trace.advise(memory="256MiB")

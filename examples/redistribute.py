@@ -13,15 +13,15 @@ import oocarrays as ooc
 RANKS = 4
 
 
-def transformed(x: ooc.DistributedArray, axis: int) -> ooc.DistributedArray:
+def transformed(x: ooc.ranks.DistributedArray, axis: int) -> ooc.ranks.DistributedArray:
     """Return the transform along an axis that every rank has whole, in the same layout."""
-    return ooc.distribute(da.fft.fft(x.to_dask(), axis=axis), x.layout)
+    return ooc.ranks.distribute(da.fft.fft(x.to_dask(), axis=axis), x.layout)
 
 
 if __name__ == "__main__":
     image = np.random.default_rng(0).random((512, 384))
 
-    rows = ooc.distribute(image, "(block, *)", ranks=RANKS)
+    rows = ooc.ranks.distribute(image, "(block, *)", ranks=RANKS)
     print(rows)
 
     columns = transformed(rows, axis=1).redistribute("(*, block)")

@@ -22,7 +22,7 @@ def drawn(stack, corners):
 
 def chunks_asked(path, corners):
     """Draw the samples from what is stored, and count the chunks that are asked for."""
-    store = ooc.traced(path)
+    store = ooc.advise.traced(path)
     found = drawn(zarr.open_array(store, mode="r"), corners)
     return found, sum(access.tasks for access in store.trace().accesses)
 
@@ -35,7 +35,7 @@ if __name__ == "__main__":
             f"{folder}/stack.zarr", data=np.stack([image + i for i in range(IMAGES)]), chunks=(1, EDGE, EDGE)
         )
         corners = rng.integers(0, np.array(stack.shape) - CUBE + 1, size=(SAMPLES, 3)).tolist()
-        with ooc.trace(block="training", weight=EPOCHS) as trace:
+        with ooc.advise.trace(block="training", weight=EPOCHS) as trace:
             drawn(stack, corners)
         advice = trace.advise(memory="256MiB")
         print(str(advice).replace(f"{folder}/", ""))

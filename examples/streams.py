@@ -20,7 +20,9 @@ if __name__ == "__main__":
     light = np.exp(-((y - HERE[0]) ** 2 + (x - HERE[1]) ** 2) / 80).ravel()
     with tempfile.TemporaryDirectory() as folder:
         modes = []
-        with ooc.open_streams(f"{folder}/detector.zarr", "w", shape=SHAPE, dtype="f4", memory="64MiB", ranks=2) as s:
+        with ooc.streams.open_streams(
+            f"{folder}/detector.zarr", "w", shape=SHAPE, dtype="f4", memory="64MiB", ranks=2
+        ) as s:
             for _ in range(FRAMES):
                 s.write(rng.normal(290, 1, SHAPE).astype("f4"))
                 modes.append(s.mode)
@@ -28,7 +30,7 @@ if __name__ == "__main__":
                 pixels = rng.choice(light.size, 3000, p=light / light.sum())
                 s.write(np.sort(second + rng.random(3000, "f4")), at=pixels)
                 modes.append(s.mode)
-        with ooc.open_streams(f"{folder}/detector.zarr") as s:
+        with ooc.streams.open_streams(f"{folder}/detector.zarr") as s:
             frames = s.read(FRAMES)
             photons = s.read(-1)
             segments = s.segments

@@ -15,9 +15,9 @@ BLOCK, SECONDS, BLOCKS = 16 * 1024, 0.01, 24
 def rates(folders: list[Path], count: int) -> tuple[float, float]:
     """Bytes a second of a file over so many slow disks: measured, and predicted of what disks take for a block."""
     disks = [ooc.testing.SlowDisk(each, seconds=SECONDS) for each in folders[:count]]
-    plan = ooc.plan_striping(disks, mode="write", blocks=[BLOCK], seconds=0.2, trial=False)
+    plan = ooc.disks.plan_striping(disks, mode="write", blocks=[BLOCK], seconds=0.2, trial=False)
     nbytes = BLOCK * BLOCKS * count
-    with ooc.open_striped(f"field-{count}", "w+", disks=disks, block=plan.block, buffers=2) as file:
+    with ooc.disks.open_striped(f"field-{count}", "w+", disks=disks, block=plan.block, buffers=2) as file:
         begun = time.perf_counter()
         file.write(bytes(nbytes))  # block b goes to disk b mod D; two requests of each disk are under way at one time
         return nbytes / (time.perf_counter() - begun), plan.bytes_per_second
@@ -42,7 +42,7 @@ def main(picture: str = "striped.png") -> None:
         zarr.create_array(f"{root}/rows.zarr", data=field, chunks=(64, 512))
         target = f"striped://{','.join(map(str, folders))}!columns.zarr"
         ooc.rechunk(f"{root}/rows.zarr", target, chunks=(512, 64), scheduler="threads").run()
-        again = ooc.open_array(ooc.StripedStore([each / "columns.zarr" for each in reversed(folders)]))
+        again = ooc.open_array(ooc.disks.StripedStore([each / "columns.zarr" for each in reversed(folders)]))
         files = [sum(each.is_file() for each in (folder / "columns.zarr/c").rglob("*")) for folder in folders]
         print(f"{files} chunks; the same: {(again[...] == field).all()}")
     axes = (figure := Figure(figsize=(5.5, 4), layout="constrained")).subplots()

@@ -39,8 +39,34 @@ _HOMES = _listed()
 __all__ = sorted(_HOMES)
 
 
+_MOVED = {
+    name: f"oocarrays.{space}.{name}"
+    for space, names in {
+        "ranks": "DistributedArray LocalArrays RankBlocks Redistribution Schedule SectionArrays count_requests "
+        "distribute exchange gather_files load_plan multicast plan_redistribution read_sections redistribute "
+        "scatter_files shift write_sections",
+        "streams": "RankStreams Ragged Streams open_streams streams_from_ragged",
+        "disks": "StripedFile StripedStore open_striped plan_striping",
+        "advise": "Advice Trace metered trace traced",
+        "networks": "Dragonfly FatTree FlatCluster Hypercube Mesh Torus",
+    }.items()
+    for name in names.split()
+} | {
+    "Cluster": "oocarrays.networks.planned_cluster",
+    "files": "oocarrays.open_files",
+    "from_dask": "oocarrays.rechunk, which also takes Dask arrays,",
+}  # fmt: skip
+"""Where the names of version 0.5 are now; removed in 0.7."""
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: importing all takes most of a second."""
+    if name in _MOVED:
+        raise ImportError(f"oocarrays.{name} is {_MOVED[name]} now", name=__name__)
+    if name.endswith("Job") and name not in _HOMES:
+        raise ImportError(f"oocarrays.{name} is not public now: all jobs are instances of oocarrays.Job", name=__name__)
+    if name == "xarray":  # an extra, so that ``from oocarrays import *`` does without it
+        return import_module("oocarrays.xarray")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, _, last = _HOMES[name].rpartition(".")

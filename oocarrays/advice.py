@@ -23,6 +23,7 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ADVISING
+from oocarrays.options.given import Target
 from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
 from oocarrays.plan.advice.price import seen_in
@@ -68,12 +69,12 @@ class Advice:
             raise NotFoundError(f"no block {block!r} reads {array!r} in this trace; those that do: {readers}")
         return methods[0]
 
-    def apply(self, target: StoreLike, *, array: str | None = None, **keywords: Any) -> RechunkJob | GroupJob:
+    def apply(self, target: Target | StoreLike, *, array: str | None = None, **keywords: Any) -> RechunkJob | GroupJob:
         """Plan to rewrite arrays in their advised chunks. Reads no data.
 
         Parameters
         ----------
-        target : path, URL or Zarr store
+        target : path, URL, Zarr store or Target
             Location of the result; for several arrays of a group, a copy of that group with all its members.
         array : str, optional
             The array to rewrite; by default all existing ones with better chunks, which must be of one group.
@@ -90,22 +91,21 @@ class Advice:
         InputError
             If nothing is to be rewritten, arrays are of several groups, or one is gone or has changed.
         """
-        wanted = self._to_rewrite(array)
+        wanted, stored = self._to_rewrite(array), target if isinstance(target, Target) else Target(target)
         for each in wanted:
             _check_unchanged(self.trace.dataset(each.array))
         if len(wanted) == 1:
             (one,) = wanted
             name = one.array
-            self._targets[_place(target)] = name
-            shards = self._shards(one)
-            job: RechunkJob = rechunk(name, target, chunks=one.chunks, shards=shards, **keywords)
+            self._targets[_place(stored.store)] = name
+            job: RechunkJob = rechunk(name, replace(stored, shards=self._shards(one)), chunks=one.chunks, **keywords)
             return job
         group = os.path.commonpath([each.array for each in wanted])
         if not _is_group(group) or any(self._shards(each) for each in wanted):
             names = ", ".join(each.array for each in wanted)
             raise InputError(f"{len(wanted)} arrays should have other chunks: pass array=, one of {names}")
         chunks = {os.path.relpath(each.array, group): each.chunks for each in wanted}
-        self._targets |= {f"{_place(target)}/{os.path.relpath(each.array, group)}": each.array for each in wanted}
+        self._targets |= {f"{_place(stored.store)}/{os.path.relpath(each.array, group)}": each.array for each in wanted}
         return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
 
     def _to_rewrite(self, array: str | None) -> list[Verdict]:

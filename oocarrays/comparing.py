@@ -7,7 +7,6 @@ b   ├─┼─┼─┼─┼─┼─┼─┼─┤ ┘   a thread each
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,10 +27,12 @@ from oocarrays.kernels.differences import HELD, Differences, Tolerance, differen
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
 from oocarrays.options.asked import scratch_folder
+from oocarrays.options.given import Resources, means_of, verb
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
@@ -67,6 +68,15 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        first, *more = self._lines()
+        others = f", and {len(more)} more lines in its text" if more else ""
+        return f"<oocarrays.Comparison of {' and '.join(self.names)}: {first}{others}>"
+
+    def _repr_html_(self) -> str:
+        rows = [tuple(line.rpartition(": ")[::2]) for line in self._lines()]
+        return rows_html(rows, title=f"oocarrays.Comparison of {' and '.join(self.names)}")
 
     def _lines(self) -> Iterable[str]:
         for name, each in self.arrays.items():
@@ -106,6 +116,7 @@ class _How:
     """Folder for a rechunked copy; None for the default."""
 
 
+@verb(resources=("scratch",))
 def compare(
     a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
     b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
@@ -114,7 +125,7 @@ def compare(
     atol: float = 0.0,
     equal_nan: bool = True,
     memory: int | float | str | None = None,
-    scratch: str | os.PathLike[str] | None = None,
+    resources: Resources | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Compare two arrays element by element, or two groups array by array with their attributes.
@@ -132,9 +143,10 @@ def compare(
         Whether NaN is equal to NaN in the same place.
     memory : int or str
         Budget of this process in bytes; by default as in `rechunk`.
-    scratch : path
-        The folder for the rechunked array; by default the setting, or the system's folder for temporary files. It needs
-        room for one decoded array, and its bytes as they are rechunked; other comparisons do not use it.
+    resources : Resources
+        ``scratch``, the folder for the rechunked array; by default the setting, or the system's folder for temporary
+        files. It needs room for one decoded array, and its bytes as they are rechunked; other comparisons do not use
+        it.
     storage_options : mapping
         Options for opening URLs.
 
@@ -163,7 +175,9 @@ def compare(
     near = Tolerance(
         rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=flag(equal_nan, "equal_nan")
     )
-    how, place = _How(tolerance=near, budget=settings.budget(memory), scratch=scratch), placer(storage_options, a, b)
+    means = means_of(resources, compare, memory=memory, storage_options=storage_options)
+    how = _How(tolerance=near, budget=settings.budget(means.memory), scratch=means.scratch)
+    place = placer(means.storage_options, a, b)
     kinds = [_is_group(each, place) for each in (a, b)]
     if kinds[0] != kinds[1]:
         raise InputError(f"of {a!r} and {b!r} one is a group and the other an array: name an array in the group")

@@ -132,7 +132,7 @@ class SlowDisk(Wrapped[Store]):
     >>> import tempfile, oocarrays as ooc
     >>> with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
     ...     disks = [SlowDisk(a, seconds=0.001), SlowDisk(b, seconds=0.001)]
-    ...     with ooc.open_striped("field", "w+", disks=disks, block=1000) as file:
+    ...     with ooc.disks.open_striped("field", "w+", disks=disks, block=1000) as file:
     ...         file.write(bytes(6000)), [disk.station.served for disk in disks]
     (6000, [3, 3])
     """

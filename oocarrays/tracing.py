@@ -1,8 +1,8 @@
 """Traces: of collections, of a run, of a store.
 
-ooc.trace(x, y)             ─┐
-with ooc.trace() as t:      ─┼─►  Trace  ─►  t.advise(memory="1GiB")
-ooc.traced(store).trace()   ─┘
+ooc.advise.trace(x, y)             ─┐
+with ooc.advise.trace() as t:      ─┼─►  Trace  ─►  t.advise(memory="1GiB")
+ooc.advise.traced(store).trace()   ─┘
 """
 
 from __future__ import annotations
@@ -168,10 +168,10 @@ def trace(*collections: Any, weights: Any = None, **named: Any) -> Trace | Traci
     --------
     >>> import dask.array as da, oocarrays as ooc, zarr
     >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
-    >>> found = ooc.trace(means=da.from_zarr(z).mean(axis=0), weights=3)
+    >>> found = ooc.advise.trace(means=da.from_zarr(z).mean(axis=0), weights=3)
     >>> [(access.block, access.tasks, access.largest, access.weight) for access in found.accesses]
     [('means', 4, (2, 6), 3.0)]
-    >>> with ooc.trace() as seen:
+    >>> with ooc.advise.trace() as seen:
     ...     row = z[3]
     >>> seen.accesses[0].largest
     (1, 6)
@@ -242,14 +242,14 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
             raise UnsupportedError(
                 f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor an "
                 "oocarrays job: "
-                "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
+                "what it reads is seen in a run, inside 'with ooc.advise.trace() as t:'"
             )
     unseen = trace_collections([each for each in flat if not isinstance(each, Job)], seen)
     found = _trace_of(seen, name, weight)
     if not found.accesses:
         nothing = (
             f"{name!r} reads no stored array: there is no Zarr array in its graph; what has been computed already is "
-            "seen in a run, inside 'with ooc.trace() as t:'"
+            "seen in a run, inside 'with ooc.advise.trace() as t:'"
         )
         raise InputError(unseen[0] if unseen else nothing)
     for line in unseen:
@@ -312,7 +312,7 @@ def traced(store: Any) -> Traced:
     Examples
     --------
     >>> import oocarrays as ooc, zarr
-    >>> store = ooc.traced(zarr.storage.MemoryStore())
+    >>> store = ooc.advise.traced(zarr.storage.MemoryStore())
     >>> z = zarr.create_array(store, shape=(8, 6), dtype="f4", chunks=(2, 6))
     >>> z[:4] = 1
     >>> [(access.tasks, access.writes) for access in store.trace().accesses]

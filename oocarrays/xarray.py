@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,10 @@ from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import BudgetError, InputError, NotFoundError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
-from oocarrays.kernels.binding import bound
 from oocarrays.options.asked import cluster_of
+from oocarrays.options.given import Target, means_of
 from oocarrays.options.packing import PACKED, TIMED, Unpacked
+from oocarrays.options.shapes import Results
 from oocarrays.plan.machine import check_budgets
 from oocarrays.reductions.asked import Asked, How
 from oocarrays.reductions.reducing import reduced
@@ -56,10 +58,10 @@ DECODING = (
 """Options of ``xarray.open_dataset`` for decoding."""
 NUMBERS = "biufc"
 """Kinds of elements that oocarrays reads; xarray reads texts."""
-BY_AXIS = ("depth", "boundary", "window", "chunks")
-"""Options of `map_slabs` that may be mappings of dimensions."""
+NOT_GIVEN: dict[str, Any] = {"depth": None, "boundary": "none", "window": None}
+"""Options of `map_slabs` that may be mappings of dimensions, and their defaults."""
 NOT_SAID: dict[str, Any] = {"depth": 0, "boundary": "none", "window": None, "chunks": -1}
-"""Default of these for other dimensions."""
+"""Values of these, and of chunks, for dimensions that a mapping leaves out."""
 
 
 # ---------------------------------------------------------------------- the engine
@@ -381,7 +383,6 @@ class DataArrayMethods:
         target: Any,
         *,
         decode: bool = True,
-        axis: str | int | None = None,
         **how: Any,
     ) -> SlabJob[Any]:
         """Plan to write a kernel's results for the array, as `oocarrays.map_slabs`, with dimensions in place of axes.
@@ -390,13 +391,11 @@ class DataArrayMethods:
         ----------
         kernel : callable
             Takes and returns values as xarray shows them; with ``decode=False``, as they are stored.
-        target : path, URL or Zarr store
+        target : path, URL, Zarr store or Target
             Location of the result, packed as its source is.
-        axis : str or int
-            The dimension along which slabs follow one another.
         how
-            ``depth``, ``boundary``, ``window`` and ``chunks`` may be mappings of dimensions, and ``drop_axis`` one or
-            several of them; other options as in `oocarrays.map_slabs`.
+            As in `oocarrays.map_slabs`: ``depth``, ``boundary``, ``window`` and chunks of the target may be mappings of
+            dimensions, and ``drop_axis`` of the results one or several of them.
 
         Raises
         ------
@@ -406,17 +405,21 @@ class DataArrayMethods:
             During a run, if a value cannot be packed.
         """
         stored = self.stored
-        dims, moves = self._dims(), any(how.get(name) is not None for name in ("drop_axis", "new_axis"))
-        for name in BY_AXIS:
-            if isinstance(how.get(name), Mapping) and not (name == "chunks" and moves):
-                said = self._known(how[name])
-                how[name] = tuple(said.get(dim, NOT_SAID[name]) for dim in dims)
-        if "drop_axis" in how:
-            how["drop_axis"] = self._numbers(how["drop_axis"])
-        number = self._number(axis) if isinstance(axis, str) else axis
-        kernel = bound(kernel, 1, how.pop("args", ()), how.pop("kwargs", None))
+        results = how.get("results") or Results()
+        for name, default in NOT_GIVEN.items():
+            how[name] = self._each(name, how.get(name, default))
+        if isinstance(target, Target) and results.drop_axis is results.new_axis is None:
+            target = replace(target, chunks=self._each("chunks", target.chunks))
+        how["results"] = replace(results, drop_axis=self._numbers(results.drop_axis))
         unpacked = self._unpacked(kernel) if decode else None
-        return map_slabs(unpacked or kernel, stored, target, axis=number, **how)
+        return map_slabs(unpacked or kernel, stored, target, **how)
+
+    def _each(self, name: str, said: Any) -> Any:
+        """Return a mapping of dimensions as one value for each."""
+        if not isinstance(said, Mapping):
+            return said
+        known = self._known(said)
+        return tuple(known.get(dim, NOT_SAID[name]) for dim in self._dims())
 
     def reduce(
         self,
@@ -426,7 +429,6 @@ class DataArrayMethods:
         by: Any = None,
         where: Any = None,
         skipna: bool = True,
-        ddof: int = 0,
         memory: int | float | str | None = None,
     ) -> xr.DataArray:
         """Reduce decoded values along dimensions out of core, as `oocarrays.reduce`.
@@ -459,9 +461,11 @@ class DataArrayMethods:
         mask = where.broadcast_like(self._array).transpose(*dims).values if isinstance(where, xr.DataArray) else where
         work = self._unpacked(lambda block: block, (*PACKED, *TIMED) if self._array.dtype.kind in "mM" else PACKED)
         axes, groups = [dims.index(name) for name in named], None if by is None else np.asarray(labels)
-        asked = Asked(how=how, axis=axes, by=groups, where=mask, skipna=skipna, ddof=ddof)
+        asked = Asked.of(how, axis=axes, by=groups, where=mask, skipna=skipna)
         file = array_file.describe_source(stored.zarr, stored.missing)
-        made = reduced(file, asked, memory, None if work is None else work.decoded, cluster_of(None, None))
+        means = means_of(None, reduced, memory=memory)
+        cluster = cluster_of(means.scheduler, means.workers)
+        made = reduced(file, asked, means.memory, None if work is None else work.decoded, cluster)
         kept = [name for name in dims if name not in named or by is not None]
         coords = {name: self._array[name] for name in kept if name in self._array.coords and name not in named}
         if by is not None:
@@ -478,7 +482,7 @@ class DataArrayMethods:
         return Unpacked(kernel=kernel, dims=self._dims(), packing=packing, dtype=dtype) if packing else None
 
     def sections(self, sections: str | Sequence[Mapping[str, Any] | None], **how: Any) -> Any:
-        """Read a section for each rank, each chunk once for all, as `oocarrays.read_sections`: stored values.
+        """Read a section for each rank, each chunk once for all, as `oocarrays.ranks.read_sections`: stored values.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ import oocarrays as ooc
 def writes_streams(place: str) -> None:
     """Write streams until killed, and print after each fifth turn, which is flushed, which it was."""
     blocks = {"ib_block": 16, "ib_pointers": 2, "superblock": 256}
-    s = ooc.open_streams(place, "w", shape=50, dtype="i8", ranks=2, blocks=blocks)
+    s = ooc.streams.open_streams(place, "w", shape=50, dtype="i8", ranks=2, blocks=blocks)
     s.write(np.full(50, -1))
     for turn in itertools.count(1):
         s.write(np.arange(100) + 100 * (turn - 1), at=np.arange(100) * 7 % 50)
@@ -42,4 +42,4 @@ def dies_of_a_zip_file() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return block
 
-    ooc.map_slabs(kernel, "long.zarr", "new.zip", height=3, ranks=1, scheduler="threads").run()
+    ooc.map_slabs(kernel, "long.zarr", "new.zip", scheduler="threads", window=3, resources=ooc.Resources(ranks=1)).run()

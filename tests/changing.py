@@ -20,6 +20,7 @@ from zarr.core.buffer import BufferPrototype
 from zarr.core.sync import _get_loop
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.seams import replace_step, step
 from tests.small import DATA
 
@@ -101,14 +102,14 @@ def changes(gate: Gate) -> Iterator[Gate]:
 
 def _sections(method: str) -> Callable[..., Any]:
     def read(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
-        parts = ooc.read_sections(place(source), [np.s_[:48], np.s_[48:]], method=method, **how)
+        parts = flat(ooc.ranks.read_sections, place(source), [np.s_[:48], np.s_[48:]], method=method, **how)
         return np.concatenate(parts.compute())
 
     return read
 
 
 def _partitions(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
-    parts = place(source).partitions("(block, *)", ranks=2, memory="64MiB", **how)
+    parts = ooc.ranks.partitions(place(source), "(block, *)", ranks=2, memory="64MiB", **how)
     return np.concatenate([part.local(rank).compute() for part in parts for rank in range(2)])
 
 
@@ -121,7 +122,7 @@ def _compare(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
 
 def _reduce(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
     array = place(source)
-    ooc.reduce(array, "sum", axis=0, **how)
+    flat(ooc.reduce, array, "sum", axis=0, **how)
     return np.asarray(array[...])
 
 
@@ -129,7 +130,7 @@ VERBS: dict[str, Callable[..., np.ndarray]] = {
     "read_sections, independent": _sections("independent"),
     "read_sections, two-phase": _sections("two-phase"),
     "partitions": _partitions,
-    "distribute": lambda s, place, how: ooc.distribute(place(s), "(block, *)", ranks=2, **how).compute(),
+    "distribute": lambda s, place, how: flat(ooc.ranks.distribute, place(s), "(block, *)", ranks=2, **how).compute(),
     "reduce": _reduce,
     "compare": _compare,
     "lazy rechunk": lambda s, place, how: ooc.rechunk(place(s).to_dask((8, 80)), chunks=(96, 10)).compute(),

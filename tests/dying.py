@@ -31,6 +31,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
+from tests.flat import flat
 from tests.seams import KILL_POINTS, PROCESS, MemoryWatch, replace_step, set_constants, step
 
 ROOT = str(Path(__file__).parents[1])
@@ -248,7 +249,7 @@ def do(order: dict[str, Any], folder: Path) -> int:
         args[1] = [ooc.open_array(each) for each in args[1]] if isinstance(args[1], list) else ooc.open_array(args[1])
     if order["call"] in ("map_slabs", "iterate"):
         args[0] = pkgutil.resolve_name(args[0])
-    job = getattr(ooc, order["call"])(*args, **options)
+    job = flat(order["call"], *args, **options)
     (folder / "plan").write_bytes(pickle.dumps(job.plan))
     job.run()
     return 0
@@ -274,7 +275,7 @@ def hold(settings: dict[str, Any] | None = None, **options: Any) -> dict[str, An
     thread = threading.Thread(target=sample)
     thread.start()
     with dask.config.set(settings or {}):
-        job = ooc.rechunk(**options)
+        job = flat(ooc.rechunk, **options)
         with MemoryWatch() as watch:
             job.run()
     stop.set()

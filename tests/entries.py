@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.seams import begin
 from tests.small import make
 
@@ -27,7 +28,7 @@ def rechunked(**options: Any) -> Callable[..., Reads]:
     """A rechunk by some method."""
 
     def planned(source: Any, folder: Path, how: How) -> Reads:
-        job = ooc.rechunk(source, "target.zarr", **({"chunks": ROWS, "memory": "64MiB"} | options | how))
+        job = flat(ooc.rechunk, source, "target.zarr", **({"chunks": ROWS, "memory": "64MiB"} | options | how))
         return lambda: job.run()[:]
 
     return planned
@@ -43,7 +44,7 @@ def in_group(copied: bool) -> Callable[..., Reads]:
         make(os.path.join(group, "other"), zarr_format=zarr_format)
         name = os.path.basename(source)
         chunks = {"other" if copied else name: ROWS}
-        job = ooc.rechunk(group, folder / "written", chunks=chunks, memory="64MiB", **how)
+        job = flat(ooc.rechunk, group, folder / "written", chunks=chunks, memory="64MiB", **how)
         return lambda: job.run()[name][:]
 
     return planned
@@ -54,7 +55,7 @@ def _job(made: Any) -> Reads:
 
 
 def _scattered(source: Any, folder: Path, how: How) -> Reads:
-    job = ooc.scatter_files(source, "(block, *)", "local.zarr", ranks=2, **how)
+    job = flat(ooc.ranks.scatter_files, source, "(block, *)", "local.zarr", ranks=2, **how)
 
     def read() -> np.ndarray:
         files = job.run()
@@ -64,20 +65,20 @@ def _scattered(source: Any, folder: Path, how: How) -> Reads:
 
 
 def _loop(source: Any, folder: Path, how: How) -> Reads:
-    slabs = ooc.open_array(source).slabs(height=8, memory="64MiB", prefetch=0)
+    slabs = ooc.open_array(source).slabs(memory="64MiB", prefetch=0, window=8)
     return lambda: np.concatenate([slab.data for slab in slabs])
 
 
 def _partitioned(source: Any, folder: Path, how: How) -> Reads:
     a = ooc.open_array(source)
     return lambda: np.concatenate([
-        part.local(0).compute(**how) for part in a.partitions("(block, *)", ranks=1, memory="64MiB", **how)
+        part.local(0).compute(**how) for part in ooc.ranks.partitions(a, "(block, *)", ranks=1, memory="64MiB", **how)
     ])  # fmt: skip
 
 
 def _for_ranks(method: str) -> Callable[..., Reads]:
     def planned(source: Any, folder: Path, how: How) -> Reads:
-        read = ooc.read_sections(ooc.open_array(source), [np.s_[:48], np.s_[48:]], method=method, **how)
+        read = flat(ooc.ranks.read_sections, ooc.open_array(source), [np.s_[:48], np.s_[48:]], method=method, **how)
         return lambda: np.concatenate(read.compute())
 
     return planned
@@ -87,16 +88,16 @@ def _as_local(source: Any) -> Any:
     """The array as local array files, which take its place."""
     whole = f"{source}-whole"
     os.rename(source, whole)
-    ooc.scatter_files(whole, "(block, *)", source, ranks=2, **THREADS).run()
+    ooc.ranks.scatter_files(whole, "(block, *)", source, ranks=2, **THREADS).run()
     return source
 
 
 def _gathered(source: Any, folder: Path, how: How) -> Reads:
-    return _job(ooc.gather_files(_as_local(source), "target.zarr", **how))
+    return _job(flat(ooc.ranks.gather_files, _as_local(source), "target.zarr", **how))
 
 
 def _local_slabs(source: Any, folder: Path, how: How) -> Reads:
-    return _job(ooc.map_slabs(_double, ooc.open_array(_as_local(source)), "target.zarr", **how))
+    return _job(flat(ooc.map_slabs, _double, ooc.open_array(_as_local(source)), "target.zarr", **how))
 
 
 def _local(read: Callable[[Any, How], Reads]) -> Callable[..., Reads]:
@@ -104,7 +105,7 @@ def _local(read: Callable[[Any, How], Reads]) -> Callable[..., Reads]:
 
 
 def _multicast(a: Any, how: How) -> Reads:
-    sent = ooc.multicast(a, np.s_[:], **how)
+    sent = flat(ooc.ranks.multicast, a, np.s_[:], **how)
     return lambda: sent.compute()[1]
 
 
@@ -112,9 +113,9 @@ def _shifted(source: Any, folder: Path, how: How) -> Reads:
     """What is within, and what came into the halos."""
     whole = f"{source}-whole"
     os.rename(source, whole)
-    ooc.scatter_files(whole, "(block, *)", source, ranks=2, depth=(1, 0), **THREADS).run()
+    ooc.ranks.scatter_files(whole, "(block, *)", source, ranks=2, depth=(1, 0), **THREADS).run()
     a = ooc.open_array(source, mode="r+")
-    job = ooc.shift(a, **how)
+    job = flat(ooc.ranks.shift, a, **how)
 
     def read() -> np.ndarray:
         job.run()
@@ -127,7 +128,7 @@ def _distributed(layout: str) -> Callable[..., Reads]:
     """An array that is laid out as Dask has it, and perhaps in another way."""
 
     def planned(source: Any, folder: Path, how: How) -> Reads:
-        x = ooc.distribute(ooc.open_array(source).to_dask((8, 80)), "(block, *)", ranks=2, **how)
+        x = flat(ooc.ranks.distribute, ooc.open_array(source).to_dask((8, 80)), "(block, *)", ranks=2, **how)
         return x.redistribute(layout).compute if layout else x.compute
 
     return planned
@@ -135,9 +136,9 @@ def _distributed(layout: str) -> Callable[..., Reads]:
 
 def _resumed(source: Any, folder: Path, how: How) -> Reads:
     """A run that stopped before its first chunk, gone on with."""
-    job = ooc.rechunk(source, "target.zarr", chunks=ROWS, memory="64MiB", **how)
+    job = flat(ooc.rechunk, source, "target.zarr", chunks=ROWS, memory="64MiB", **how)
     begin(job)
-    return _job(ooc.resume("target.zarr", **how))
+    return _job(flat(ooc.resume, "target.zarr", **how))
 
 
 def _double(block: np.ndarray) -> np.ndarray:
@@ -151,9 +152,19 @@ JOBS: dict[str, Callable[..., Reads]] = {
     "rechunk, staged": rechunked(method="staged"),
     "group, rewritten": in_group(copied=False),
     "group, copied": in_group(copied=True),
-    "map_slabs": lambda s, f, how: _job(ooc.map_slabs(_double, s, "target.zarr", memory="64MiB", **how)),
+    "map_slabs": lambda s, f, how: _job(flat(ooc.map_slabs, _double, s, "target.zarr", memory="64MiB", **how)),
     "iterate": lambda s, f, how: _job(
-        ooc.iterate(_double, s, "target.zarr", sweeps=2, depth=0, memory="64MiB", scratch=f, **how)
+        flat(
+            ooc.iterate,
+            _double,
+            s,
+            "target.zarr",
+            sweeps=2,
+            depth=0,
+            memory="64MiB",
+            resources=ooc.Resources(scratch=f),
+            **how,
+        )
     ),
     "scatter_files": _scattered,
     "read_sections, independent": _for_ranks("independent"),

@@ -21,6 +21,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, OocError
+from tests.flat import flat
 from tests.seams import (
     JOURNAL_FOLDER,
     JOURNAL_PLAN,
@@ -40,25 +41,35 @@ Made = Callable[..., Any]
 def rechunk(method: str) -> Made:
     def made(source: Path, target: Path, **options: Any) -> Any:
         scratch = {"scratch": target.parent} if method in ("staged", "assembled") else {}
-        return ooc.rechunk(source, target, chunks=(16, 4), method=method, **GIVEN, **scratch, **options)
+        return flat(ooc.rechunk, source, target, chunks=(16, 4), method=method, **GIVEN, **scratch, **options)
 
     return made
 
 
 def map_slabs(source: Path, target: Path, **options: Any) -> Any:
-    return ooc.map_slabs(np.negative, source, target, height=4, **GIVEN, **options)
+    return flat(ooc.map_slabs, np.negative, source, target, window=4, **GIVEN, **options)
 
 
 def iterate(source: Path, target: Path, **options: Any) -> Any:
-    return ooc.iterate(np.negative, source, target, depth=0, sweeps=3, fuse=1, height=4, **GIVEN, **options)
+    return flat(
+        ooc.iterate,
+        np.negative,
+        source,
+        target,
+        depth=0,
+        sweeps=3,
+        resources=ooc.Resources(fuse=1, window=4),
+        **GIVEN,
+        **options,
+    )
 
 
 def scatter(source: Path, target: Path, **options: Any) -> Any:
-    return ooc.scatter_files(source, "(block, *)", target, **GIVEN, **options)
+    return flat(ooc.ranks.scatter_files, source, "(block, *)", target, **GIVEN, **options)
 
 
 def group(source: Path, target: Path, **options: Any) -> Any:
-    return ooc.rechunk(source.parent / "group.zarr", target, chunks={"air": (16, 4)}, **GIVEN, **options)
+    return flat(ooc.rechunk, source.parent / "group.zarr", target, chunks={"air": (16, 4)}, **GIVEN, **options)
 
 
 KINDS: dict[str, Made] = {method: rechunk(method) for method in RECHUNK_METHODS}

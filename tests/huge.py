@@ -36,7 +36,7 @@ def cases(folder: Path) -> dict[str, Callable[[], object]]:
         return ooc.open_array(path(of), mode="r+")
 
     def scatter(of: tuple[tuple[int, ...], tuple[int, ...]], layout: str) -> object:
-        job = ooc.scatter_files(path(of), layout, folder / "files", ranks=4, scheduler="threads", memory="2GiB")
+        job = ooc.ranks.scatter_files(path(of), layout, folder / "files", ranks=4, scheduler="threads", memory="2GiB")
         return len(job.plan.rounds), job.plan.traffic.copied_bytes, bool(job.explain())
 
     def shift() -> object:
@@ -45,23 +45,25 @@ def cases(folder: Path) -> dict[str, Callable[[], object]]:
             local, shape=LONG[0], dtype="f4", chunks=1000, layout="block", ranks=4, placement="local", depth=1
         )
         opened = ooc.open_array(local, mode="r+")
-        return ooc.shift(opened, scheduler="threads", memory="2GiB").plan.halos.borders(1)[0].shape
+        return ooc.ranks.shift(opened, scheduler="threads", memory="2GiB").plan.halos.borders(1)[0].shape
 
     def gather() -> object:
-        return ooc.gather_files(folder / "local", folder / "whole.zarr", scheduler="threads")
+        return ooc.ranks.gather_files(folder / "local", folder / "whole.zarr", scheduler="threads")
 
     def rows() -> object:
         rows = [np.broadcast_to(np.float32(1), (1, 2**31))] * 2
-        return ooc.write_sections(array(SQUARE), [np.s_[5:6], np.s_[7:8]], rows, scheduler="threads")
+        return ooc.ranks.write_sections(array(SQUARE), [np.s_[5:6], np.s_[7:8]], rows, scheduler="threads")
 
     def strided() -> object:
-        return ooc.read_sections(array(LONG), [np.s_[:: 10**6]], scheduler="threads")
+        return ooc.ranks.read_sections(array(LONG), [np.s_[:: 10**6]], scheduler="threads")
 
     def laid_out() -> object:
-        return ooc.read_sections(array(SQUARE), "(block, block)", ranks=4, scheduler="threads", memory="2GiB")
+        return ooc.ranks.read_sections(array(SQUARE), "(block, block)", ranks=4, scheduler="threads", memory="2GiB")
 
     def partition() -> object:
-        return next(iter(array(LONG).partitions("block", ranks=2, memory="64MiB", scheduler="threads"))).shape
+        return next(
+            iter(ooc.ranks.partitions(array(LONG), "block", ranks=2, memory="64MiB", scheduler="threads"))
+        ).shape
 
     def rechunk() -> object:
         return ooc.rechunk(path(MANY), folder / "no.zarr", chunks=(2,) * 20, scheduler="threads")

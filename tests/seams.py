@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zarr
 
-from oocarrays.cli.sections import parsed_section as parsed_section
+from oocarrays.cli.ranks import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers as known_workers
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.run import create
@@ -249,7 +249,7 @@ STEPS = {
     "can sync device": "oocarrays.storage.local.syncing:is_synced_whole",
     "draw schedule": "oocarrays.show.pictures.schedules:draw",
     "make figure": "oocarrays.show.pictures.plans:Drawing",
-    "measure machine": "oocarrays.cli.machine:calibrate",
+    "measure machine": "oocarrays.cli.advice:calibrate",
     "measure exchange": "oocarrays.graphs.calibrate.workers:calibrate_exchange",
     "pin calibration": "oocarrays.graphs.calibrate.workers:_pins",
     "call rechunk": "oocarrays.cli.runs:rechunk",

@@ -13,6 +13,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from tests.flat import flat
 from tests.seams import MemoryWatch
 
 CODECS: dict[str, dict[str, Any]] = {
@@ -55,10 +56,10 @@ def measure(folder: str, kernel: str, storing: str, options: dict[str, Any]) -> 
 
     def planned(memory: Any) -> Any:
         if kernel == "pyramid":
-            return ooc.pyramid(sources[0], targets[0], memory=memory, scheduler="threads", **options)
+            return flat(ooc.pyramid, sources[0], targets[0], memory=memory, scheduler="threads", **options)
         if kernel in SWEEPS:
-            return ooc.iterate(SWEEPS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
-        return ooc.map_slabs(KERNELS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
+            return flat(ooc.iterate, SWEEPS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
+        return flat(ooc.map_slabs, KERNELS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
 
     if budget is None:
         try:

@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.seams import RECHUNK_METHODS
 
 DATA = np.random.default_rng(0).random((96, 80), dtype="f4")
@@ -21,5 +22,5 @@ def make(store: Any, data: np.ndarray = DATA, **options: Any) -> zarr.Array:
     return zarr.create_array(store, data=data, **({"chunks": (8, data.shape[1]), "compressors": None} | options))
 
 
-def plan(source: Any, target: Any, method: str = "auto", **options: Any) -> ooc.RechunkJob:
-    return ooc.rechunk(source, target, **({"chunks": (96, 10), "memory": "128MiB", "method": method} | options))
+def plan(source: Any, target: Any, method: str = "auto", **options: Any) -> ooc.Job:
+    return flat(ooc.rechunk, source, target, **({"chunks": (96, 10), "memory": "128MiB", "method": method} | options))

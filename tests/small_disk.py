@@ -19,6 +19,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import OocError
+from tests.flat import flat
 
 NEW_MOUNTS, NEW_USERS = 0x20000, 0x10000000
 """Linux's CLONE_NEWNS and CLONE_NEWUSER: Python knows them from 3.12 on."""
@@ -65,7 +66,14 @@ def rechunk(folder: str, size: int, method: str, codec: str, scratch: str) -> di
     compressors = () if codec == "none" else None
     options: dict[str, Any] = {"memory": "64MiB", "method": method, "ranks": 2, "compressors": compressors}
     try:
-        ooc.rechunk(source, small / "target.zarr", chunks=(1024, 64), scratch=f"{folder}/{scratch}", **options).run()
+        flat(
+            ooc.rechunk,
+            source,
+            small / "target.zarr",
+            chunks=(1024, 64),
+            resources=ooc.Resources(scratch=f"{folder}/{scratch}"),
+            **options,
+        ).run()
     except Exception as error:  # noqa: BLE001  whatever it is, it is told
         told |= {"error": type(error).__name__, "message": str(error)}
     try:

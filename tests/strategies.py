@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from oocarrays import Schedule
+from oocarrays.ranks import Schedule
 from tests.seams import FORWARDING, ChunkGrid, Resources, Stored, ascending, schedules
 
 MIB = 2**20

@@ -15,6 +15,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, NotFoundError
 from tests import unfinished
+from tests.flat import flat
 
 VALUES = np.arange(512 * 512, dtype="f8").reshape(512, 512)
 
@@ -25,9 +26,9 @@ def made(place: Path, chunks: tuple[int, int] = (8, 512), **how: object) -> zarr
     return zarr.open_array(str(place), mode="r")
 
 
-def columns(dataset: zarr.Array, weight: float = 50, ranks: int = 8, **how: object) -> ooc.Trace:
+def columns(dataset: zarr.Array, weight: float = 50, ranks: int = 8, **how: object) -> ooc.advise.Trace:
     """A trace of a block that reads columns by Zarr."""
-    return ooc.Trace().reads(
+    return ooc.advise.Trace().reads(
         dataset, "(*, block)", ranks=ranks, weight=weight, block="columns", **{"by": "zarr", **how}
     )
 
@@ -84,16 +85,16 @@ def test_sections_are_read_as_is_advised_where_nothing_else_is_asked_for(tmp_pat
     assert methods == {"columns": "two-phase", "rows": "independent"}
 
     def method(layout: str, **how: str) -> str:
-        found: str = ooc.read_sections(place, layout, ranks=8, scheduler="threads", **how).plan.method
+        found: str = flat(ooc.ranks.read_sections, place, layout, ranks=8, scheduler="threads", **how).plan.method
         return found
 
     with advice:
         assert method("(*, block)") == "two-phase"
         assert method("(block, *)") == "independent"
         assert method("(*, block)", method="independent") == "independent"
-        read = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads")
+        read = ooc.ranks.read_sections(place, "(*, block)", ranks=8, scheduler="threads")
         assert np.array_equal(read.compute(), VALUES)
-    alone = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
+    alone = ooc.ranks.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
     assert len(alone.alternatives) > 1, "outside the statement the cheapest is looked for"
 
 
@@ -105,10 +106,10 @@ def test_the_advised_method_is_that_for_the_chunks_that_an_array_has(tmp_path: P
     if not found.kept:
         advice.apply(tmp_path / "y.zarr", scheduler="threads").run()
         with advice:
-            plan = ooc.read_sections(tmp_path / "y.zarr", "(*, block)", ranks=8, scheduler="threads").plan
+            plan = ooc.ranks.read_sections(tmp_path / "y.zarr", "(*, block)", ranks=8, scheduler="threads").plan
         assert plan.method == found.blocks[0].method
     with advice:
-        plan = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
+        plan = ooc.ranks.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
     assert plan.method == found.blocks[0].today_method
 
 
@@ -129,7 +130,7 @@ def test_advice_is_printed_shown_and_drawn(tmp_path: Path) -> None:
 
 
 def test_arrays_that_are_made_are_advised_for_those_who_read_them(tmp_path: Path) -> None:
-    trace = ooc.Trace().writes(
+    trace = ooc.advise.Trace().writes(
         "made.zarr", "(block, *)", ranks=4, shape=(512, 512), dtype="f8", chunks=(8, 512), block="make"
     )
     trace = trace.reads("made.zarr", "(*, block)", ranks=4, block="use", weight=30)
@@ -146,7 +147,7 @@ def test_arrays_that_are_made_are_advised_for_those_who_read_them(tmp_path: Path
 
 def test_a_trace_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="this trace reads and writes no stored array"):
-        ooc.Trace().advise()
+        ooc.advise.Trace().advise()
 
 
 def test_names_that_there_are_not_are_refused(tmp_path: Path) -> None:
@@ -167,19 +168,19 @@ def test_memory_in_which_no_chunks_fit_is_refused_with_the_least(tmp_path: Path)
 
 def test_ranks_for_which_no_chunks_fit_are_refused_with_the_least(tmp_path: Path) -> None:
     z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(64, 2048), dtype="f8")
-    trace = ooc.Trace().reads(z, "(*, block)", by="oocarrays", ranks=8)
+    trace = ooc.advise.Trace().reads(z, "(*, block)", by="oocarrays", ranks=8)
     with pytest.raises(BudgetError, match=r"array '.*x.zarr' in any chunks needs at least") as error:
         trace.advise(memory="16MiB", scheduler="threads")
     assert error.value.least >= z.nbytes, "threads hold the parts of all ranks"
     assert trace.advise(memory=error.value.least, scheduler="threads").arrays
-    many = ooc.trace(x=da.from_zarr(z).sum())
+    many = ooc.advise.trace(x=da.from_zarr(z).sum())
     with pytest.raises(BudgetError, match="in any chunks needs at least"):
         many.advise(memory="1MiB", ranks=10**6, scheduler="threads")
 
 
 def test_todays_chunks_that_do_not_fit_are_said_to(tmp_path: Path) -> None:
     z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(2048, 2048), dtype="f8")
-    trace = ooc.Trace().reads(z, "(*, block)", ranks=64, by="zarr")
+    trace = ooc.advise.Trace().reads(z, "(*, block)", ranks=64, by="zarr")
     least = trace.advise(memory="1GiB", keep=str(tmp_path / "x.zarr"), scheduler="threads")
     assert "does not fit" not in str(least)
     said = str(trace.advise(memory="48MiB", scheduler="threads"))
@@ -191,7 +192,7 @@ def test_arrays_are_named_by_paths_however_they_were_opened(tmp_path: Path, monk
     made(tmp_path / "x.zarr")
     monkeypatch.chdir(tmp_path)
     opened = [da.from_zarr("x.zarr"), da.from_zarr(str(tmp_path / "x.zarr")), da.from_zarr(zarr.open_array("x.zarr"))]
-    traces = [ooc.trace(x=x.sum()) for x in opened]
+    traces = [ooc.advise.trace(x=x.sum()) for x in opened]
     (dataset,) = (traces[0] + traces[1] + traces[2]).datasets
     assert dataset.name == str((tmp_path / "x.zarr").resolve())
     assert dataset.stored.local
@@ -209,7 +210,9 @@ def test_ranks_are_whole_numbers(tmp_path: Path, ranks: object) -> None:
 def test_producers_in_a_cycle_are_refused() -> None:
     about = {"shape": (8, 8), "dtype": "f4"}
     trace = (
-        ooc.Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+        ooc.advise.Trace()
+        .writes("x", "(block, *)", ranks=2, block="a", **about)
+        .reads("x", "(block, *)", ranks=2, block="b")
     )
     trace = trace.writes("y", "(block, *)", ranks=2, block="b", **about).reads("y", "(block, *)", ranks=2, block="a")
     with pytest.raises(InputError, match="in a cycle"):
@@ -217,7 +220,7 @@ def test_producers_in_a_cycle_are_refused() -> None:
 
 
 def test_an_array_that_several_blocks_make_of_unlike_types_is_refused() -> None:
-    trace = ooc.Trace().writes("x", "(block, *)", ranks=2, block="a", shape=(8, 8), dtype="f4")
+    trace = ooc.advise.Trace().writes("x", "(block, *)", ranks=2, block="a", shape=(8, 8), dtype="f4")
     assert trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f4").accesses[1].block == "b"
     with pytest.raises(InputError, match=r"x is <f4 of shape \(8, 8\) in one trace and <f8"):
         trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f8")
@@ -227,7 +230,9 @@ def test_an_array_that_several_blocks_make_of_unlike_types_is_refused() -> None:
 def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> None:
     about = {"shape": (8, 8), "dtype": "f4"}
     trace = (
-        ooc.Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+        ooc.advise.Trace()
+        .writes("x", "(block, *)", ranks=2, block="a", **about)
+        .reads("x", "(block, *)", ranks=2, block="b")
     )
     with pytest.raises(InputError, match="must be a finite number, at least 0"):
         trace.advise(weights={("a", "b"): weight})
@@ -250,7 +255,7 @@ def test_an_array_that_is_gone_is_said_to_be_and_is_not_rewritten(tmp_path: Path
     assert "not there" not in str(trace.advise(memory="1GiB"))
     (tmp_path / "x.zarr").rename(tmp_path / "gone")
     trace.save(tmp_path / "trace.json")
-    advice = ooc.Trace.load(tmp_path / "trace.json").advise(memory="1GiB")
+    advice = ooc.advise.Trace.load(tmp_path / "trace.json").advise(memory="1GiB")
     assert sum("is not there any more, or not on this machine" in line for line in advice.arrays[0].against) == 1
     assert "x.zarr: it is not there any more" in str(advice)
     with pytest.raises(NotFoundError, match=r"no such store: .*x\.zarr"):
@@ -259,14 +264,14 @@ def test_an_array_that_is_gone_is_said_to_be_and_is_not_rewritten(tmp_path: Path
 
 def test_what_is_yet_to_be_made_is_not_missed() -> None:
     about = {"shape": (64, 64), "dtype": "f4"}
-    trace = ooc.Trace().writes("/nowhere/made.zarr", "(block, *)", ranks=2, block="make", **about)
+    trace = ooc.advise.Trace().writes("/nowhere/made.zarr", "(block, *)", ranks=2, block="make", **about)
     advice = trace.reads("/nowhere/made.zarr", "(*, block)", ranks=2, block="use").advise(memory="1GiB")
     assert "not there" not in str(advice)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"trace.json", "a\0b"])
 def test_what_is_no_path_is_refused_in_one_line(path: Any) -> None:
-    for call in (ooc.Trace.load, ooc.Trace.of((), ()).save, ooc.load_plan):
+    for call in (ooc.advise.Trace.load, ooc.advise.Trace.of((), ()).save, ooc.ranks.load_plan):
         with pytest.raises(InputError, match="is not the path of a file"):
             call(path)
 
@@ -275,5 +280,5 @@ def test_a_weight_of_nothing_is_no_warning(tmp_path: Path) -> None:
     z = zarr.create_array(tmp_path / "x.zarr", shape=(64, 512), chunks=(8, 512), dtype="f4")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        advice = ooc.trace(da.from_zarr(z).sum(), weights=0).advise(memory="1GiB")
+        advice = ooc.advise.trace(da.from_zarr(z).sum(), weights=0).advise(memory="1GiB")
     assert (advice.arrays[0].kept, advice.arrays[0].today.seconds) == (True, 0)

@@ -46,8 +46,8 @@ def test_what_is_counted_in_other_chunks_is_what_the_program_reads_of_them(
 ) -> None:
     """The oracle is the program itself, over an array that has these chunks."""
 
-    def traced(chunks: tuple[int, int]) -> ooc.Trace:
-        return ooc.trace(da.from_zarr(stored(chunks))[key].sum())
+    def traced(chunks: tuple[int, int]) -> ooc.advise.Trace:
+        return ooc.advise.trace(da.from_zarr(stored(chunks))[key].sum())
 
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
     counted = [each.counts(np.array([other])) for each in use_of(access, dataset).footprints]
@@ -61,7 +61,7 @@ def test_columns_that_dask_reads_of_maps_are_advised_to_be_columns(tmp_path: Pat
     z = zarr.create_array(path, shape=(2048, 2048), chunks=(8, 2048), dtype="f4", compressors=None)
     z[:] = np.broadcast_to(np.arange(2048, dtype="f4"), z.shape)
     columns = [da.from_zarr(path)[:, start : start + 16].sum() for start in range(0, 2048, 256)]
-    trace = ooc.trace(*columns, weights=100)  # one by one: computed together they would take whole chunks
+    trace = ooc.advise.trace(*columns, weights=100)  # one by one: computed together they would take whole chunks
     advice = trace.advise(memory="64MiB", scheduler="threads")
     advice.apply(str(tmp_path / "columns.zarr")).run()
     across = zarr.open_array(str(tmp_path / "columns.zarr"), mode="r").chunks[1]
@@ -73,7 +73,7 @@ def test_columns_that_dask_reads_of_maps_are_advised_to_be_columns(tmp_path: Pat
 
 def _requests(x: da.Array) -> int:
     """Sections that the columns ask for, one program after the other."""
-    with ooc.trace() as seen:
+    with ooc.advise.trace() as seen:
         for start in range(0, 2048, 256):
             x[:, start : start + 16].sum().compute()
     return sum(access.tasks for access in seen.accesses)
@@ -82,7 +82,7 @@ def _requests(x: da.Array) -> int:
 def test_sections_of_several_chunks_are_taken_as_they_are() -> None:
     z = stored((4, EXTENT))
     program: Any = da.from_array(z, chunks=(8, EXTENT))[:, :6].sum()
-    (access,), (dataset,) = ooc.trace(program).accesses, ooc.trace(program).datasets
+    (access,), (dataset,) = ooc.advise.trace(program).accesses, ooc.advise.trace(program).datasets
     assert not use_of(access, dataset).cut_by_chunks
 
 
@@ -90,9 +90,9 @@ def test_sections_of_several_chunks_are_taken_as_they_are() -> None:
 def test_what_is_said_or_seen_in_a_run_is_no_task_of_a_chunk(way: str) -> None:
     z = stored((4, EXTENT))
     if way == "words":
-        trace = ooc.Trace().reads(z, "(block, *)", ranks=6, by="zarr")
+        trace = ooc.advise.Trace().reads(z, "(block, *)", ranks=6, by="zarr")
     else:
-        with ooc.trace() as seen:
+        with ooc.advise.trace() as seen:
             for start in range(0, EXTENT, 4):
                 z[start : start + 4, :3]
         trace = seen.trace
@@ -100,11 +100,11 @@ def test_what_is_said_or_seen_in_a_run_is_no_task_of_a_chunk(way: str) -> None:
 
 
 def test_a_trace_of_an_earlier_version_says_nothing_of_it() -> None:
-    trace = ooc.trace(da.from_zarr(stored((4, EXTENT))).sum())
+    trace = ooc.advise.trace(da.from_zarr(stored((4, EXTENT))).sum())
     said = trace.as_json()
     for access in said["accesses"]:
         assert access.pop("cut_by_chunks")
-    assert [access.cut_by_chunks for access in ooc.Trace.from_json(said).accesses] == [False]
+    assert [access.cut_by_chunks for access in ooc.advise.Trace.from_json(said).accesses] == [False]
 
 
 # ---------------------------------------------------------------------- strides
@@ -171,9 +171,9 @@ def test_strided_slices_get_chunks_that_take_few_requests(case: str, seen: str) 
 
     z, held = array_of(shape, chunks)
     if seen == "graph":
-        trace = ooc.trace(by_dask(z, key), weights=50)
+        trace = ooc.advise.trace(by_dask(z, key), weights=50)
     else:
-        with ooc.trace(weight=50) as recorded:
+        with ooc.advise.trace(weight=50) as recorded:
             program(z)
         trace = recorded.trace
     (found,) = trace.advise(memory="1GiB", scheduler="threads").arrays
@@ -194,8 +194,8 @@ def test_strides_are_counted_as_the_program_reads_in_other_chunks(
 ) -> None:
     key = np.s_[start :: steps[0], :: steps[1]]
 
-    def traced(chunks: tuple[int, int]) -> ooc.Trace:
-        return ooc.trace(da.from_zarr(stored(chunks))[key].sum())
+    def traced(chunks: tuple[int, int]) -> ooc.advise.Trace:
+        return ooc.advise.trace(da.from_zarr(stored(chunks))[key].sum())
 
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
     counted = [each.counts(np.array([other])) for each in use_of(access, dataset).footprints]
@@ -206,9 +206,9 @@ def test_strides_are_counted_as_the_program_reads_in_other_chunks(
 
 def test_large_graphs_tell_the_same_of_strides(monkeypatch: pytest.MonkeyPatch) -> None:
     program: Any = da.from_zarr(stored((4, 6)))[1::5, ::-4].sum()
-    small = ooc.trace(program).accesses
+    small = ooc.advise.trace(program).accesses
     set_constants(monkeypatch, traced_tasks=0)
-    assert ooc.trace(program).accesses == small
+    assert ooc.advise.trace(program).accesses == small
 
 
 # ---------------------------------------------------------------------- contractions
@@ -233,7 +233,7 @@ def test_reads_that_blocks_of_an_array_repeat_are_counted_in_other_chunks(name: 
     """The oracle is the store: what it is asked for while Dask computes in today's and in the advised chunks."""
     program: Any = CONTRACTIONS[name]
     arrays, held = pair((10, 4), (10, 4))
-    trace = ooc.trace(program(*arrays), weights=50)
+    trace = ooc.advise.trace(program(*arrays), weights=50)
     program(*arrays).compute(scheduler="sync")
     advice = trace.advise(memory="1GiB", scheduler="threads")
     said = {each.array: each for each in advice.arrays}
@@ -249,7 +249,7 @@ def test_reads_that_blocks_of_an_array_repeat_are_counted_in_other_chunks(name: 
 
 def test_what_depends_on_the_chunks_of_another_array_is_said() -> None:
     arrays, _ = pair((10, 4), (10, 4))
-    advice = ooc.trace(da.tensordot(*arrays, axes=([0], [0])), weights=50).advise(memory="1GiB")
+    advice = ooc.advise.trace(da.tensordot(*arrays, axes=([0], [0])), weights=50).advise(memory="1GiB")
     for one, other in zip(advice.arrays, reversed(advice.arrays), strict=True):
         assert f"its requests depend on the chunks of {other.array}" in " ".join(one.against)
     assert "seconds are of reading and writing these arrays alone" in str(advice)
@@ -260,9 +260,9 @@ def test_what_depends_on_the_chunks_of_another_array_is_said() -> None:
 def test_repeats_of_an_array_by_itself_are_those_of_the_graph_in_other_chunks(
     found: tuple[int, int], other: tuple[int, int]
 ) -> None:
-    def traced(chunks: tuple[int, int]) -> ooc.Trace:
+    def traced(chunks: tuple[int, int]) -> ooc.advise.Trace:
         a = da.from_zarr(stored(chunks))
-        return ooc.trace(da.tensordot(a, a, axes=([0], [0])))
+        return ooc.advise.trace(da.tensordot(a, a, axes=([0], [0])))
 
     other = tuple(max(n, 6) for n in other)  # type: ignore[assignment]
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
@@ -279,17 +279,17 @@ def test_large_graphs_tell_the_same_of_contractions_and_of_regions(monkeypatch: 
         da.tensordot(*arrays, axes=([0], [0])),
         da.store(arrays[0][:12, :12], target, regions=(slice(6, 18), slice(0, 12)), compute=False),
     ]
-    small = [sorted(map(str, ooc.trace(program).accesses)) for program in programs]
+    small = [sorted(map(str, ooc.advise.trace(program).accesses)) for program in programs]
     set_constants(monkeypatch, traced_tasks=0)
-    assert [sorted(map(str, ooc.trace(program).accesses)) for program in programs] == small
+    assert [sorted(map(str, ooc.advise.trace(program).accesses)) for program in programs] == small
 
 
 def test_a_trace_keeps_what_repeats_its_reads() -> None:
     arrays, _ = pair((10, 12), (10, 12))
-    trace = ooc.trace(da.tensordot(*arrays, axes=([0], [0])))
+    trace = ooc.advise.trace(da.tensordot(*arrays, axes=([0], [0])))
     assert any(access.repeats for access in trace.accesses)
     said = trace.as_json()
-    assert ooc.Trace.from_json(said) == trace
+    assert ooc.advise.Trace.from_json(said) == trace
     for access in said["accesses"]:
         del access["repeats"]
-    assert not any(access.repeats for access in ooc.Trace.from_json(said).accesses)
+    assert not any(access.repeats for access in ooc.advise.Trace.from_json(said).accesses)

@@ -27,6 +27,7 @@ from oocarrays.errors import (
     UnsupportedError,
 )
 from tests.dying import Server
+from tests.flat import flat
 from tests.mapping.local_parts import expected, local_files
 from tests.profiles import examples
 from tests.strategies import chunks_for
@@ -37,14 +38,14 @@ FIELD = np.arange(1, 13 * 7 + 1, dtype="i4").reshape(13, 7)
 HALO: dict[str, Any] = {"layout": "(block, *)", "ranks": 4, "depth": (2, 1)}
 
 
-def local(path: Path, data: np.ndarray = FIELD, **options: Any) -> ooc.LocalArrays:
+def local(path: Path, data: np.ndarray = FIELD, **options: Any) -> ooc.ranks.LocalArrays:
     """Local array files that hold ``data``."""
-    a = ooc.create_array(path, shape=data.shape, dtype=data.dtype, placement="local", **(HALO | options))
+    a = flat(ooc.create_array, path, shape=data.shape, dtype=data.dtype, placement="local", **(HALO | options))
     a[...] = data
     return a
 
 
-def tight(plan: Callable[..., ooc.FilesJob]) -> ooc.FilesJob:
+def tight(plan: Callable[..., ooc.Job]) -> ooc.Job:
     """A job in the least memory that it needs: of many rounds."""
     try:
         return plan(memory=1)
@@ -60,12 +61,19 @@ def tight(plan: Callable[..., ooc.FilesJob]) -> ooc.FilesJob:
 def test_chunks_of_a_global_file_run_along_its_orientation(tmp_path: Path, orientation: Any, zarr_format: Any) -> None:
     if zarr_format == 2 and not isinstance(orientation, str):
         with pytest.raises(UnsupportedError, match="Zarr format 2 stores the first or the last axis fastest only"):
-            ooc.create_array(tmp_path / "a", shape=(4, 5, 6), dtype="f4", orientation=orientation, zarr_format=2)
+            ooc.create_array(
+                ooc.Target(tmp_path / "a", orientation=orientation, zarr_format=2), shape=(4, 5, 6), dtype="f4"
+            )
         return
     a = ooc.create_array(
-        tmp_path / "a.zarr", shape=(8, 10, 12), dtype="f4", orientation=orientation, memory=8 * 4 * 30,
-        layout="(block, cyclic, *)", grid=(2, 2), depth=(1, 0, 3), zarr_format=zarr_format, compressors=(),
-    )  # fmt: skip
+        ooc.Target(tmp_path / "a.zarr", orientation=orientation, zarr_format=zarr_format, compressors=()),
+        shape=(8, 10, 12),
+        dtype="f4",
+        layout="(block, cyclic, *)",
+        grid=(2, 2),
+        depth=(1, 0, 3),
+        resources=ooc.Resources(memory=8 * 4 * 30),
+    )
     lengths = {"row": (1, 2, 12), "column": (8, 3, 1), (1, 2, 0): (8, 1, 3), (0, 2, 1): (1, 10, 3)}
     assert a.chunks == lengths[orientation]
     order = {"row": (0, 1, 2), "column": (2, 1, 0)}.get(orientation, orientation)
@@ -83,7 +91,7 @@ def test_chunks_of_a_global_file_run_along_its_orientation(tmp_path: Path, orien
 
 
 def test_arrays_whose_descriptor_told_of_chunks_only_say_how_elements_lie(tmp_path: Path) -> None:
-    ooc.create_array(tmp_path / "a", shape=(8, 6), dtype="f4", orientation="column")
+    ooc.create_array(ooc.Target(tmp_path / "a", orientation="column"), shape=(8, 6), dtype="f4")
     older = zarr.create_array(tmp_path / "b", shape=(8, 6), chunks=(8, 2), dtype="f4")
     older.attrs.update(zarr.open_array(tmp_path / "a").attrs.asdict())
     assert (ooc.open_array(tmp_path / "a").orientation, ooc.open_array(tmp_path / "b").orientation) == ((1, 0), (0, 1))
@@ -93,7 +101,7 @@ def test_a_file_is_made_as_zarr_is_asked_to(tmp_path: Path) -> None:
     options = {"dimension_names": ("y", "x"), "attributes": {"units": "K"}, "fill_value": 7, "chunks": (4, 3)}
     for placement, name in (("global", "g"), ("local", "l/rank-0001")):
         how = {"layout": "(block, *)", "ranks": 2, "placement": placement, "shards": (8, 6), **options}
-        ooc.create_array(tmp_path / name[0], shape=(16, 12), dtype="f8", compressors=(), **how)
+        flat(ooc.create_array, ooc.Target(tmp_path / name[0], compressors=()), shape=(16, 12), dtype="f8", **how)
         there = zarr.open_array(tmp_path / name, mode="r")
         assert (there.chunks, there.shards, there.fill_value, there.compressors) == ((4, 3), (8, 6), 7, ())
         assert (there.attrs["units"], there.metadata.dimension_names) == ("K", ("y", "x"))
@@ -108,9 +116,14 @@ def test_local_files_are_one_array(case: Any, data: st.DataObject) -> None:
     store = zarr.storage.MemoryStore()
     order = tuple(data.draw(st.permutations(range(field.ndim))))
     a = ooc.create_array(
-        store, shape=field.shape, dtype=field.dtype, layout=layout, depth=depth, placement="local", orientation=order,
-        fill_value=-5, compressors=(), memory=data.draw(st.sampled_from([None, 400])),
-    )  # fmt: skip
+        ooc.Target(store, orientation=order, fill_value=-5, compressors=()),
+        shape=field.shape,
+        dtype=field.dtype,
+        layout=layout,
+        depth=depth,
+        placement="local",
+        resources=ooc.Resources(memory=data.draw(st.sampled_from([None, 400]))),
+    )
     a[...] = field
     for rank in range(layout.ranks):
         there = zarr.open_array(store, path=f"rank-{rank:04}", mode="r")[...]
@@ -137,7 +150,9 @@ def test_what_a_person_reads(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_is_no_attribute_of_a_copy(tmp_path: Path) -> None:
-    ooc.create_array(tmp_path / "a", shape=(8, 8), dtype="f4", orientation="column", attributes={"units": "K"})
+    ooc.create_array(
+        ooc.Target(tmp_path / "a", orientation="column", attributes={"units": "K"}), shape=(8, 8), dtype="f4"
+    )
     b = ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks=(1, 8), scheduler="threads").run()
     assert b.zarr.attrs.asdict() == {"units": "K"}
 
@@ -211,7 +226,12 @@ def test_a_file_that_is_not_there_or_of_another_shape_is_refused(tmp_path: Path)
 
 
 def test_a_global_file_that_lies_is_refused(tmp_path: Path) -> None:
-    ooc.create_array(tmp_path / "g", shape=(8, 6), dtype="f4", orientation="column", memory=8 * 4 * 8)
+    ooc.create_array(
+        ooc.Target(tmp_path / "g", orientation="column"),
+        shape=(8, 6),
+        dtype="f4",
+        resources=ooc.Resources(memory=8 * 4 * 8),
+    )
     for changes in ({"orientation": [0, 1]}, {"shape": [8, 7]}):
         set_descriptor(tmp_path / "g", **({"orientation": [1, 0], "shape": [8, 6]} | changes))
         with pytest.raises(DescriptorError, match=next(iter(changes))):
@@ -249,8 +269,10 @@ def test_a_wrong_input_is_one_line_and_makes_nothing(
     if not options:
         zarr.create_group(tmp_path / "l")
     with pytest.raises(error, match=said) as caught:
-        ooc.create_array(
-            tmp_path / "l", **({"shape": (8, 8), "dtype": "f4", "placement": "local"} | HALO | {"depth": 0} | options)
+        flat(
+            ooc.create_array,
+            tmp_path / "l",
+            **({"shape": (8, 8), "dtype": "f4", "placement": "local"} | HALO | {"depth": 0} | options),
         )
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ([] if options else ["l"])
@@ -286,21 +308,23 @@ def test_files_are_scattered_and_gathered(case: Any, data: st.DataObject) -> Non
     how: dict[str, Any] = {"depth": depth, "scheduler": "threads"}
     if data.draw(st.booleans()):
         how["orientation"] = tuple(data.draw(st.permutations(range(field.ndim))))
-    job = plan(lambda memory: ooc.scatter_files(source, layout, parts, memory=memory, **how))
+    job = plan(lambda memory: flat(ooc.ranks.scatter_files, source, layout, parts, memory=memory, **how))
     a = job.run()
     for rank in range(layout.ranks):
         there = zarr.open_array(parts, path=f"rank-{rank:04}", mode="r")[...]
         np.testing.assert_array_equal(there, expected(field, layout, rank, depth, -5))
     counted_as_planned(job)
     chunks = data.draw(chunks_for(field.shape))
-    back = plan(lambda memory: ooc.gather_files(a, whole, chunks=chunks, memory=memory, scheduler="threads"))
+    back = plan(
+        lambda memory: ooc.ranks.gather_files(a, ooc.Target(whole, chunks=chunks), memory=memory, scheduler="threads")
+    )
     g = back.run()
     np.testing.assert_array_equal(zarr.open_array(whole, mode="r")[...], field)
     assert (g.layout, g.depth) == (layout, depth)
     counted_as_planned(back)
 
 
-def counted_as_planned(job: ooc.FilesJob) -> None:
+def counted_as_planned(job: ooc.Job) -> None:
     planned, plan = job.plan.traffic, job.plan
     assert job.meter.read_requests == planned.read_requests
     assert job.meter.write_requests == planned.write_requests
@@ -312,7 +336,7 @@ def counted_as_planned(job: ooc.FilesJob) -> None:
 
 def test_a_stored_chunk_is_read_once_however_many_ranks_have_of_it(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", data=FIELD, chunks=(2, 7), fill_value=-1)
-    job = ooc.scatter_files(tmp_path / "a", "(*, block)", tmp_path / "l", ranks=7, depth=2, scheduler="threads")
+    job = ooc.ranks.scatter_files(tmp_path / "a", "(*, block)", tmp_path / "l", ranks=7, depth=2, scheduler="threads")
     assert dask.compute(job)[0].ranks == 7
     assert job.meter.read_requests == job.plan.whole.grid.count == 7
     assert "reads" in job.explain()
@@ -328,7 +352,7 @@ def test_killed_and_run_again(runs: Server, tmp_path: Path, at: str, after: int)
         with pytest.raises(UnfinishedError, match="unfinished"):
             ooc.open_array(tmp_path / "l")
         with pytest.raises(TargetError, match="overwrite"):
-            ooc.scatter_files(*call[1:], **how)
+            flat(ooc.ranks.scatter_files, *call[1:], **how)
     runs.run(*call, **how, overwrite=True)
     a = ooc.open_array(tmp_path / "l")
     for rank in range(3):
@@ -338,14 +362,19 @@ def test_killed_and_run_again(runs: Server, tmp_path: Path, at: str, after: int)
 def test_conversions_refuse_in_one_line(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", data=FIELD, chunks=(2, 7))
     for error, call in (
-        (TargetError, lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "a", ranks=2)),
-        (LayoutError, lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l")),
-        (BudgetError, lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, memory=10)),
+        (TargetError, lambda: ooc.ranks.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "a", ranks=2)),
+        (LayoutError, lambda: ooc.ranks.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l")),
+        (
+            BudgetError,
+            lambda: ooc.ranks.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, memory=10),
+        ),
         (
             ScheduleError,
-            lambda: ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=3, schedule="rex"),
+            lambda: ooc.ranks.scatter_files(
+                tmp_path / "a", "(block, *)", tmp_path / "l", ranks=3, resources=ooc.Resources(schedule="rex")
+            ),
         ),
-        (InputError, lambda: ooc.gather_files(tmp_path / "a", tmp_path / "g")),
+        (InputError, lambda: ooc.ranks.gather_files(tmp_path / "a", tmp_path / "g")),
     ):
         with pytest.raises(error) as caught:
             call()
@@ -363,7 +392,7 @@ def test_partitions_fit_and_are_the_array(tmp_path: Path) -> None:
     )
     made[...] = field
     a = ooc.open_array(tmp_path / "a")
-    parts = list(a.partitions(memory="7MiB", scheduler="threads"))
+    parts = list(ooc.ranks.partitions(a, memory="7MiB", scheduler="threads"))
     assert len(parts) > 1
     for part in parts:
         assert str(part.layout) == "(block, cyclic(5)) on 2 × 2"
@@ -371,9 +400,9 @@ def test_partitions_fit_and_are_the_array(tmp_path: Path) -> None:
         np.testing.assert_array_equal(part.compute(), field[part.section.slices])
     assert sum(part.section.size for part in parts) == field.size
     with pytest.raises(BudgetError):
-        a.partitions(memory=1000, scheduler="threads")
+        ooc.ranks.partitions(a, memory=1000, scheduler="threads")
     with pytest.raises(LayoutError, match="no layout"):
-        ooc.open_array(zarr.create_array({}, data=field)).partitions()
+        ooc.ranks.partitions(zarr.create_array({}, data=field))
 
 
 def test_an_array_of_a_zip_file_that_is_opened_to_be_read_is_not_written(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, UnsupportedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, find_leftovers, replace_step, set_constants, step
 from tests.strategies import chunks_for, shapes
@@ -80,9 +81,9 @@ def test_any_array_from_the_least_budget_upward(request: dict) -> None:
         least = 1
         if data.size:
             with pytest.raises(BudgetError) as caught:
-                ooc.rechunk(folder / "source", folder / "target", memory=1, **options)
+                flat(ooc.rechunk, folder / "source", folder / "target", memory=1, **options)
             least = caught.value.least
-        job = ooc.rechunk(folder / "source", folder / "target", memory=least + request["more"], **options)
+        job = flat(ooc.rechunk, folder / "source", folder / "target", memory=least + request["more"], **options)
         job.run()
         np.testing.assert_array_equal(zarr.open_array(folder / "target", mode="r")[...], data)
         check_stored(folder / "target", data, request)
@@ -128,7 +129,7 @@ def test_where_it_cannot_be_done_it_says_so(tmp_path: Path) -> None:
     make_field(tmp_path)
     options = {"chunks": (1024, 64), "memory": "64MiB", **THREADS, "scratch": "memory://somewhere"}
     with pytest.raises(UnsupportedError, match="pass a local folder as scratch="):
-        ooc.rechunk(tmp_path / "source.zarr", "memory://somewhere/else", **options)
+        flat(ooc.rechunk, tmp_path / "source.zarr", "memory://somewhere/else", **options)
 
 
 @contextmanager
@@ -148,7 +149,7 @@ def test_few_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     source, target = make_field(tmp_path), tmp_path / "target.zarr"
     set_constants(monkeypatch, unfinished_files=8)
     with few_files(40):
-        ooc.rechunk(source, target, chunks=(1024, 4), memory="64MiB", **THREADS, ranks=3).run()
+        ooc.rechunk(source, target, chunks=(1024, 4), memory="64MiB", resources=ooc.Resources(ranks=3), **THREADS).run()
     check_finished(target)
 
 
@@ -192,7 +193,7 @@ def test_unfinished_chunks_are_no_chunks(tmp_path: Path, runs: Server) -> None:
     assert names
     assert all(name.endswith(".partial") for name in names)
     assert [each.kind for each in find_leftovers(tmp_path)] == ["unfinished"]
-    ooc.rechunk(source, target, overwrite=True, **options_of("assembled")).run()
+    flat(ooc.rechunk, source, target, overwrite=True, **options_of("assembled")).run()
     check_finished(target)
 
 
@@ -234,7 +235,7 @@ def test_another_plan_goes_on_with_what_was_assembled(tmp_path: Path, runs: Serv
 def test_a_job_that_fails_again_and_again(tmp_path_factory: pytest.TempPathFactory, stops: list, fill: float) -> None:
     folder = tmp_path_factory.mktemp("fails")
     source, target = make_field(folder, fill_value=fill), folder / "target.zarr"
-    job: Any = ooc.rechunk(source, target, scheduler="threads", **options_of("assembled"))
+    job: Any = flat(ooc.rechunk, source, target, scheduler="threads", **options_of("assembled"))
     for after in stops:
         fail(job, after)
         job = ooc.resume(target, scheduler="threads")

@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundError, TargetError
 from tests.dying import Server
+from tests.flat import flat
 from tests.graphs.clusters import until
 from tests.seams import rank_name, replace_step, set_constants, step
 from tests.unfinished import left_behind
@@ -56,7 +57,7 @@ class Kind:
         between = () if self.call == "reduce" else self.between
         place: Any = {"target": folder / "t"} if self.call == "reduce" else {}
         where = [] if place else [folder / "t"]
-        return getattr(ooc, self.call)(*kernel, source, *given, *between, *where, **place, **self.options | more)
+        return flat(self.call, *kernel, source, *given, *between, *where, **place, **self.options | more)
 
     def start(self, runs: Server, folder: Path, **how: Any) -> Any:
         """Make it in another process."""
@@ -107,7 +108,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     group = zarr.create_group(tmp_path / "g")
     group.create_array("b", data=FIELD, chunks=(8, 40))
     group.create_array("c", data=FIELD[:8], chunks=(8, 40))
-    ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=3, chunks=(8, 40), scheduler="threads").run()
+    ooc.ranks.scatter_files(
+        tmp_path / "a", "(block, *)", ooc.Target(tmp_path / "l", chunks=(8, 40)), ranks=3, scheduler="threads"
+    ).run()
     return tmp_path
 
 
@@ -132,7 +135,7 @@ def check_finished(kind: Kind, folder: Path) -> None:
     check(kind, folder, job.run())
     for more in ({}, {"again": True}):
         with pytest.raises(NotFoundError, match="nothing to resume"):
-            ooc.resume(folder / "t", **more)
+            flat(ooc.resume, folder / "t", **more)
     with pytest.raises(TargetError, match="exists, and was made with"):
         kind.plan(folder, resume=True, **kind.other)
 
@@ -162,7 +165,7 @@ def check_unfinished(kind: Kind, folder: Path, capsys: pytest.CaptureFixture[str
 def test_where_nothing_is_it_starts_and_then_is_finished(kind: Kind, folder: Path) -> None:
     for more in ({}, {"again": True}):
         with pytest.raises(NotFoundError, match="nothing to resume"):
-            ooc.resume(folder / "t", **more)
+            flat(ooc.resume, folder / "t", **more)
     job = kind.plan(folder, resume=True)
     assert not job.is_finished
     check(kind, folder, job.run())
@@ -275,19 +278,19 @@ def test_blocks_that_are_computed(folder: Path) -> None:
 
     failing = da.map_blocks(broken, x, dtype=x.dtype, name="y")
     with pytest.raises(ValueError, match="enough"):
-        ooc.from_dask(failing, target, **how).run()
+        flat(ooc.rechunk, failing, target, **how).run()
     with pytest.raises(TargetError, match=r"is unfinished: .* of 12 chunks are written; pass resume=True"):
-        ooc.from_dask(failing, target, **how)
+        flat(ooc.rechunk, failing, target, **how)
     with pytest.raises(JournalError, match=r"was begun with source=.*y.*, not .*x"):
-        ooc.from_dask(x, target, resume=True, **how)
+        flat(ooc.rechunk, x, target, resume=True, **how)
     mended = da.map_blocks(np.copy, x, dtype=x.dtype, name="y")
-    np.testing.assert_array_equal(ooc.from_dask(mended, target, resume=True, **how).run()[...], FIELD)
-    job = ooc.from_dask(mended, target, resume=True, **how)
+    np.testing.assert_array_equal(flat(ooc.rechunk, mended, target, resume=True, **how).run()[...], FIELD)
+    job = flat(ooc.rechunk, mended, target, resume=True, **how)
     assert job.is_finished
     assert job.notices[0] == "12 of 12 chunks, nothing to do"
     np.testing.assert_array_equal(zarr.open_array(target, mode="r")[...], FIELD)
     assert ooc.store(mended, target, resume=True, scheduler="threads") is None
-    np.testing.assert_array_equal(ooc.rechunk(mended, target, resume=True, **how).run()[...], FIELD)
+    np.testing.assert_array_equal(flat(ooc.rechunk, mended, target, resume=True, **how).run()[...], FIELD)
 
 
 def test_a_dataset(folder: Path) -> None:
@@ -303,7 +306,7 @@ def test_a_dataset(folder: Path) -> None:
     def job(**more: Any) -> Any:
         lazy = da.map_blocks(broken, x, dtype=x.dtype, name="y", meta=x._meta)
         ds = xr.Dataset({"v": (("t", "s"), lazy)})
-        return ooc.rechunk(ds, target, chunks={"t": 96, "s": 4}, scheduler="threads", **more)
+        return flat(ooc.rechunk, ds, target, chunks={"t": 96, "s": 4}, scheduler="threads", **more)
 
     ends.append(1)
     with pytest.raises(ValueError, match="enough"):
@@ -321,20 +324,20 @@ def test_a_dataset(folder: Path) -> None:
 
 def test_an_update_each_night(folder: Path, runs: Server) -> None:
     """One line in a crontab, whatever the night before has left."""
-    target, options = folder / "t", COLUMNS | {"ranks": 1, "method": "independent", "update": True, "resume": True}
-    assert runs.start("rechunk", folder / "a", target, at="chunk", after=3, **options).wait() < 0
+    target, options = folder / "t", COLUMNS | {"ranks": 1, "source": str(folder / "a"), "resume": True}
+    assert runs.start("update", target, at="chunk", after=3, **options).wait() < 0
     with pytest.raises(TargetError, match=r"is unfinished: .*resume=True"):
-        ooc.rechunk(folder / "a", target, **options | {"resume": False})
-    np.testing.assert_array_equal(ooc.rechunk(folder / "a", target, **options).run()[...], FIELD)
+        flat(ooc.update, target, **options | {"resume": False})
+    np.testing.assert_array_equal(flat(ooc.update, target, **options).run()[...], FIELD)
     zarr.open_array(folder / "a").append(FIELD[:16])
     options["chunks"] = None
-    assert runs.start("rechunk", folder / "a", target, at="chunk", after=2, **options).wait() < 0
+    assert runs.start("update", target, at="chunk", after=2, **options).wait() < 0
     with pytest.raises(TargetError, match="an update was stopped; continue it with update"):
-        ooc.rechunk(folder / "a", target, **COLUMNS)
+        flat(ooc.rechunk, folder / "a", target, **COLUMNS)
     with pytest.raises(JournalError, match="an update was stopped; continue it with update"):
-        ooc.rechunk(folder / "a", target, **COLUMNS, resume=True)
+        flat(ooc.rechunk, folder / "a", target, **COLUMNS, resume=True)
     want = np.concatenate([FIELD, FIELD[:16]])
-    np.testing.assert_array_equal(ooc.rechunk(folder / "a", target, **options).run()[...], want)
+    np.testing.assert_array_equal(flat(ooc.update, target, **options).run()[...], want)
     assert not ooc.update(target, resume=True, scheduler="threads").plan.changed
 
 
@@ -342,13 +345,13 @@ def test_writes_into_what_is_there(folder: Path) -> None:
     """A run that was killed is done again, of the same parts; whether one has ended nobody knows."""
     parts = [FIELD[:48] + 1, FIELD[48:] + 1]
     for _ in range(2):
-        job = ooc.write_sections(folder / "a", "(block, *)", parts, resume=True, scheduler="threads")
+        job = ooc.ranks.write_sections(folder / "a", "(block, *)", parts, resume=True, scheduler="threads")
         np.testing.assert_array_equal(job.run()[...], FIELD + 1)
     a = ooc.open_array(folder / "l", mode="r+")
     with pytest.raises(InputError, match="have no halo"):
-        ooc.shift(a, resume=True, scheduler="threads")
+        ooc.ranks.shift(a, resume=True, scheduler="threads")
     with pytest.raises(InputError, match="resume="):
-        ooc.write_sections(folder / "a", "(block, *)", parts, resume="yes", scheduler="threads")
+        ooc.ranks.write_sections(folder / "a", "(block, *)", parts, resume="yes", scheduler="threads")
 
 
 def test_other_code_of_a_kernel_is_named(folder: Path) -> None:
@@ -356,14 +359,14 @@ def test_other_code_of_a_kernel_is_named(folder: Path) -> None:
         return block + 1
 
     kernel = first
-    ooc.map_slabs(kernel, folder / "a", folder / "t", resume=True, **SLABS).run()
+    flat(ooc.map_slabs, kernel, folder / "a", folder / "t", resume=True, **SLABS).run()
 
     def first(block: np.ndarray) -> np.ndarray:  # type: ignore[no-redef]
         return block + 2
 
     with pytest.raises(TargetError, match=r"was made with other code of .*first"):
-        ooc.map_slabs(first, folder / "a", folder / "t", resume=True, **SLABS)
-    made = ooc.map_slabs(first, folder / "a", folder / "t", resume=True, overwrite=True, **SLABS).run()
+        flat(ooc.map_slabs, first, folder / "a", folder / "t", resume=True, **SLABS)
+    made = flat(ooc.map_slabs, first, folder / "a", folder / "t", resume=True, overwrite=True, **SLABS).run()
     np.testing.assert_array_equal(made[...], FIELD + 2)
 
 

@@ -36,7 +36,14 @@ def test_a_result_that_does_not_fit_its_target_is_refused(
     tmp_path: Path, kernel: Any, values: np.ndarray, dtype: str | None, said: str
 ) -> None:
     with pytest.raises(ooc.errors.KernelError, match=said):
-        ooc.map_slabs(kernel, source(values), tmp_path / "t.zarr", dtype=dtype, height=2, ranks=2, **HOW).run()
+        ooc.map_slabs(
+            kernel,
+            source(values),
+            ooc.Target(tmp_path / "t.zarr", dtype=dtype),
+            window=2,
+            resources=ooc.Resources(ranks=2),
+            **HOW,
+        ).run()
     with pytest.raises(FileNotFoundError):  # no reader opens what is not finished
         zarr.open_array(tmp_path / "t.zarr", mode="r")
 
@@ -44,7 +51,7 @@ def test_a_result_that_does_not_fit_its_target_is_refused(
 def test_what_is_rounded_or_fits_is_written_without_a_word() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = ooc.map_slabs(lambda block: block / 3, source(), MemoryStore(), dtype="f4", **HOW).run()
+        made = ooc.map_slabs(lambda block: block / 3, source(), ooc.Target(MemoryStore(), dtype="f4"), **HOW).run()
         summed = ooc.map_slabs(lambda block: np.cumsum(block, axis=1), source(ROWS.astype("u2")), MemoryStore(), **HOW)
         small = summed.run()
     np.testing.assert_array_equal(zarr.open_array(made.zarr.store)[...], (ROWS / 3).astype("f4"))
@@ -98,7 +105,9 @@ def test_parts_of_ranks_take_what_fits_only() -> None:
     stored = source(ROWS.astype("i2"))
     a = ooc.open_array(stored, mode="r+")
     with pytest.raises(ooc.errors.RunError, match=r"part of rank 1 has 65536 \(int64\); the array has dtype int16"):
-        ooc.write_sections(a, "(block, *)", [np.zeros((6, 5), "i8"), np.full((6, 5), 2**16)], scheduler="threads").run()
+        ooc.ranks.write_sections(
+            a, "(block, *)", [np.zeros((6, 5), "i8"), np.full((6, 5), 2**16)], scheduler="threads"
+        ).run()
     np.testing.assert_array_equal(stored[...], ROWS)
 
 
@@ -113,11 +122,11 @@ def test_lazy_arrays_are_stored_where_they_fit_only(blocks: tuple[int, int]) -> 
 def test_blocks_that_are_not_of_their_arrays_type_are_refused(tmp_path: Path) -> None:
     x = da.zeros((12, 5), chunks=(2, 5), dtype="i2").map_blocks(lambda block: block + np.int64(2**16), dtype="i2")
     with pytest.raises(ooc.errors.RunError, match="65536"):
-        ooc.from_dask(x, tmp_path / "t.zarr", scheduler="threads").run()
+        ooc.rechunk(x, tmp_path / "t.zarr", scheduler="threads").run()
 
 
 def test_parts_of_distributed_arrays_are_of_the_type_that_is_said() -> None:
-    x = ooc.distribute(np.arange(6) + 300, "block", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(6) + 300, "block", ranks=2, scheduler="threads")
     with pytest.raises(ooc.errors.KernelError, match=r"returned 30\d \(int64\), which dtype int8 cannot hold"):
         x.map_local(lambda part: part, dtype="i1").compute()
     with pytest.raises(ooc.errors.KernelError, match="returned dtype float64, which dtype int64 cannot hold"):
@@ -143,9 +152,9 @@ def test_functions_of_a_reduction_give_the_type_that_they_gave_for_zeros() -> No
 @pytest.mark.parametrize(("dtype", "fill"), [("u1", 1.5), ("u1", 300), ("u1", -1), ("u1", np.nan), ("f4", 1e300)])
 def test_fill_values_that_do_not_fit_are_refused(tmp_path: Path, dtype: str, fill: float) -> None:
     with pytest.raises(ooc.errors.UnsupportedError, match=r"fill_value=|Zarr does not accept"):
-        ooc.create_array(tmp_path / "a", shape=4, dtype=dtype, fill_value=fill)
+        ooc.create_array(ooc.Target(tmp_path / "a", fill_value=fill), shape=4, dtype=dtype)
     with pytest.raises(ooc.errors.UnsupportedError, match=r"fill_value=|Zarr does not accept"):
-        ooc.from_dask(da.zeros(4, dtype=dtype), tmp_path / "b", fill_value=fill)
+        ooc.rechunk(da.zeros(4, dtype=dtype), ooc.Target(tmp_path / "b", fill_value=fill))
     assert not list(tmp_path.iterdir())
 
 
@@ -156,7 +165,9 @@ def test_constants_beyond_edges_that_do_not_fit_are_refused(tmp_path: Path, fill
         with pytest.raises(ooc.errors.InputError, match=f"boundary={fill} is not a value of an array of uint8"):
             call(lambda block: block, source(ROWS.astype("u1")), tmp_path / "t", **how)
     with pytest.raises(ooc.errors.InputError, match=f"boundary={fill} is not a value"):
-        ooc.shift(ooc.distribute(np.zeros(6, "u1"), "block", ranks=2, scheduler="threads"), 1, boundary=fill)
+        ooc.ranks.shift(
+            ooc.ranks.distribute(np.zeros(6, "u1"), "block", ranks=2, scheduler="threads"), 1, boundary=fill
+        )
 
 
 DAY, SECOND = np.datetime64("2020-01-01"), np.datetime64("2020-01-01T00:00:01")

@@ -14,6 +14,7 @@ import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests.changing import VERBS, Gate, changes
 from tests.entries import ENTRIES, STORED, THREADS
+from tests.flat import flat
 from tests.small import DATA, make
 
 SAYS = "changed while it was read|is not the array|is missing|is empty"
@@ -103,7 +104,7 @@ def test_what_is_not_read_may_change(verb: str, tmp_path: Path) -> None:
 
 def test_a_section_does_not_mind_the_rest_of_the_array(tmp_path: Path) -> None:
     make(tmp_path / "s.zarr")
-    parts = ooc.read_sections(tmp_path / "s.zarr", [np.s_[:16], np.s_[16:48]], **THREADS)
+    parts = flat(ooc.ranks.read_sections, tmp_path / "s.zarr", [np.s_[:16], np.s_[16:48]], **THREADS)
 
     def change(asked: set[str]) -> None:
         zarr.open_array(tmp_path / "s.zarr", mode="r+")[48:] = 0
@@ -115,13 +116,20 @@ def test_a_section_does_not_mind_the_rest_of_the_array(tmp_path: Path) -> None:
 
 def test_local_array_files_that_change_under_a_multicast(tmp_path: Path) -> None:
     make(tmp_path / "whole")
-    ooc.scatter_files(tmp_path / "whole", "(block, *)", tmp_path / "files", ranks=2, chunks=(8, 80), **THREADS).run()
+    flat(
+        ooc.ranks.scatter_files,
+        tmp_path / "whole",
+        "(block, *)",
+        ooc.Target(tmp_path / "files", chunks=(8, 80)),
+        ranks=2,
+        **THREADS,
+    ).run()
     a = ooc.open_array(tmp_path / "files", mode="r+")
 
     def change(asked: set[str]) -> None:
         a[...] = DATA + 1
 
-    sent = ooc.multicast(a, np.s_[:], **THREADS)
+    sent = flat(ooc.ranks.multicast, a, np.s_[:], **THREADS)
     gate = Gate(str(tmp_path / "files"), 2, change)
     with changes(gate), pytest.raises(RunError, match="changed while it was read"):
         sent.compute()

@@ -14,6 +14,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import YOUNG_SECONDS, find_leftovers
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, fail, make_field, options_of
@@ -130,7 +131,7 @@ def test_a_run_that_died_when_all_was_done_leaves_nothing_of_use(place: Path, ru
 
 
 def test_an_error_leaves_no_scratch_and_a_target_that_can_be_gone_on_with(place: Path) -> None:
-    fail(ooc.rechunk(place / "source.zarr", place / "target.zarr", **options_of("staged")), 9)
+    fail(flat(ooc.rechunk, place / "source.zarr", place / "target.zarr", **options_of("staged")), 9)
     assert ooc.clean(place) == []
     assert mine(place) == ["target.zarr"]
     assert kinds(ooc.clean(place, unfinished=True)) == ["unfinished"]

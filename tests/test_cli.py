@@ -446,9 +446,11 @@ def test_a_wrong_setting_gets_one_line(work: Path, name: str, capsys: pytest.Cap
 
 
 def test_a_kernel_that_fails_is_one_line(work: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["map", "rows.zarr", "new.zarr", "--kernel=os:getpid", "--quiet"]) == 1
+    assert main(["map", "rows.zarr", "new.zarr", "--kernel=os:fspath", "--quiet"]) == 1
     (error,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"oocarrays: the kernel failed on slab .*: TypeError: .*getpid\(\) takes no arguments.*", error)
+    assert re.fullmatch(r"oocarrays: the kernel failed on slab .*: TypeError: .*not ndarray.*", error)
+    assert main(["map", "rows.zarr", "more.zarr", "--kernel=os:getpid", "--quiet"]) == 2
+    assert "getpid() cannot be called with 1 block" in capsys.readouterr().err
 
 
 def hide_chunk(folder: Path) -> None:

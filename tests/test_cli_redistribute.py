@@ -119,7 +119,7 @@ def test_where_nothing_moves_that_is_said(capsys: pytest.CaptureFixture[str], li
 
 
 def test_what_takes_long_to_price_is_named() -> None:
-    plan = ooc.plan_redistribution(*(ooc.Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
+    plan = ooc.ranks.plan_redistribution(*(ooc.Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
     text = replace(Outlook.of(plan), left_out=["BEX", "LEX"]).text()
     assert "not priced, as that takes long for so many: bex, lex; --schedule prices one" in text
 
@@ -157,6 +157,6 @@ def test_what_is_wrong_is_said_in_one_line(capsys: pytest.CaptureFixture[str], l
 
 
 def test_a_network_of_other_ranks_is_refused() -> None:
-    plan = ooc.plan_redistribution(*(ooc.Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
+    plan = ooc.ranks.plan_redistribution(*(ooc.Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
     with pytest.raises(ScheduleError, match="a mesh of 2 × 4 has 8 places, not one for each of 4 ranks"):
-        Outlook.of(plan, ooc.Mesh(rows=2, columns=4))
+        Outlook.of(plan, ooc.networks.Mesh(rows=2, columns=4))

@@ -11,6 +11,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import JournalError
+from tests.flat import flat
 from tests.seams import find_leftovers
 from tests.small import each_method
 from tests.unfinished import FIELD, check_finished, check_unfinished, fail, make_field, options_of
@@ -33,7 +34,7 @@ def jumps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @each_method
 def test_a_run_fails_and_goes_on_while_the_clock_jumps(jumps: None, tmp_path: Path, method: str) -> None:
     target = tmp_path / "target.zarr"
-    job = ooc.rechunk(make_field(tmp_path), target, **options_of(method))
+    job = flat(ooc.rechunk, make_field(tmp_path), target, **options_of(method))
     fail(job, 12)
     check_unfinished(target)
     rest = ooc.resume(target)
@@ -46,7 +47,7 @@ def test_a_run_fails_and_goes_on_while_the_clock_jumps(jumps: None, tmp_path: Pa
 def test_files_of_another_time_are_as_any(tmp_path: Path, ahead: float) -> None:
     source, target = make_field(tmp_path), tmp_path / "target.zarr"
     shift(source, ahead)
-    fail(ooc.rechunk(source, target, **options_of("two-phase")), 12)
+    fail(flat(ooc.rechunk, source, target, **options_of("two-phase")), 12)
     shift(target, ahead)
     ooc.resume(target).run()
     check_finished(target)
@@ -62,7 +63,7 @@ def shift(folder: Path, seconds: float) -> None:
 def test_a_source_that_is_written_while_the_clock_is_back_has_changed(tmp_path: Path) -> None:
     """It is not that it looks older than the run: it is not as it was."""
     source, target = make_field(tmp_path), tmp_path / "target.zarr"
-    fail(ooc.rechunk(source, target, **options_of("two-phase")), 12)
+    fail(flat(ooc.rechunk, source, target, **options_of("two-phase")), 12)
     ooc.open_array(source, mode="r+")[:64] = -FIELD[:64]
     shift(source / "c" / "0", -DAY)
     with pytest.raises(JournalError, match="changed"):
@@ -72,7 +73,7 @@ def test_a_source_that_is_written_while_the_clock_is_back_has_changed(tmp_path: 
 def test_what_lives_is_not_taken_for_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock tells, not a time: while a run holds its target nothing of it is removed, a day later neither."""
     source, target = make_field(tmp_path), tmp_path / "target.zarr"
-    job = ooc.rechunk(source, target, **options_of("two-phase"))
+    job = flat(ooc.rechunk, source, target, **options_of("two-phase"))
     fail(job, 12)
     job._run.journal.claim()
     later = time.time() + DAY

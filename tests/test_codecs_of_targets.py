@@ -20,6 +20,7 @@ from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.profiles import examples
 
 SAID = "ignore:Numcodecs codecs are not in the Zarr version 3 specification"
@@ -85,21 +86,26 @@ def refused(call: Callable[[], Any]) -> bool:
 
 VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "map_slabs": (
-        lambda a, t, dtype: ooc.map_slabs(computed(dtype), a, t, dtype=dtype, **HOW),
+        lambda a, t, dtype: ooc.map_slabs(computed(dtype), a, ooc.Target(t, dtype=dtype), **HOW),
         lambda x, dtype: computed(dtype)(x),
     ),
     "drop_axis": (
-        lambda a, t, dtype: ooc.map_slabs(lambda b: by_column(computed(dtype)(b)), a, t, drop_axis=1, **HOW),
+        lambda a, t, dtype: ooc.map_slabs(
+            lambda b: by_column(computed(dtype)(b)), a, t, results=ooc.Results(drop_axis=1), **HOW
+        ),
         lambda x, dtype: by_column(computed(dtype)(x)),
     ),
     "new_axis": (
         lambda a, t, dtype: ooc.map_slabs(
-            lambda b: computed(dtype)(b)[..., None] + np.zeros(2, dtype), a, t, new_axis=2, shape=2, **HOW
+            lambda b: computed(dtype)(b)[..., None] + np.zeros(2, dtype), a, t,
+            results=ooc.Results(new_axis=2, shape=2), **HOW,
         ),
         lambda x, dtype: computed(dtype)(x)[..., None] + np.zeros(2, dtype),
     ),
     "rechunk": (lambda a, t, _: ooc.rechunk(a, t, chunks=(2, 5), **HOW), lambda x, _: x),
-    "orientation": (lambda a, t, _: ooc.rechunk(a, t, orientation="column", chunks=(4, 3), **HOW), lambda x, _: x),
+    "orientation": (
+        lambda a, t, _: ooc.rechunk(a, ooc.Target(t, orientation="column"), chunks=(4, 3), **HOW), lambda x, _: x
+    ),
     "iterate": (
         lambda a, t, _: ooc.iterate(lambda b: (b * 2).astype(b.dtype), a, t, sweeps=2, **HOW), lambda x, _: x * 4
     ),
@@ -133,7 +139,7 @@ def test_targets_are_read_by_zarr(data: st.DataObject, form: int, old: str, new:
 def test_codecs_are_made_again_for_the_new_type_where_that_means_the_same(form: int) -> None:
     of: Any = numcodecs if form == 2 else in_format_3
     array = source(form, "i4", [of.Delta(dtype="<i4")], compressors(form, 4)["blosc"])
-    made = ooc.map_slabs(lambda b: b.astype("i8") << 40, array, MemoryStore(), dtype="i8", **HOW).run().zarr
+    made = ooc.map_slabs(lambda b: b.astype("i8") << 40, array, ooc.Target(MemoryStore(), dtype="i8"), **HOW).run().zarr
     assert made.filters == (of.Delta(dtype="<i8"),)
     assert form == 2 or made.compressors == (BloscCodec(typesize=8, shuffle="shuffle"),)
     np.testing.assert_array_equal(made[...], VALUES << 40)
@@ -142,7 +148,7 @@ def test_codecs_are_made_again_for_the_new_type_where_that_means_the_same(form: 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_codecs_that_hold_other_values_are_left_out_with_a_notice(dtype: str, caplog: Any) -> None:
     scaled = in_format_3.FixedScaleOffset(offset=0, scale=10, dtype="<f8", astype="|u1")
-    job = ooc.map_slabs(lambda b: b * 100.5, source(3, "f8", [scaled]), MemoryStore(), dtype=dtype, **HOW)
+    job = ooc.map_slabs(lambda b: b * 100.5, source(3, "f8", [scaled]), ooc.Target(MemoryStore(), dtype=dtype), **HOW)
     said = "the codec fixedscaleoffset is left out: computed elements of"
     assert said in job.explain()
     with caplog.at_level(logging.WARNING, "oocarrays"):
@@ -155,10 +161,10 @@ def test_codecs_that_hold_other_values_are_left_out_with_a_notice(dtype: str, ca
 def test_local_array_files_have_codecs_of_their_type(tmp_path: Path) -> None:
     filters = [in_format_3.Delta(dtype="<i4")]
     a = ooc.create_array(
-        tmp_path / "a", shape=8, dtype="i4", layout="(block)", ranks=2, placement="local", filters=filters
+        ooc.Target(tmp_path / "a", filters=filters), shape=8, dtype="i4", layout="(block)", ranks=2, placement="local"
     )
     a[:] = np.arange(8)
-    b = ooc.map_slabs(lambda block: block / 2, a, tmp_path / "b", dtype="f8", scheduler="threads").run()
+    b = ooc.map_slabs(lambda block: block / 2, a, ooc.Target(tmp_path / "b", dtype="f8"), scheduler="threads").run()
     np.testing.assert_array_equal(b[...], np.arange(8) / 2)
     ranks = sorted((tmp_path / "b").glob("rank-*"))
     np.testing.assert_array_equal(zarr.open_array(ranks[1])[...], np.arange(4, 8) / 2)
@@ -175,7 +181,7 @@ def test_codecs_of_arrays_stay_in_their_order(name: str, orientation: str | None
     array = source(3, "i4", filters)
     whole = (array[...] == VALUES).all()  # zarr-python 3.1 with numcodecs 0.16 does not read what it wrote
     target = MemoryStore()
-    if refused(lambda: ooc.rechunk(array, target, chunks=(4, 5), orientation=orientation, **HOW).run()):
+    if refused(lambda: ooc.rechunk(array, ooc.Target(target, orientation=orientation), chunks=(4, 5), **HOW).run()):
         assert not whole or orientation == "column"
         return
     made = zarr.open_array(target, mode="r")
@@ -188,14 +194,14 @@ def test_codecs_of_arrays_stay_in_their_order(name: str, orientation: str | None
 def test_differences_are_taken_in_either_order_of_format_2(order: str) -> None:
     array = source(2, "i4", [numcodecs.Delta("<i4")], order=order)
     for orientation in ("row", "column"):
-        made = ooc.rechunk(array, MemoryStore(), chunks=(4, 5), orientation=orientation, **HOW).run()
+        made = ooc.rechunk(array, ooc.Target(MemoryStore(), orientation=orientation), chunks=(4, 5), **HOW).run()
         np.testing.assert_array_equal(made.zarr[...], VALUES)
 
 
 def test_arrays_that_are_made_with_filters_turn_axes_first(tmp_path: Path) -> None:
     how: dict[str, Any] = {"shape": (7, 5), "dtype": "i4", "orientation": "column"}
     filters = [in_format_3.Delta(dtype="<i4")]
-    if refused(lambda: ooc.create_array(tmp_path / "a", filters=filters, **how)):
+    if refused(lambda: flat(ooc.create_array, ooc.Target(tmp_path / "a", filters=filters), **how)):
         return
     ooc.open_array(tmp_path / "a", mode="r+")[...] = VALUES
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "a")[...], VALUES)
@@ -216,7 +222,7 @@ def test_filters_through_which_elements_do_not_come_back_are_refused(tmp_path: P
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(ooc.errors.UnsupportedError, match=r"do not survive .*pass filters=\(\)"):
-            ooc.rechunk(array, tmp_path / "t", chunks=(7, 1), filters=filters, **HOW)
+            ooc.rechunk(array, ooc.Target(tmp_path / "t", filters=filters), chunks=(7, 1), **HOW)
     assert not (tmp_path / "t").exists()
 
 
@@ -224,7 +230,7 @@ def test_filters_through_which_elements_do_not_come_back_are_refused(tmp_path: P
 def test_fill_values_are_of_the_new_type(old: str, new: str, fill: float) -> None:
     value = np.nan if old == "f4" else -9
     array = zarr.create_array({}, shape=(4,), chunks=(2,), dtype=old, fill_value=value)
-    made = ooc.map_slabs(lambda b: np.ones(b.shape, new), array, MemoryStore(), dtype=new, **HOW).run()
+    made = ooc.map_slabs(lambda b: np.ones(b.shape, new), array, ooc.Target(MemoryStore(), dtype=new), **HOW).run()
     assert made.zarr.fill_value == fill
     np.testing.assert_array_equal(made.zarr[...], np.ones(4, new))
 
@@ -237,7 +243,7 @@ def test_masked_values_are_of_the_new_type_for_xarray(tmp_path: Path, old: str, 
     data.to_dataset().to_zarr(tmp_path / "s", zarr_format=3, consolidated=False)
     zarr.create_group(tmp_path / "t")
     target = tmp_path / "t" / "a"
-    ooc.map_slabs(lambda b: np.abs(b).astype(new), tmp_path / "s" / "a", target, dtype=new, **HOW).run()
+    ooc.map_slabs(lambda b: np.abs(b).astype(new), tmp_path / "s" / "a", ooc.Target(target, dtype=new), **HOW).run()
     found = xr.open_zarr(tmp_path / "t", consolidated=False)["a"].values
     np.testing.assert_array_equal(found, [1, 1, 3])
 

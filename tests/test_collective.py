@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, LayoutError, PlacementError, RunError, SelectionError
+from tests.flat import flat
 from tests.owners import layouts, numbered, part
 from tests.profiles import examples
 from tests.selections import keys, picked
@@ -31,7 +32,7 @@ OVERLAPPING = [np.s_[16 * p : 16 * p + 28, 8:40] for p in range(3)]
 """Tiles that each overlap the next."""
 
 
-def check(y: ooc.SectionArrays, x: np.ndarray, sections: list[Any]) -> None:
+def check(y: ooc.ranks.SectionArrays, x: np.ndarray, sections: list[Any]) -> None:
     for got, section in zip(y.compute(), sections, strict=True):
         np.testing.assert_array_equal(got, picked(x, section if section is None else _tuple(section)), strict=True)
 
@@ -51,7 +52,7 @@ def test_every_rank_gets_what_numpy_gives(data: st.DataObject, shape: tuple[int,
     options = {"domains": data.draw(st.sampled_from(["auto", "static"])), "aggregators": count}
     with dask.config.set({"scheduler": "synchronous", "oocarrays.collective-buffer": data.draw(st.integers(1, 200))}):
         for method in ("auto", "two-phase", "independent"):
-            check(ooc.read_sections(z, sections, method=method, **options, **THREADS), x, sections)
+            check(flat(ooc.ranks.read_sections, z, sections, method=method, **options, **THREADS), x, sections)
 
 
 @examples(40)
@@ -59,7 +60,7 @@ def test_every_rank_gets_what_numpy_gives(data: st.DataObject, shape: tuple[int,
 def test_a_layout_gives_a_distributed_array_of_it(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x, layout = numbered(shape), data.draw(layouts(shape))
     z = zarr.create_array({}, data=x, chunks=data.draw(chunks_for(shape)))
-    y = ooc.read_sections(z, layout, method=data.draw(st.sampled_from(["auto", "two-phase"])), **THREADS)
+    y = ooc.ranks.read_sections(z, layout, method=data.draw(st.sampled_from(["auto", "two-phase"])), **THREADS)
     with dask.config.set({"scheduler": "synchronous", "oocarrays.collective-buffer": 64}):
         for rank, held in enumerate(dask.compute(*map(y.local, range(y.ranks)))):
             np.testing.assert_array_equal(held, part(x, layout, rank), strict=True)
@@ -82,7 +83,9 @@ MANY = {
 def test_a_stored_chunk_is_read_and_decoded_once_whoever_wants_it(name: str, codec: str) -> None:
     z = make({}, X, chunks=(8, 12), compressors=CODECS[codec])
     for workers_read in (1, 3):
-        y = ooc.read_sections(z, MANY[name], **(TWO_PHASE | {"aggregators": min(workers_read, len(MANY[name]))}))
+        y = flat(
+            ooc.ranks.read_sections, z, MANY[name], **(TWO_PHASE | {"aggregators": min(workers_read, len(MANY[name]))})
+        )
         check(y, X, MANY[name])
         touched = np.zeros((8, 4), bool)
         marks = np.zeros(X.shape, bool)
@@ -102,7 +105,7 @@ def test_a_stored_chunk_is_read_and_decoded_once_whoever_wants_it(name: str, cod
 
 def test_overlapping_tiles_are_decoded_once_together_and_once_each_alone() -> None:
     z = make({}, X, chunks=(8, 48), compressors=CODECS["zstd"])
-    both = {m: ooc.read_sections(z, OVERLAPPING, method=m, **THREADS) for m in ("two-phase", "independent")}
+    both = {m: ooc.ranks.read_sections(z, OVERLAPPING, method=m, **THREADS) for m in ("two-phase", "independent")}
     for y in both.values():
         check(y, X, OVERLAPPING)
     chunks = {method: y.meter.decoded_bytes // (8 * 48 * 4) for method, y in both.items()}
@@ -111,8 +114,8 @@ def test_overlapping_tiles_are_decoded_once_together_and_once_each_alone() -> No
 
 def test_conforming_requests_are_read_by_each_rank_for_itself_and_it_says_so() -> None:
     z = make({}, X, chunks=(15, 48), compressors=CODECS["zstd"])
-    y = ooc.read_sections(z, "(block, *)", ranks=4, **THREADS)
-    assert isinstance(y, ooc.DistributedArray)
+    y = ooc.ranks.read_sections(z, "(block, *)", ranks=4, **THREADS)
+    assert isinstance(y, ooc.ranks.DistributedArray)
     assert y.plan is not None
     assert y.plan.method == "independent"
     assert "no chunk is wanted by two ranks" in y.explain()
@@ -123,14 +126,14 @@ def test_conforming_requests_are_read_by_each_rank_for_itself_and_it_says_so() -
 def test_a_part_of_an_array_is_laid_out() -> None:
     z = make({}, X, chunks=(8, 12))
     within = ooc.Section((4, 0), (50, 48))
-    y = ooc.read_sections(z, "(cyclic(3), block)", grid=(2, 2), within=within, **THREADS)
+    y = ooc.ranks.read_sections(z, "(cyclic(3), block)", grid=(2, 2), within=within, **THREADS)
     assert y.shape == (46, 48)
     np.testing.assert_array_equal(y.compute(), X[4:50])
     np.testing.assert_array_equal(y.redistribute("(*, cyclic)", ranks=3).local(1).compute(), X[4:50, 1::3])
 
 
 def test_parts_stay_in_memory_and_are_read_no_more() -> None:
-    y = ooc.read_sections(make({}, X, chunks=(8, 12)), OVERLAPPING, **TWO_PHASE)
+    y = flat(ooc.ranks.read_sections, make({}, X, chunks=(8, 12)), OVERLAPPING, **TWO_PHASE)
     kept = y.persist()
     read = y.meter.read_requests
     check(kept, X, OVERLAPPING)
@@ -142,7 +145,7 @@ def test_parts_stay_in_memory_and_are_read_no_more() -> None:
 
 def test_looking_reads_nothing(tmp_path: Path) -> None:
     make(tmp_path / "x.zarr", X, chunks=(8, 12), compressors=CODECS["zstd"])
-    y = ooc.read_sections(tmp_path / "x.zarr", OVERLAPPING, **TWO_PHASE)
+    y = flat(ooc.ranks.read_sections, tmp_path / "x.zarr", OVERLAPPING, **TWO_PHASE)
     for file in (tmp_path / "x.zarr" / "c").rglob("*"):
         if file.is_file():
             file.unlink()
@@ -159,43 +162,55 @@ def test_a_chunk_larger_than_the_buffer_is_read_in_ranges_where_that_can_be(tmp_
     x = numbered((256, 64))
     z = make(tmp_path / "x.zarr", x, chunks=(256, 64))
     with dask.config.set({"oocarrays.collective-buffer": "4KiB"}):
-        y = ooc.read_sections(z, "(*, block)", ranks=2, method="two-phase", **THREADS)
+        y = ooc.ranks.read_sections(z, "(*, block)", ranks=2, method="two-phase", **THREADS)
     assert y.plan.round_bytes <= 4096
     assert len(y.plan.rounds) >= 16
     np.testing.assert_array_equal(y.compute(), x)
 
 
 WRONG: dict[str, tuple[Callable[[zarr.Array], Any], type, str]] = {
-    "out of range": (lambda z: ooc.read_sections(z, [np.s_[0], np.s_[60]], **THREADS), SelectionError, "rank 1"),
-    "too many axes": (lambda z: ooc.read_sections(z, [np.s_[0, 0, 0]], **THREADS), SelectionError, "3"),
-    "past the end": (lambda z: ooc.read_sections(z, [ooc.Section((0, 0), (61, 2))], **THREADS), SelectionError, "61"),
+    "out of range": (lambda z: ooc.ranks.read_sections(z, [np.s_[0], np.s_[60]], **THREADS), SelectionError, "rank 1"),
+    "too many axes": (lambda z: ooc.ranks.read_sections(z, [np.s_[0, 0, 0]], **THREADS), SelectionError, "3"),
+    "past the end": (
+        lambda z: ooc.ranks.read_sections(z, [ooc.Section((0, 0), (61, 2))], **THREADS),
+        SelectionError,
+        "61",
+    ),
     "another number": (
-        lambda z: ooc.read_sections(z, OVERLAPPING, ranks=4, **THREADS),
+        lambda z: ooc.ranks.read_sections(z, OVERLAPPING, ranks=4, **THREADS),
         SelectionError,
         "3 sections: a layout, or a sequence of one section for each of 4 ranks",
     ),
-    "no sections": (lambda z: ooc.read_sections(z, [], **THREADS), SelectionError, "sections=[]"),
-    "no index": (lambda z: ooc.read_sections(z, ["(block, *)", 1.5], **THREADS), LayoutError, ""),
-    "a number": (lambda z: ooc.read_sections(z, 4, **THREADS), SelectionError, "4"),
-    "another layout": (lambda z: ooc.read_sections(z, "(block, *, *)", ranks=2, **THREADS), LayoutError, "3 axes"),
+    "no sections": (lambda z: ooc.ranks.read_sections(z, [], **THREADS), SelectionError, "sections=[]"),
+    "no index": (lambda z: ooc.ranks.read_sections(z, ["(block, *)", 1.5], **THREADS), LayoutError, ""),
+    "a number": (lambda z: ooc.ranks.read_sections(z, 4, **THREADS), SelectionError, "4"),
+    "another layout": (
+        lambda z: ooc.ranks.read_sections(z, "(block, *, *)", ranks=2, **THREADS),
+        LayoutError,
+        "3 axes",
+    ),
     "outside": (
-        lambda z: ooc.read_sections(z, "(block, *)", ranks=2, within=ooc.Section((0, 0), (61, 48)), **THREADS),
+        lambda z: ooc.ranks.read_sections(z, "(block, *)", ranks=2, within=ooc.Section((0, 0), (61, 48)), **THREADS),
         SelectionError,
         "within",
     ),
     "within sections": (
-        lambda z: ooc.read_sections(z, OVERLAPPING, within=ooc.Section((0, 0), (4, 4)), **THREADS),
+        lambda z: ooc.ranks.read_sections(z, OVERLAPPING, within=ooc.Section((0, 0), (4, 4)), **THREADS),
         SelectionError,
         "within",
     ),
-    "no such method": (lambda z: ooc.read_sections(z, OVERLAPPING, method="direct", **THREADS), InputError, "direct"),
+    "no such method": (
+        lambda z: ooc.ranks.read_sections(z, OVERLAPPING, method="direct", **THREADS),
+        InputError,
+        "direct",
+    ),
     "too little memory": (
-        lambda z: ooc.read_sections(z, OVERLAPPING, memory="1kB", **THREADS),
+        lambda z: ooc.ranks.read_sections(z, OVERLAPPING, memory="1kB", **THREADS),
         BudgetError,
         "collective read",
     ),
     "workers of no cluster": (
-        lambda z: ooc.read_sections(z, OVERLAPPING, workers=["a"], **THREADS),
+        lambda z: ooc.ranks.read_sections(z, OVERLAPPING, resources=ooc.Resources(workers=["a"]), **THREADS),
         PlacementError,
         "no cluster",
     ),
@@ -211,17 +226,8 @@ def test_what_cannot_be_is_refused_in_one_line(name: str) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("function", [ooc.read_sections, ooc.write_sections])
-def test_the_old_word_for_domains_is_refused_in_a_line_that_names_the_new_one(function: Callable[..., Any]) -> None:
-    given = (zarr.create_array({}, shape=8, chunks=4, dtype="i4"), [np.s_[:4]], [np.zeros(4)])
-    with pytest.raises(
-        InputError, match=r"^partition='static' is domains='static' now: \w+ no longer takes partition$"
-    ):
-        function(*given[: 2 + (function is ooc.write_sections)], partition="static")
-
-
 def test_shapes_say_what_is_computed() -> None:
-    y = ooc.read_sections(make({}, X), [np.s_[3, ::-5], np.s_[...], None], **THREADS)
+    y = ooc.ranks.read_sections(make({}, X), [np.s_[3, ::-5], np.s_[...], None], **THREADS)
     assert [got.shape for got in y.compute()] == list(y.shapes) == [(10,), (60, 48), (0, 0)]
     assert [y.local(rank).shape for rank in range(3)] == list(y.shapes)
     assert sum(math.prod(map(len, axes)) for axes in y.plan.requests) * 4 == y.nbytes

@@ -17,6 +17,7 @@ from zarr.storage import WrapperStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, SelectionError, StoreFailure, UnsupportedError
+from tests.flat import flat
 from tests.small import CODECS
 from tests.strategies import requests_of
 
@@ -40,7 +41,7 @@ def model(data: np.ndarray, sections: list, parts: list) -> np.ndarray:
     return made
 
 
-def check_meter(job: ooc.CollectiveWriteJob) -> None:
+def check_meter(job: ooc.Job) -> None:
     """The plan told the truth."""
     planned, meter = job.plan.traffic, job.meter
     assert (meter.read_requests, meter.messages) == (planned.read_requests, planned.messages)
@@ -77,7 +78,7 @@ def test_what_is_written_is_what_numpy_writes_rank_after_rank(case: tuple, data:
         "deal": data.draw(st.sampled_from(["block", "cyclic"])),
         "aggregators": data.draw(st.one_of(st.just("auto"), st.integers(1, len(requests)))),
     }
-    job = ooc.write_sections(z, sections, parts, scheduler="threads", **how)
+    job = flat(ooc.ranks.write_sections, z, sections, parts, scheduler="threads", **how)
     assert len(job.run()[...].shape) == len(shape)
     expected = before.copy()
     for axes, part in zip(requests, parts, strict=True):
@@ -91,7 +92,7 @@ def test_overlapping_sections_are_written_and_the_rest_stays(kind: str, tmp_path
     options = {"shards": (8, 10), "chunks": (4, 5)} if kind == "shards" else {"chunks": (5, 7)}
     z = zarr.create_array(tmp_path / "z", data=DATA, compressors=CODECS.get(kind, CODECS["zstd"]), **options)
     parts = parts_for(TILES, DATA.shape)
-    job = ooc.write_sections(tmp_path / "z", TILES, parts, scheduler="threads")
+    job = ooc.ranks.write_sections(tmp_path / "z", TILES, parts, scheduler="threads")
     assert job.plan.method == "two-phase"
     np.testing.assert_array_equal(z[...], DATA)
     np.testing.assert_array_equal(job.run(), model(DATA, TILES, parts))
@@ -107,7 +108,7 @@ def test_the_highest_rank_wins_every_time() -> None:
     for number in range(72):
         parts = [part + number for part in parts_for(sections, DATA.shape)]
         how = {"aggregators": 1 + number % 3, "deal": ("block", "cyclic")[number % 2], "scheduler": "threads"}
-        ooc.write_sections(z, sections, parts, **how).run()
+        flat(ooc.ranks.write_sections, z, sections, parts, **how).run()
         np.testing.assert_array_equal(z[...], model(DATA, sections, parts), err_msg=str(number))
 
 
@@ -116,35 +117,37 @@ def test_nothing_is_read_where_ranks_together_cover_chunks() -> None:
     z = zarr.create_array({}, data=DATA, chunks=(6, 20))
     sections = [np.s_[0:24:2], np.s_[1:24:2, :11], np.s_[1:24:2, 9:]]
     parts = parts_for(sections, DATA.shape)
-    job = ooc.write_sections(z, sections, parts, scheduler="threads")
+    job = ooc.ranks.write_sections(z, sections, parts, scheduler="threads")
     np.testing.assert_array_equal(job.run(), model(DATA, sections, parts))
     assert (job.meter.read_requests, job.meter.write_requests) == (0, 4)
 
 
 def test_what_a_higher_rank_covers_is_not_sent() -> None:
     z = zarr.create_array({}, data=DATA, chunks=(6, 20))
-    job = ooc.write_sections(z, [np.s_[:, :10]] * 8, [DATA[:, :10] * rank for rank in range(8)], scheduler="threads")
+    job = ooc.ranks.write_sections(
+        z, [np.s_[:, :10]] * 8, [DATA[:, :10] * rank for rank in range(8)], scheduler="threads"
+    )
     assert job.plan.sent.sum() == DATA[:, :10].nbytes
     np.testing.assert_array_equal(job.run()[:, :10], DATA[:, :10] * 7)
 
 
 def test_ranks_write_for_themselves_where_sections_conform() -> None:
     z = zarr.create_array({}, data=DATA * 0, chunks=(6, 20))
-    x = ooc.distribute(DATA, "(block, *)", ranks=4, scheduler="threads")
-    job = ooc.write_sections(z, x.layout, x)
+    x = ooc.ranks.distribute(DATA, "(block, *)", ranks=4, scheduler="threads")
+    job = ooc.ranks.write_sections(z, x.layout, x)
     assert (job.plan.method, job.plan.traffic.messages) == ("independent", 0)
     assert "independent" in job.explain()
     np.testing.assert_array_equal(job.run(), DATA)
     columns = x.redistribute("(*, cyclic)")
-    assert ooc.write_sections(z, columns.layout, columns).plan.method == "two-phase"
+    assert ooc.ranks.write_sections(z, columns.layout, columns).plan.method == "two-phase"
 
 
 def test_parts_may_be_read_of_the_array_that_they_are_written_to() -> None:
     """Rows are turned round: every section is read before any is written."""
     z = zarr.create_array({}, data=DATA, chunks=(3, 20))
     wanted = [np.s_[23 - rank : 22 - rank if rank < 23 else None : -1] for rank in range(24)]
-    read = ooc.read_sections(z, wanted, scheduler="threads")
-    dask.compute(ooc.write_sections(z, [np.s_[rank : rank + 1] for rank in range(24)], read))
+    read = ooc.ranks.read_sections(z, wanted, scheduler="threads")
+    dask.compute(ooc.ranks.write_sections(z, [np.s_[rank : rank + 1] for rank in range(24)], read))
     np.testing.assert_array_equal(z[...], DATA[::-1])
 
 
@@ -152,7 +155,7 @@ def test_lazy_parts_and_indices_of_any_kind() -> None:
     z = zarr.create_array({}, data=DATA, chunks=(5, 7))
     sections = [np.s_[::-2, 3], np.s_[[7, 1, 2], 5:], None]
     parts = [da.ones(12, chunks=5) * 7, da.arange(45, chunks=9).reshape(3, 15), np.empty((0, 0))]
-    ooc.write_sections(z, sections, parts, scheduler="threads").run()
+    ooc.ranks.write_sections(z, sections, parts, scheduler="threads").run()
     expected = DATA.copy()
     expected[::-2, 3] = 7
     expected[[7, 1, 2], 5:] = np.arange(45).reshape(3, 15)
@@ -161,7 +164,9 @@ def test_lazy_parts_and_indices_of_any_kind() -> None:
 
 def test_chunks_that_become_fill_value_are_not_stored(tmp_path: Path) -> None:
     z = zarr.create_array(tmp_path / "z", data=DATA, chunks=(12, 20))
-    job = ooc.write_sections(z, [np.s_[:8], np.s_[8:12]], [np.zeros((8, 20)), np.zeros((4, 20))], scheduler="threads")
+    job = ooc.ranks.write_sections(
+        z, [np.s_[:8], np.s_[8:12]], [np.zeros((8, 20)), np.zeros((4, 20))], scheduler="threads"
+    )
     job.run()
     assert (job.meter.skipped_chunks, z.nchunks_initialized) == (1, 1)
     np.testing.assert_array_equal(z[:], np.vstack([DATA[:12] * 0, DATA[12:]]))
@@ -171,7 +176,7 @@ def test_each_disk_is_written_by_aggregators_of_its_own() -> None:
     z = zarr.create_array({}, data=DATA, chunks=(4, 5))
     disk_of = {index: index[1] % 2 for index in np.ndindex(6, 4)}
     parts = parts_for(TILES, DATA.shape)
-    job = ooc.write_sections(z, TILES, parts, disks=disk_of, scheduler="threads")
+    job = ooc.ranks.write_sections(z, TILES, parts, scheduler="threads", resources=ooc.Resources(disks=disk_of))
     serving = [
         {disk_of[index] for box in domain.boxes for index in domain.grid.indices(box)} for domain in job.plan.domains
     ]
@@ -183,8 +188,8 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
     z = zarr.create_array({}, data=np.zeros((64, 64)), chunks=(8, 64))
     asked = [np.s_[:, :40], np.s_[:, 30:]], [np.ones((64, 40)), np.ones((64, 34))]
     with pytest.raises(BudgetError, match="this collective write needs at least") as refused:
-        ooc.write_sections(z, *asked, scheduler="threads", memory=1)
-    job = ooc.write_sections(z, *asked, scheduler="threads", memory=refused.value.least)
+        ooc.ranks.write_sections(z, *asked, scheduler="threads", memory=1)
+    job = ooc.ranks.write_sections(z, *asked, scheduler="threads", memory=refused.value.least)
     assert job.plan.threads == 1
     assert job.plan.peak_bytes == refused.value.least
     assert (job.run()[:] == 1).all()
@@ -213,7 +218,7 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
 def test_what_cannot_be_written_is_refused_in_one_line(sections: Any, parts: Any, options: dict, said: str) -> None:
     z = zarr.create_array({}, data=DATA, chunks=(5, 7))
     with pytest.raises(InputError) as refused:
-        ooc.write_sections(z, sections, parts, scheduler="threads", **options)
+        flat(ooc.ranks.write_sections, z, sections, parts, scheduler="threads", **options)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
     np.testing.assert_array_equal(z[...], DATA)
@@ -222,13 +227,13 @@ def test_what_cannot_be_written_is_refused_in_one_line(sections: Any, parts: Any
 def test_an_array_that_is_open_for_reading_is_refused(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "z", data=DATA, chunks=(5, 7))
     with pytest.raises(InputError, match=r"open for reading only: open it with mode='r\+'"):
-        ooc.write_sections(ooc.open_array(tmp_path / "z"), [np.s_[:3]], [DATA[:3]], scheduler="threads")
+        ooc.ranks.write_sections(ooc.open_array(tmp_path / "z"), [np.s_[:3]], [DATA[:3]], scheduler="threads")
 
 
 def test_a_part_that_is_not_what_it_said_stops_the_run_before_anything_is_written() -> None:
     z = zarr.create_array({}, data=DATA, chunks=(5, 7))
     lies = da.from_array(DATA, chunks=-1).map_blocks(lambda block: block[:5], dtype="f4")
-    job = ooc.write_sections(z, [np.s_[:], np.s_[:]], [DATA * 2, lies], scheduler="threads")
+    job = ooc.ranks.write_sections(z, [np.s_[:], np.s_[:]], [DATA * 2, lies], scheduler="threads")
     with pytest.raises(Exception, match=r"the part of rank 1 has shape \(5, 20\)"):
         job.run()
     np.testing.assert_array_equal(z[...], DATA)
@@ -256,7 +261,7 @@ def test_a_run_that_a_store_stopped_is_run_again(number: int) -> None:
     store = Refusing(zarr.storage.MemoryStore())
     zarr.create_array(store, data=DATA, chunks=(6, 5))
     parts = parts_for(TILES, DATA.shape)
-    job = ooc.write_sections(store, TILES, parts, scheduler="threads", aggregators=3)
+    job = ooc.ranks.write_sections(store, TILES, parts, scheduler="threads", aggregators=3)
     job._array.zarr.store.left = number
     with pytest.raises(StoreFailure, match="no more"):
         job.run()
@@ -268,6 +273,6 @@ def test_a_chunk_that_is_cut_short_stops_the_run(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "z", data=DATA, chunks=(12, 20), compressors=None)
     chunk = tmp_path / "z" / "c" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-4])
-    job = ooc.write_sections(tmp_path / "z", [np.s_[:, :9], np.s_[:, 8:19]], [DATA[:, :9], DATA[:, 8:19]])
+    job = ooc.ranks.write_sections(tmp_path / "z", [np.s_[:, :9], np.s_[:, 8:19]], [DATA[:, :9], DATA[:, 8:19]])
     with pytest.raises(CorruptChunkError, match=r"c/0/0 has 956 bytes; a chunk has 960"):
         job.run()

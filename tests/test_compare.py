@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, NotFoundError, RunError
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import replace_step, set_constants, step
 from tests.strategies import chunks_for, shapes
@@ -45,7 +46,7 @@ def test_it_says_what_numpy_says(data: st.DataObject, shape: tuple[int, ...]) ->
     near = data.draw(st.sampled_from([{}, {"atol": 1.0}, {"rtol": 0.5}])) if dtype[0] in "fi" else {}
     a = stored(x, data.draw(chunks_for(shape)), compressors=data.draw(st.sampled_from(CODECS)))
     b = stored(y, data.draw(chunks_for(shape)), zarr_format=data.draw(st.sampled_from([2, 3])))
-    found = ooc.compare(a, b, memory="64MiB", **exact, **near)
+    found = flat(ooc.compare, a, b, memory="64MiB", **exact, **near)
     if near:
         alike = np.isclose(x, y, **({"rtol": 0.0, "atol": 0.0} | near), **exact)
     else:
@@ -75,7 +76,7 @@ def test_each_stored_byte_is_read_once_within_the_budget(tmp_path: Path, codec: 
     x = np.random.default_rng(0).random((512, 512), dtype="f4")
     for name, chunks in (("a", (64, 512)), ("b", (128, 512))):
         zarr.create_array(tmp_path / name, data=x, chunks=chunks, compressors=codec)
-    with ooc.metered() as meter:
+    with ooc.advise.metered() as meter:
         assert ooc.compare(tmp_path / "a", tmp_path / "b", memory="64MiB")
     assert meter.read_requests == 8 + 4
     if codec is None:
@@ -144,7 +145,7 @@ def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
         (InputError, {"b": a, "memory": "much"}),
     ):
         with pytest.raises(error) as caught:
-            ooc.compare(a, **asked)
+            flat(ooc.compare, a, **asked)
         assert "\n" not in str(caught.value)
 
 
@@ -190,8 +191,10 @@ def crossing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(crossing: Path, scratch: Path) -> tuple[ooc.Comparison, int]:
-    with ooc.metered() as meter:
-        found = ooc.compare(crossing / "maps", crossing / "series", memory="24MiB", scratch=scratch)
+    with ooc.advise.metered() as meter:
+        found = ooc.compare(
+            crossing / "maps", crossing / "series", memory="24MiB", resources=ooc.Resources(scratch=scratch)
+        )
     assert not list(scratch.iterdir())
     return found, meter.decoded_bytes
 

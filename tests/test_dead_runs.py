@@ -14,6 +14,7 @@ import zarr
 
 import oocarrays as ooc
 from tests.dying import Server
+from tests.flat import flat
 from tests.test_resume_in_place import DATA, PARTS, SHIFT, TILES, WRITE
 from tests.unfinished import left_behind, make_field, options_of
 
@@ -34,13 +35,13 @@ def dataset_job(target: Path, **how: bool) -> Any:
     """Two variables in blocks of rows, written in chunks of columns."""
     x = da.from_array(FIELD, chunks=(7, 40))
     ds = xr.Dataset({"a": (("y", "x"), x + 1), "b": (("y", "x"), x * 2)})
-    return ooc.rechunk(ds, target, chunks={"y": -1, "x": 3}, memory="64MiB", scheduler="threads", **how)
+    return flat(ooc.rechunk, ds, target, chunks={"y": -1, "x": 3}, memory="64MiB", scheduler="threads", **how)
 
 
 def lazy_job(target: Path, **how: bool) -> Any:
     """A lazy array in blocks of rows, written in chunks of columns."""
     x = da.from_array(FIELD, chunks=(7, 40)) + 1
-    return ooc.from_dask(x, target, chunks=(96, 3), memory="64MiB", scheduler="threads", **how)
+    return flat(ooc.rechunk, x, target, chunks=(96, 3), memory="64MiB", scheduler="threads", **how)
 
 
 def scratch(folder: Path) -> list[str]:
@@ -72,9 +73,9 @@ def test_scratch_of_a_rechunk_whose_target_is_written_over(tmp_path: Path, runs:
     source, target = make_field(tmp_path), tmp_path / "t.zarr"
     runs.run("rechunk", source, target, at="entry", after=4, **options_of("staged"))
     (left,) = scratch(tmp_path)
-    ooc.rechunk(source, tmp_path / "other", scheduler="threads", **options_of("staged")).run()
+    flat(ooc.rechunk, source, tmp_path / "other", scheduler="threads", **options_of("staged")).run()
     assert scratch(tmp_path) == [left], "it is of another target"
-    ooc.rechunk(source, target, overwrite=True, scheduler="threads", **options_of("independent")).run()
+    flat(ooc.rechunk, source, target, overwrite=True, scheduler="threads", **options_of("independent")).run()
     assert scratch(tmp_path) == left_behind(target) == []
 
 
@@ -83,7 +84,9 @@ def test_scratch_of_an_iteration_whose_target_is_written_over(tmp_path: Path, ru
     how = {"sweeps": 3, "fuse": 1, "memory": "64MiB", "ranks": 1, "height": 8}
     runs.run("iterate", "numpy:negative", tmp_path / "a", tmp_path / "t", at="entry", after=4, **how)
     assert scratch(tmp_path)
-    made = ooc.iterate(np.negative, tmp_path / "a", tmp_path / "t", overwrite=True, scheduler="threads", **how).run()
+    made = flat(
+        ooc.iterate, np.negative, tmp_path / "a", tmp_path / "t", overwrite=True, scheduler="threads", **how
+    ).run()
     np.testing.assert_array_equal(made[...], -FIELD)
     assert scratch(tmp_path) == []
 
@@ -95,8 +98,13 @@ def test_partial_files_of_writes_in_place(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     zarr.create_array(tmp_path / "z", data=DATA, chunks=(5, 7))
-    ooc.scatter_files(
-        tmp_path / "z", "(block, *)", tmp_path / "l", ranks=4, depth=(1, 0), chunks=(3, 20), scheduler="threads"
+    ooc.ranks.scatter_files(
+        tmp_path / "z",
+        "(block, *)",
+        ooc.Target(tmp_path / "l", chunks=(3, 20)),
+        ranks=4,
+        depth=(1, 0),
+        scheduler="threads",
     ).run()
     (tmp_path / "script.py").write_text(WRITE.format(kind="tiles") if kind == "write" else SHIFT)
     runs.run("script", tmp_path / "script.py", at="partial", after=2)
@@ -104,9 +112,9 @@ def test_partial_files_of_writes_in_place(
     living = left.with_name(f"0.{os.urandom(16).hex()}.partial")
     living.write_bytes(b"of another machine")
     if kind == "write":
-        job = ooc.write_sections("z", TILES, PARTS, resume=resume, scheduler="threads")
+        job = ooc.ranks.write_sections("z", TILES, PARTS, resume=resume, scheduler="threads")
     else:
-        job = ooc.shift(ooc.open_array("l", mode="r+"), boundary="periodic", resume=resume, scheduler="threads")
+        job = ooc.ranks.shift(ooc.open_array("l", mode="r+"), boundary="periodic", resume=resume, scheduler="threads")
     job.run()
     assert partials(tmp_path) == [living]
 

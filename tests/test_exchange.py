@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, OocError, ScheduleError, UnsupportedError
+from tests.flat import flat
 from tests.profiles import examples
 
 
@@ -44,7 +45,7 @@ def expected(parts: list[np.ndarray], counts: np.ndarray, displacements: np.ndar
 def test_every_row_comes_where_it_is_to_come(asked: tuple[list[np.ndarray], np.ndarray, np.ndarray | None]) -> None:
     parts, counts, displacements = asked
     given_parts = [part.copy() for part in parts]
-    made = ooc.exchange(given_parts, counts.tolist(), displacements=displacements, scheduler="threads")
+    made = ooc.ranks.exchange(given_parts, counts.tolist(), displacements=displacements, scheduler="threads")
     for rank, (part, right) in enumerate(zip(made.compute(), expected(parts, counts, displacements), strict=True)):
         np.testing.assert_array_equal(part, right, strict=True)
         assert made.local_shape(rank) == right.shape
@@ -52,12 +53,12 @@ def test_every_row_comes_where_it_is_to_come(asked: tuple[list[np.ndarray], np.n
 
 
 def test_arrays_of_ranks_are_exchanged_and_go_on() -> None:
-    x = ooc.distribute(np.arange(20.0).reshape(10, 2), "(cyclic(2), *)", ranks=3, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(20.0).reshape(10, 2), "(cyclic(2), *)", ranks=3, scheduler="threads")
     counts = np.array([[1, 2, 1], [0, 4, 0], [2, 0, 0]])
     parts = [x.local(rank).compute() for rank in range(3)]
-    once = ooc.exchange(x, counts)
+    once = ooc.ranks.exchange(x, counts)
     np.testing.assert_array_equal(once.local(1).compute(), expected(parts, counts, None)[1])
-    back = ooc.exchange(once, counts.T)
+    back = ooc.ranks.exchange(once, counts.T)
     for part, right in zip(back.compute(), parts, strict=True):
         np.testing.assert_array_equal(part, right)
     assert "rank" in once.explain()
@@ -83,13 +84,13 @@ def test_arrays_of_ranks_are_exchanged_and_go_on() -> None:
 )  # fmt: skip
 def test_what_exchange_refuses(parts: Any, counts: Any, how: Any, kind: type[OocError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        ooc.exchange(parts, counts, scheduler="threads", **how)
+        flat(ooc.ranks.exchange, parts, counts, scheduler="threads", **how)
 
 
 def test_arrays_of_ranks_take_no_scheduler() -> None:
-    x = ooc.distribute(np.arange(4), "block", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(4), "block", ranks=2, scheduler="threads")
     with pytest.raises(InputError, match="goes with arrays of this process"):
-        ooc.exchange(x, [[1, 1], [1, 1]], scheduler="threads")
+        ooc.ranks.exchange(x, [[1, 1], [1, 1]], scheduler="threads")
 
 
 # ---------------------------------------------------------------------- plans, schedules, networks
@@ -98,29 +99,31 @@ def test_arrays_of_ranks_take_no_scheduler() -> None:
 def test_a_plan_on_a_network_of_ones_own_is_run() -> None:
     array = np.arange(960)
     layouts = [ooc.Layout.of((960,), f"cyclic({m})", ranks=8) for m in (15, 10)]
-    plan = ooc.plan_redistribution(*layouts, array.dtype, network=ooc.Mesh(rows=2, columns=4), constants="cm-5")
-    assert isinstance(plan, ooc.Redistribution)
-    x = ooc.distribute(array, layouts[0], scheduler="threads").redistribute(plan)
+    plan = ooc.ranks.plan_redistribution(
+        *layouts, array.dtype, network=ooc.networks.Mesh(rows=2, columns=4), constants="cm-5"
+    )
+    assert isinstance(plan, ooc.ranks.Redistribution)
+    x = ooc.ranks.distribute(array, layouts[0], scheduler="threads").redistribute(plan)
     np.testing.assert_array_equal(x.compute(), array)
     np.testing.assert_array_equal(x.redistribute(plan.reversed()).compute(), array)
-    by_text = ooc.plan_redistribution(*layouts, array.dtype, network="mesh:2x4", constants="cm-5")
+    by_text = ooc.ranks.plan_redistribution(*layouts, array.dtype, network="mesh:2x4", constants="cm-5")
     assert by_text == plan
     with pytest.raises(ScheduleError, match="has 9 places"):
-        ooc.plan_redistribution(*layouts, network=ooc.Torus(rows=3, columns=3))
+        ooc.ranks.plan_redistribution(*layouts, network=ooc.networks.Torus(rows=3, columns=3))
     with pytest.raises(LayoutError, match=r"not a Layout: create one with Layout\.of"):
-        ooc.plan_redistribution("cyclic", layouts[1])  # type: ignore[arg-type]
+        ooc.ranks.plan_redistribution("cyclic", layouts[1])  # type: ignore[arg-type]
 
 
 def test_a_schedule_is_taken_wherever_its_name_is() -> None:
     layouts = [ooc.Layout.of((64,), text, ranks=4) for text in ("block", "cyclic")]
-    ipex = ooc.Schedule.of("ipex", 4, columns=4)
-    assert ooc.plan_redistribution(*layouts, schedule=ipex).price.schedules == ("IPEX",)
-    x = ooc.distribute(np.arange(64), layouts[0], scheduler="threads")
+    ipex = ooc.ranks.Schedule.of("ipex", 4, columns=4)
+    assert ooc.ranks.plan_redistribution(*layouts, schedule=ipex).price.schedules == ("IPEX",)
+    x = ooc.ranks.distribute(np.arange(64), layouts[0], scheduler="threads")
     np.testing.assert_array_equal(x.redistribute(layouts[1], schedule=ipex).compute(), np.arange(64))
     with pytest.raises(ScheduleError, match="is for 8 ranks, not 4"):
-        x.redistribute(layouts[1], schedule=ooc.Schedule.of("gen", 8))
-    some = ooc.Schedule("COLORING", 4, 1, ((1, 0, -1, -1),))
+        x.redistribute(layouts[1], schedule=ooc.ranks.Schedule.of("gen", 8))
+    some = ooc.ranks.Schedule("COLORING", 4, 1, ((1, 0, -1, -1),))
     with pytest.raises(ScheduleError, match="does not fit others"):
         x.redistribute(layouts[1], schedule=some)
     with pytest.raises(ScheduleError, match="power of two"):
-        x.redistribute("cyclic", ranks=6, schedule=ooc.Schedule("PEX", 6, 1))
+        x.redistribute("cyclic", ranks=6, schedule=ooc.ranks.Schedule("PEX", 6, 1))

@@ -22,6 +22,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS, replace_step, step
 
@@ -49,8 +50,8 @@ def make(store: Any, data: np.ndarray | None = None, codec: str = "plain", **set
     return zarr.create_array(store, data=data, **({"chunks": (8, data.shape[1])} | CODECS[codec] | settings))
 
 
-def plan(source: Any, target: Any, method: str = "auto", **options: Any) -> ooc.RechunkJob:
-    return ooc.rechunk(source, target, **({"chunks": (64, 6), "memory": "96MiB", "method": method} | options))
+def plan(source: Any, target: Any, method: str = "auto", **options: Any) -> ooc.Job:
+    return flat(ooc.rechunk, source, target, **({"chunks": (64, 6), "memory": "96MiB", "method": method} | options))
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FLOORS = """
     errors
+    limits
     mapping
     mapping.layouts kernels
     plan
@@ -55,6 +56,7 @@ FLOORS = """
     jobs
     tracing advice reductions comparing
     recovery
+    ranks streams disks advise networks
     xarray
     cli
 """

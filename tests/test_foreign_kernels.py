@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
+from tests.flat import flat
 
 IMAGE = np.random.default_rng(0).random((300, 260)).astype("f4")
 HERE: dict[str, Any] = {"memory": "16MiB", "scheduler": "threads", "height": 32, "axis": 0, "ranks": 2}
@@ -30,8 +32,8 @@ def smoothed(values: np.ndarray, kernel: Any, depth: int) -> Any:
 
 def test_scipy(image: Path, tmp_path: Path) -> None:
     ndimage = pytest.importorskip("scipy.ndimage")
-    how: dict[str, Any] = {"kwargs": {"size": 5}, "depth": 2, "boundary": "reflect", "verify": True}
-    made = ooc.map_slabs(ndimage.uniform_filter, image, tmp_path / "t", **how, **HERE).run()
+    how: dict[str, Any] = {"depth": 2, "boundary": "reflect", "verify": True}
+    made = flat(ooc.map_slabs, partial(ndimage.uniform_filter, size=5), image, tmp_path / "t", **how, **HERE).run()
     wanted = smoothed(IMAGE, lambda block: ndimage.uniform_filter(block, size=5), 2)
     np.testing.assert_allclose(made[...], wanted, rtol=1e-5)
 
@@ -48,14 +50,14 @@ def test_numba(image: Path, tmp_path: Path) -> None:
         return made
 
     how = HERE | {"memory": "256MiB"}  # to compile it takes some
-    made = ooc.map_slabs(steepest, image, tmp_path / "t", depth=1, boundary="reflect", **how).run()
+    made = flat(ooc.map_slabs, steepest, image, tmp_path / "t", depth=1, boundary="reflect", **how).run()
     np.testing.assert_array_equal(made[...], smoothed(IMAGE, steepest.py_func, 1))
 
 
 def test_opencv(image: Path, tmp_path: Path) -> None:
     cv2 = pytest.importorskip("cv2")
     how: dict[str, Any] = {"kwargs": {"ksize": 5}, "depth": 2, "boundary": "reflect", "verify": True}
-    made = ooc.map_slabs(cv2.medianBlur, image, tmp_path / "t", **how, **HERE).run()
+    made = flat(ooc.map_slabs, cv2.medianBlur, image, tmp_path / "t", **how, **HERE).run()
     np.testing.assert_array_equal(made[...], smoothed(IMAGE, lambda block: cv2.medianBlur(block, 5), 2))
 
 
@@ -67,7 +69,7 @@ def test_pytorch(image: Path, tmp_path: Path) -> None:
         found = torch.nn.functional.conv2d(torch.from_numpy(block)[None, None], weights, padding=1)
         return np.asarray(found[0, 0].numpy())
 
-    made = ooc.map_slabs(blurred, image, tmp_path / "t", depth=1, boundary="reflect", **HERE).run()
+    made = flat(ooc.map_slabs, blurred, image, tmp_path / "t", depth=1, boundary="reflect", **HERE).run()
     np.testing.assert_allclose(made[...], smoothed(IMAGE, blurred, 1), rtol=1e-5)
 
 
@@ -97,13 +99,15 @@ class OnlyGet:
 
 
 PLACES: dict[str, Any] = {
-    "slabs": lambda z, on: (ooc.map_slabs(lambda b: on(2 * b), z, MemoryStore(), **HERE).run()[...], 2 * IMAGE),
+    "slabs": lambda z, on: (flat(ooc.map_slabs, lambda b: on(2 * b), z, MemoryStore(), **HERE).run()[...], 2 * IMAGE),
     "two targets": lambda z, on: (
-        ooc.map_slabs(lambda b: (b, on(2 * b)), z, [MemoryStore(), MemoryStore()], **HERE).run()[1][...],
+        flat(ooc.map_slabs, lambda b: (b, on(2 * b)), z, [MemoryStore(), MemoryStore()], **HERE).run()[1][...],
         2 * IMAGE,
     ),
     "another shape": lambda z, on: (
-        ooc.map_slabs(lambda b: on(b.max(0)), z, MemoryStore(), drop_axis=0, scheduler="threads").run()[...],
+        ooc.map_slabs(
+            lambda b: on(b.max(0)), z, MemoryStore(), scheduler="threads", results=ooc.Results(drop_axis=0)
+        ).run()[...],
         IMAGE.max(0),
     ),
     "sweeps": lambda z, on: (
@@ -115,11 +119,11 @@ PLACES: dict[str, Any] = {
         IMAGE.max(0),
     ),
     "ranks": lambda z, on: (
-        ooc.read_sections(z, "(block, *)", ranks=2, scheduler="threads").map_local(lambda b: on(2 * b)).compute(),
+        ooc.ranks.read_sections(z, "(block, *)", ranks=2, scheduler="threads").map_local(lambda b: on(2 * b)).compute(),
         2 * IMAGE,
     ),
     "lazy blocks": lambda z, on: (
-        ooc.from_dask(
+        ooc.rechunk(
             ooc.open_array(z).to_dask().map_blocks(on, dtype="f4", meta=np.empty((0, 0), "f4")),
             MemoryStore(),
             scheduler="threads",
@@ -141,4 +145,4 @@ def test_a_result_on_a_device_that_cannot_be_copied_is_one_line(image: Path) -> 
         get = None  # type: ignore[assignment]
 
     with pytest.raises(KernelError, match="the kernel returned Stuck, which has no method get or copy_to_host or cpu"):
-        ooc.map_slabs(Stuck, image, MemoryStore(), **HERE).run()
+        flat(ooc.map_slabs, Stuck, image, MemoryStore(), **HERE).run()

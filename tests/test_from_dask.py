@@ -29,6 +29,7 @@ from oocarrays.errors import (
     UnfinishedError,
     UnsupportedError,
 )
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import replace_step
 from tests.strategies import chunks_for, cut, shapes
@@ -74,7 +75,7 @@ def test_any_blocks_into_any_chunks(tmp_path_factory: pytest.TempPathFactory, da
     counted = Counted(data_of(shape, data.draw(st.sampled_from(DTYPES))), blocks)
     folder = tmp_path_factory.mktemp("any")
     codecs = data.draw(st.sampled_from([(), None]))
-    job = ooc.from_dask(counted.lazy, folder / "a", chunks=chunks, compressors=codecs, memory=MEMORY)
+    job = ooc.rechunk(counted.lazy, ooc.Target(folder / "a", compressors=codecs), chunks=chunks, memory=MEMORY)
     a = job.run()
     np.testing.assert_array_equal(a[...], counted.data)
     np.testing.assert_array_equal(zarr.open_array(folder / "a")[...], counted.data)
@@ -94,33 +95,37 @@ def field(blocks: Any = ((7, 13, 40), (50,))) -> da.Array:
 
 
 def test_chunks_are_the_longest_blocks_and_forms_are_dasks(tmp_path: Path) -> None:
-    plan = ooc.from_dask(field(), tmp_path / "a", memory=MEMORY).plan
+    plan = ooc.rechunk(field(), tmp_path / "a", memory=MEMORY).plan
     assert plan.rechunk.target.grid.chunks == (40, 50)
-    chosen = ooc.from_dask(field(), tmp_path / "a", chunks={"y": -1, 1: 5}, dimension_names=("y", "x"), memory=MEMORY)
+    chosen = ooc.rechunk(
+        field(), ooc.Target(tmp_path / "a", dimension_names=("y", "x")), chunks={"y": -1, 1: 5}, memory=MEMORY
+    )
     assert chosen.plan.rechunk.target.grid.chunks == (60, 5)
 
 
 def test_shards_have_one_writer(tmp_path: Path) -> None:
     regular = field((20, 50))
-    job = ooc.from_dask(regular, tmp_path / "a", chunks=(5, 10), shards=(20, 50), memory=MEMORY)
+    job = ooc.rechunk(regular, ooc.Target(tmp_path / "a", shards=(20, 50)), chunks=(5, 10), memory=MEMORY)
     assert (job.plan.aligned, job.plan.pieces) == (True, 3)
     a = job.run()
     assert a.zarr.shards == (20, 50)
     np.testing.assert_array_equal(a[...], FIELD)
-    across = ooc.from_dask(regular, tmp_path / "b", chunks=(5, 10), shards=(30, 50), memory=MEMORY)
+    across = ooc.rechunk(regular, ooc.Target(tmp_path / "b", shards=(30, 50)), chunks=(5, 10), memory=MEMORY)
     assert not across.plan.aligned
 
 
 def test_what_is_said_of_the_target_is_kept(tmp_path: Path) -> None:
-    a = ooc.from_dask(
-        field(), tmp_path / "a", attributes={"units": "K"}, dimension_names=("y", "x"), fill_value=7, memory=MEMORY
+    a = ooc.rechunk(
+        field(),
+        ooc.Target(tmp_path / "a", attributes={"units": "K"}, dimension_names=("y", "x"), fill_value=7),
+        memory=MEMORY,
     ).run()
     assert (a.attrs, a.dimension_names, a.fill_value) == ({"units": "K"}, ("y", "x"), 7)
 
 
 @pytest.mark.parametrize("chunks", [(20, 50), (60, 5)], ids=["aligned", "joined"])
 def test_dask_computes_it_too(tmp_path: Path, chunks: Any) -> None:
-    job = ooc.from_dask(field((20, 50)), tmp_path / "a", chunks=chunks, memory=MEMORY)
+    job = ooc.rechunk(field((20, 50)), tmp_path / "a", chunks=chunks, memory=MEMORY)
     assert not list(tmp_path.iterdir())
     (a,) = dask.compute(job)
     np.testing.assert_array_equal(a[...], FIELD)
@@ -131,8 +136,8 @@ def test_a_target_that_is_read_may_be_replaced(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", data=FIELD, chunks=(10, 50))
     x = da.from_zarr(zarr.open_array(tmp_path / "a", mode="r")) + 1
     with pytest.raises(TargetError, match="pass overwrite=True"):
-        ooc.from_dask(x, tmp_path / "a")
-    a = ooc.from_dask(x, tmp_path / "a", overwrite=True, memory=MEMORY).run()
+        ooc.rechunk(x, tmp_path / "a")
+    a = ooc.rechunk(x, tmp_path / "a", overwrite=True, memory=MEMORY).run()
     np.testing.assert_array_equal(a[...], FIELD + 1)
 
 
@@ -146,7 +151,7 @@ def fails(block: np.ndarray, block_id: Any = None) -> np.ndarray:
 def test_a_block_that_fails_leaves_nothing_that_looks_finished(tmp_path: Path, chunks: Any) -> None:
     x = field((20, 50)).map_blocks(fails, dtype="f4", meta=np.empty(0, "f4"))
     with pytest.raises(ZeroDivisionError, match="of the user"):
-        ooc.from_dask(x, tmp_path / "a", chunks=chunks, memory=MEMORY).run()
+        ooc.rechunk(x, tmp_path / "a", chunks=chunks, memory=MEMORY).run()
     left = [path.name for path in tmp_path.iterdir()]
     if left:
         assert left == ["a"]
@@ -154,7 +159,7 @@ def test_a_block_that_fails_leaves_nothing_that_looks_finished(tmp_path: Path, c
             ooc.open_array(tmp_path / "a")
         with pytest.raises(NotFoundError, match="from a lazy array, whose blocks are not kept: pass overwrite=True"):
             ooc.resume(tmp_path / "a")
-    again = ooc.from_dask(field((20, 50)), tmp_path / "a", chunks=chunks, overwrite=True, memory=MEMORY)
+    again = ooc.rechunk(field((20, 50)), tmp_path / "a", chunks=chunks, overwrite=True, memory=MEMORY)
     np.testing.assert_array_equal(again.run()[...], FIELD)
 
 
@@ -167,7 +172,7 @@ def test_a_job_runs_again_after_it_failed(tmp_path: Path) -> None:
         return block
 
     x = field((20, 50)).map_blocks(once, dtype="f4", meta=np.empty(0, "f4"))
-    job = ooc.from_dask(x, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
+    job = ooc.rechunk(x, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
     with pytest.raises(ZeroDivisionError):
         job.run()
     np.testing.assert_array_equal(job.run()[...], FIELD)
@@ -182,7 +187,7 @@ def test_what_stopped_when_all_blocks_were_there_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     counted = Counted(FIELD, ((7, 13, 40), (50,)))
-    job = ooc.from_dask(counted.lazy, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
+    job = ooc.rechunk(counted.lazy, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
     with monkeypatch.context() as patched:
         replace_step(patched, "write chunks", stops)
         with pytest.raises(KeyboardInterrupt):
@@ -196,10 +201,10 @@ def test_what_stopped_when_all_blocks_were_there_goes_on(
 def test_blocks_that_are_not_what_the_array_says(tmp_path: Path) -> None:
     short = field((20, 50)).map_blocks(lambda block: block[:-1], dtype="f4", meta=np.empty(0, "f4"))
     with pytest.raises(RunError, match=r"block at \(\d+, 0\) has shape \(19, 50\); expected \(20, 50\)"):
-        ooc.from_dask(short, tmp_path / "a", chunks=(60, 5), memory=MEMORY).run()
+        ooc.rechunk(short, tmp_path / "a", chunks=(60, 5), memory=MEMORY).run()
     wide = field((20, 50)).map_blocks(lambda block: block + 1j, dtype="f4", meta=np.empty(0, "f4"))
     with pytest.raises(RunError, match="has dtype complex64; expected float32"):
-        ooc.from_dask(wide, tmp_path / "b", memory=MEMORY).run()
+        ooc.rechunk(wide, tmp_path / "b", memory=MEMORY).run()
 
 
 def unknown() -> da.Array:
@@ -221,7 +226,7 @@ WRONG = {
 @pytest.mark.parametrize(("x", "options", "error", "says"), WRONG.values(), ids=WRONG)
 def test_wrong_input_is_one_line(tmp_path: Path, x: Any, options: dict, error: type, says: str) -> None:
     with pytest.raises(error, match=says) as raised:
-        ooc.from_dask(x(), tmp_path / "a", **options)
+        flat(ooc.rechunk, x(), tmp_path / "a", **options)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
 
@@ -232,7 +237,7 @@ def test_planning_computes_nothing(tmp_path: Path) -> None:
             raise AssertionError(key)
 
     with NoTask():
-        job = ooc.from_dask(field(), tmp_path / "a", chunks=(60, 5), memory=MEMORY)
+        job = ooc.rechunk(field(), tmp_path / "a", chunks=(60, 5), memory=MEMORY)
         assert "3, each computed once" in job.explain()
         assert "scratch" in repr(job)
 
@@ -242,7 +247,7 @@ def test_a_url_is_a_target(chunks: int) -> None:
     pytest.importorskip("fsspec")
     x = da.arange(100, chunks=20)
     url = f"memory://from-dask/{chunks}"
-    a = ooc.from_dask(x, url, chunks=chunks, memory=MEMORY).run()
+    a = ooc.rechunk(x, url, chunks=chunks, memory=MEMORY).run()
     np.testing.assert_array_equal(a[...], np.arange(100))
     np.testing.assert_array_equal(ooc.open_array(url)[...], np.arange(100))
 
@@ -251,5 +256,5 @@ def test_a_url_is_a_target(chunks: int) -> None:
 def test_a_fill_value_that_is_given_is_that_of_format_2(tmp_path: Path, asked: int | None, kept: int | None) -> None:
     """Where none is given, no value stands for none: xarray takes that of format 2 so."""
     how: dict[str, Any] = {"zarr_format": 2, "dimension_names": ["x"], "scheduler": "threads"}
-    ooc.from_dask(da.arange(5, chunks=2), tmp_path / "a", fill_value=asked, **how).run()
+    flat(ooc.rechunk, da.arange(5, chunks=2), ooc.Target(tmp_path / "a", fill_value=asked), **how).run()
     assert json.loads((tmp_path / "a" / ".zarray").read_text())["fill_value"] == kept

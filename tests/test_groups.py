@@ -30,6 +30,7 @@ from oocarrays.errors import (
     UnfinishedError,
     UnsupportedError,
 )
+from tests.flat import flat
 from tests.groups import AIR, check_same, objects, opened, write
 from tests.profiles import examples
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, UNFINISHED_MARK, small
@@ -42,9 +43,11 @@ CHUNKS: dict[str, Any] = {"air": (24, 6, 5), "deep/er/air": {"time": -1, "lon": 
 formats = pytest.mark.parametrize("zarr_format", [2, 3])
 
 
-def rechunk(source: Any, target: Any, chunks: Any = None, **options: Any) -> ooc.GroupJob:
-    job = ooc.rechunk(source, target, chunks=CHUNKS if chunks is None else chunks, **({"memory": "256MiB"} | options))
-    assert isinstance(job, ooc.GroupJob)
+def rechunk(source: Any, target: Any, chunks: Any = None, **options: Any) -> ooc.Job:
+    job = flat(
+        ooc.rechunk, source, target, chunks=CHUNKS if chunks is None else chunks, **({"memory": "256MiB"} | options)
+    )
+    assert isinstance(job, ooc.Job)
     return job
 
 
@@ -146,7 +149,7 @@ def test_a_group_in_a_store_with_others(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def of_three(tmp_path: Path) -> ooc.GroupJob:
+def of_three(tmp_path: Path) -> ooc.Job:
     """A job of three arrays, of which two are rewritten."""
     source, rng = zarr.create_group(tmp_path / "a"), np.random.default_rng(0)
     for name in ("one", "two/three", "four"):
@@ -154,7 +157,7 @@ def of_three(tmp_path: Path) -> ooc.GroupJob:
     return rechunk(tmp_path / "a", tmp_path / "b", {"one": (64, 4), "two/three": -1})
 
 
-def test_looking_is_free(tmp_path: Path, of_three: ooc.GroupJob) -> None:
+def test_looking_is_free(tmp_path: Path, of_three: ooc.Job) -> None:
     before = objects(tmp_path)
     assert "two/three" in repr(of_three)
     assert "considered" in of_three.explain()
@@ -164,7 +167,7 @@ def test_looking_is_free(tmp_path: Path, of_three: ooc.GroupJob) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_the_plan_tells_the_truth(tmp_path: Path, of_three: ooc.GroupJob) -> None:
+def test_the_plan_tells_the_truth(tmp_path: Path, of_three: ooc.Job) -> None:
     assert of_three.plan.peak_bytes == max(plan.peak_bytes for _, plan in of_three.plan.members) <= of_three.plan.budget
     of_three.run(progress=True)
     meter, traffic = of_three.meter, of_three.plan.traffic
@@ -175,7 +178,7 @@ def test_the_plan_tells_the_truth(tmp_path: Path, of_three: ooc.GroupJob) -> Non
     assert "copied as stored" in of_three.explain()
 
 
-def test_the_result_is_a_group(tmp_path: Path, of_three: ooc.GroupJob) -> None:
+def test_the_result_is_a_group(tmp_path: Path, of_three: ooc.Job) -> None:
     target = of_three.run()
     assert list(target) == ["four", "one", "two/three"]
     assert target["/two/three"].chunks == (64, 64)
@@ -263,7 +266,9 @@ def same_in(zarr_format: int, source: Any, target: Any) -> None:
 def test_a_group_changes_its_format(tmp_path: Path, zarr_format: int, chunks: Any, memory: bool) -> None:
     source, target = (MemoryStore(), MemoryStore()) if memory else (tmp_path / "a", tmp_path / "b")
     write(source, zarr_format=5 - zarr_format)
-    job = ooc.rechunk(source, target, chunks=chunks, zarr_format=zarr_format, memory="256MiB", scheduler="threads")
+    job = ooc.rechunk(
+        source, ooc.Target(target, zarr_format=zarr_format), chunks=chunks, memory="256MiB", scheduler="threads"
+    )
     assert "place" in job.plan.copies.names, "texts go by way of Zarr"
     job.run()
     same_in(zarr_format, source, target)
@@ -297,13 +302,15 @@ def test_texts_of_many_chunks_change_their_format(tmp_path: Path) -> None:
     root.create_array("words", data=words.reshape(50, 20), chunks=(7, 6))
     for names, zarr_format in (("ab", 2), ("bc", 3)):
         here, there = (tmp_path / name for name in names)
-        job = ooc.rechunk(here, there, zarr_format=zarr_format, memory="64MiB", scheduler="threads")
+        job = ooc.rechunk(here, ooc.Target(there, zarr_format=zarr_format), memory="64MiB", scheduler="threads")
         job.run()
         assert job.meter.copied_objects == 8 * 4
         np.testing.assert_array_equal(
             zarr.open_group(there, mode="r")["words"][...].astype(object), np.asarray(words.reshape(50, 20), object)
         )
-        again = ooc.rechunk(here, there, zarr_format=zarr_format, overwrite=True, memory="64MiB", scheduler="threads")
+        again = ooc.rechunk(
+            here, ooc.Target(there, zarr_format=zarr_format), overwrite=True, memory="64MiB", scheduler="threads"
+        )
         again.run()
         np.testing.assert_array_equal(
             zarr.open_group(there, mode="r")["words"][...].astype(object), np.asarray(words.reshape(50, 20), object)
@@ -314,7 +321,7 @@ def test_texts_that_cannot_be_decoded_are_one_line(tmp_path: Path) -> None:
     root = zarr.create_group(tmp_path / "a")
     root.create_array("words", data=np.array(["a", "long word"], dtype=np.dtypes.StringDType()))
     (tmp_path / "a" / "words" / "c" / "0").write_bytes(b"nothing")
-    job = ooc.rechunk(tmp_path / "a", tmp_path / "b", zarr_format=2, memory="64MiB", scheduler="threads")
+    job = ooc.rechunk(tmp_path / "a", ooc.Target(tmp_path / "b", zarr_format=2), memory="64MiB", scheduler="threads")
     with pytest.raises(CorruptChunkError, match=r"words.*cannot be decoded") as caught:
         job.run()
     assert "\n" not in str(caught.value)
@@ -328,7 +335,7 @@ def test_a_format_alone_on_the_command_line(tmp_path: Path, zarr_format: int) ->
 
 
 def test_an_array_changes_its_format_in_its_own_chunks(source: Path, tmp_path: Path) -> None:
-    made = ooc.rechunk(source, tmp_path / "b", zarr_format=2, memory="256MiB", scheduler="threads").run()
+    made = ooc.rechunk(source, ooc.Target(tmp_path / "b", zarr_format=2), memory="256MiB", scheduler="threads").run()
     before = zarr.open_array(source, mode="r")
     assert (made.chunks, zarr.open_array(tmp_path / "b", mode="r").metadata.zarr_format) == (before.chunks, 2)
     np.testing.assert_array_equal(made[...], before[...])
@@ -338,8 +345,8 @@ def test_filters_that_another_format_has_not_are_named(tmp_path: Path) -> None:
     root = zarr.create_group(tmp_path / "a", zarr_format=2)
     root.create_array("steps", data=np.arange(10), filters=[numcodecs.Delta("i8")])
     with pytest.raises(UnsupportedError, match=r"^steps: filters .* pass filters=\(\)"):
-        ooc.rechunk(tmp_path / "a", tmp_path / "b", zarr_format=3, scheduler="threads")
-    ooc.rechunk(tmp_path / "a", tmp_path / "b", zarr_format=3, filters=(), scheduler="threads").run()
+        ooc.rechunk(tmp_path / "a", ooc.Target(tmp_path / "b", zarr_format=3), scheduler="threads")
+    ooc.rechunk(tmp_path / "a", ooc.Target(tmp_path / "b", zarr_format=3, filters=()), scheduler="threads").run()
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "b", mode="r")["steps"][...], np.arange(10))
 
 
@@ -377,7 +384,7 @@ def test_a_wrong_input_is_one_line_and_nothing_is_written(
     before = objects(tmp_path)
     given = {"chunks": CHUNKS, "target": "new"} | options
     with pytest.raises(error, match=words) as caught:
-        ooc.rechunk(group, tmp_path / given.pop("target"), **given)
+        flat(ooc.rechunk, group, tmp_path / given.pop("target"), **given)
     assert "\n" not in str(caught.value)
     assert objects(tmp_path) == before
     assert not (tmp_path / "new").exists()

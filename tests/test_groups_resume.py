@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.groups import objects
 from tests.seams import find_leftovers, is_finished, set_constants
 from tests.unfinished import CHUNKS, FIELD, break_disk, fail, left_behind, options_of, stamps
@@ -74,7 +75,7 @@ def test_a_killed_run_goes_on(group: Path, target: Path, runs: Server, method: s
         ooc.open_group(target)
     finished = {name: stamps(target / name) for name in NAMES if is_finished(target / name)}
     job = ooc.resume(target)
-    assert isinstance(job, ooc.GroupJob)
+    assert isinstance(job, ooc.Job)
     assert [name for name, _ in job.plan.members] == [name for name in NAMES if name not in finished]
     assert len(job.__dask_graph__()) <= job.plan.tasks
     assert job.left <= 1 - len(finished) / len(NAMES)
@@ -140,7 +141,7 @@ def test_an_interrupted_command_says_how_to_go_on(
 
 @pytest.mark.parametrize("how", ["run", "compute"])
 def test_a_run_that_failed_is_gone_on_with_in_the_same_process(group: Path, target: Path, how: str) -> None:
-    job = ooc.rechunk(group, target, **options("independent"))
+    job = flat(ooc.rechunk, group, target, **options("independent"))
     if how == "run":
         fail(job, after=20)
     else:
@@ -153,7 +154,7 @@ def test_a_run_that_failed_is_gone_on_with_in_the_same_process(group: Path, targ
 
 
 def test_a_job_that_failed_can_be_run_again(group: Path, target: Path) -> None:
-    job = ooc.rechunk(group, target, **options("independent"))
+    job = flat(ooc.rechunk, group, target, **options("independent"))
     fail(job, after=20)
     job.run()
     check_finished(group, target)
@@ -165,7 +166,7 @@ def test_while_a_run_lives_others_are_refused(
     set_constants(monkeypatch, claim_seconds=0.1)
     child = runs.start("rechunk", group, target, at="entry", after=3, wait=True, **options("independent"))
     child.until_there()
-    for job in (ooc.resume(target), ooc.rechunk(group, target, overwrite=True, **options("independent"))):
+    for job in (ooc.resume(target), flat(ooc.rechunk, group, target, overwrite=True, **options("independent"))):
         with pytest.raises(TargetError, match="another run is writing"):
             job.run()
     (left,) = find_leftovers(target.parent)

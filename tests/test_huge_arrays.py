@@ -41,7 +41,7 @@ def test_a_graph_is_built_once_a_run_and_not_before(tmp_path: Path, monkeypatch:
 
 def test_a_graph_of_too_many_tasks_is_refused_and_its_plan_is_not(tmp_path: Path) -> None:
     source = made(tmp_path, (2**40, 256), (1, 256))
-    job = ooc.map_slabs(abs, source, tmp_path / "target.zarr", height=2**16, memory="1TB", scheduler="threads")
+    job = ooc.map_slabs(abs, source, tmp_path / "target.zarr", memory="1TB", scheduler="threads", window=2**16)
     assert job.plan.count == 2**24
     assert "16777216 of height 65536" in job.explain()
     for refused in (job.run, job.__dask_graph__):
@@ -72,11 +72,11 @@ def test_numbers_that_nobody_could_go_through_are_refused_in_one_line(
 def test_ranks_that_there_cannot_be_are_refused(tmp_path: Path) -> None:
     source = made(tmp_path, (8, 8), (2, 8))
     with pytest.raises(InputError, match="ranks=100000000000000000000"):
-        ooc.scatter_files(source, "(block, *)", tmp_path / "files", ranks=10**20)
+        ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "files", ranks=10**20)
 
 
 def test_requests_of_huge_layouts_are_exact() -> None:
-    counted = ooc.count_requests((N,), "(cyclic(7))", ranks=4, chunk=(10,))
+    counted = ooc.ranks.count_requests((N,), "(cyclic(7))", ranks=4, chunk=(10,))
     blocks, edges = -(-N // 7), (N - 1) // 10 - (N - 1) // 70  # edges of chunks that are not those of a block, too
     assert counted.distribution_requests == blocks
     assert counted.transaction_requests == blocks + edges

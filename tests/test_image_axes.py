@@ -17,6 +17,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.unfinished import left_behind
 
@@ -116,8 +117,8 @@ def test_axes_in_any_order_and_memory(data: st.DataObject) -> None:
     ranks = data.draw(st.integers(1, 2))
     how: dict[str, Any] = {"levels": 3, "method": "nearest", "scheduler": "threads", "ranks": ranks}
     with pytest.raises(BudgetError) as refused:
-        ooc.pyramid(source, MemoryStore(), memory=1, **how)
-    job = ooc.pyramid(source, MemoryStore(), memory=refused.value.least, **how)
+        flat(ooc.pyramid, source, MemoryStore(), memory=1, **how)
+    job = flat(ooc.pyramid, source, MemoryStore(), memory=refused.value.least, **how)
     assert job.plan.peak_bytes <= job.plan.budget
     made = job.run()
     order = sorted(range(len(names)), key=lambda axis: ({"t": 0, "c": 1}.get(names[axis], 2), axis))
@@ -131,7 +132,7 @@ def test_axes_in_any_order_and_memory(data: st.DataObject) -> None:
 def test_sequences_are_in_the_order_of_the_levels(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", COLOUR, photometric="rgb")
     how: dict[str, Any] = {"levels": 2, "chunks": (1, 16, 32), "factor": (1, 1, 3), "scale": (1, 2, 0.5)}
-    made = ooc.pyramid(tmp_path / "a.tif", tmp_path / "b.zarr", **how, **HERE).run()
+    made = flat(ooc.pyramid, tmp_path / "a.tif", tmp_path / "b.zarr", **how, **HERE).run()
     assert made["0"].chunks == (1, 16, 32)
     assert made["1"].shape == (3, 42, 18)
     assert scales(tmp_path / "b.zarr")[1] == [(1.0, 2.0, 0.5), (1.0, 2.0, 1.5)]
@@ -144,7 +145,7 @@ def test_a_killed_run_goes_on_with_axes_and_scales(tmp_path: Path, runs: Server)
     how |= {"levels": 5, "chunks": (3, 32, 32), "scale": {"y": 1.0, "x": 0.25}, "unit": "nm"}
     runs.run("pyramid", tmp_path / "a", tmp_path / "b", at="entry", after=2, **how)
     made = ooc.resume(tmp_path / "b").run()
-    expected = ooc.pyramid(tmp_path / "a", tmp_path / "c", **how).run()
+    expected = flat(ooc.pyramid, tmp_path / "a", tmp_path / "c", **how).run()
     for level in expected:
         np.testing.assert_array_equal(made[level][...], expected[level][...])
     assert scales(tmp_path / "b") == scales(tmp_path / "c")
@@ -238,7 +239,7 @@ def test_sizes_and_types_of_ome_zarr_are_carried(tmp_path: Path, zarr_format: An
     how: dict[str, Any] = {"levels": 2, "scale": {1: 0.25, 2: 0.5}, "unit": "µm", "factor": (1, 2, 2), **HERE}
     if zarr_format == 2:
         zarr.open_array(tmp_path / "a", mode="r+").attrs["_ARRAY_DIMENSIONS"] = ["c", "y", "x"]
-    ooc.pyramid(tmp_path / "a", tmp_path / "b", **how).run()
+    flat(ooc.pyramid, tmp_path / "a", tmp_path / "b", **how).run()
     if zarr_format == 2:
         del zarr.open_array(tmp_path / "b" / "1", mode="r+").attrs["_ARRAY_DIMENSIONS"]
     for source in (tmp_path / "b" / "1", zarr.open_group(tmp_path / "b", mode="r")["1"]):
@@ -320,7 +321,7 @@ def test_axes_that_are_coarser_are_not_halved_first(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_levels_become_isotropic_by_the_scales_that_are_given(how: dict[str, Any], shapes: Any) -> None:
     source = zarr.create_array({}, data=np.ones((8, 32, 32), "u1"), chunks=(8, 8, 8))
-    made = ooc.pyramid(source, MemoryStore(), levels=4, **how, **HERE).run()
+    made = flat(ooc.pyramid, source, MemoryStore(), levels=4, **how, **HERE).run()
     assert [level.shape for level in list(made.values())[1:]] == shapes
 
 
@@ -342,7 +343,7 @@ def test_a_stack_has_levels_until_the_finest_axes_have_256_elements() -> None:
 def test_scales_that_cannot_be(how: dict[str, Any], match: str) -> None:
     source = zarr.create_array({}, data=STACK[0, 0], chunks=(16, 16))
     with pytest.raises(InputError, match=match):
-        ooc.pyramid(source, MemoryStore(), **how, **HERE)
+        flat(ooc.pyramid, source, MemoryStore(), **how, **HERE)
 
 
 def test_the_command_line_takes_scales_and_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

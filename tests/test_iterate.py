@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, RunError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import Journal
 from tests.sweeping import cases, jacobi, plain_sweeps
@@ -33,7 +34,7 @@ def field(tmp_path: Path) -> Path:
     return tmp_path / "a"
 
 
-def iterate(source: Any, target: Any, **options: Any) -> ooc.IterateJob:
+def iterate(source: Any, target: Any, **options: Any) -> ooc.Job:
     given = {
         "kernel": jacobi,
         "sweeps": 6,
@@ -42,7 +43,7 @@ def iterate(source: Any, target: Any, **options: Any) -> ooc.IterateJob:
         "height": 16,
         "scheduler": "threads",
     } | options
-    return ooc.iterate(given.pop("kernel"), source, target, **given)
+    return flat(ooc.iterate, given.pop("kernel"), source, target, **given)
 
 
 def cuts_of(axes: int) -> st.SearchStrategy[dict[str, Any]]:

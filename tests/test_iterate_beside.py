@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, KernelError
+from tests.flat import flat
 from tests.profiles import examples
 from tests.sweeping import Stencil, cases, held, jacobi
 from tests.whole import beyond, padded
@@ -65,7 +66,7 @@ def test_passes_with_arrays_beside_are_plain_sweeps(case: dict[str, Any], data: 
         "depth": case["depth"], "boundary": held(case["boundary"], array.dtype, *(each.dtype for each in others)),
     }  # fmt: skip
     with np.errstate(all="ignore"):
-        made = ooc.iterate(kernel, sources, MemoryStore(), sweeps=sweeps, **how, **HERE).run()
+        made = flat(ooc.iterate, kernel, sources, MemoryStore(), sweeps=sweeps, **how, **HERE).run()
         wanted = swept(kernel, [array, *others], case["depth"], how["boundary"], sweeps)
     np.testing.assert_array_equal(made[...], wanted)
 
@@ -77,7 +78,9 @@ def stored(folder: Path) -> list[Path]:
 
 
 def test_each_array_is_read_once_a_pass_and_the_plan_says_so(tmp_path: Path) -> None:
-    job = ooc.iterate(poisson, stored(tmp_path), tmp_path / "t", sweeps=6, fuse=2, height=16, **HERE)
+    job = ooc.iterate(
+        poisson, stored(tmp_path), tmp_path / "t", sweeps=6, resources=ooc.Resources(fuse=2, window=16), **HERE
+    )
     assert "2 beside it are read in each pass" in str(job.explain())
     np.testing.assert_array_equal(job.run()[...], swept(poisson, [FIELD, RIGHT, LAND], (1, 1), "none", 6))
     planned, counted = job.plan.traffic, job.meter
@@ -86,7 +89,9 @@ def test_each_array_is_read_once_a_pass_and_the_plan_says_so(tmp_path: Path) -> 
 
 
 def test_a_residual_ends_it(tmp_path: Path) -> None:
-    job = ooc.iterate(poisson, stored(tmp_path), tmp_path / "t", sweeps=4000, until=1e-6, fuse=8, **HERE)
+    job = ooc.iterate(
+        poisson, stored(tmp_path), tmp_path / "t", sweeps=4000, until=1e-6, resources=ooc.Resources(fuse=8), **HERE
+    )
     made = job.run()[...]
     assert job.residuals[-1] <= 1e-6 < job.residuals[0]
     once = swept(poisson, [made, RIGHT, LAND], (1, 1), "none", 1)
@@ -105,8 +110,8 @@ def test_a_run_that_failed_goes_on(tmp_path: Path, number: int) -> None:
 
     how: dict[str, Any] = {"sweeps": 6, "fuse": 2, "height": 16, "ranks": 1, "memory": "64MiB", "scheduler": "threads"}
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(failing, sources, tmp_path / "t", **how).run()
-    made = ooc.iterate(failing, sources, tmp_path / "t", resume=True, **how).run()
+        flat(ooc.iterate, failing, sources, tmp_path / "t", **how).run()
+    made = flat(ooc.iterate, failing, sources, tmp_path / "t", resume=True, **how).run()
     np.testing.assert_array_equal(made[...], swept(poisson, [FIELD, RIGHT, LAND], (1, 1), "none", 6))
 
 
@@ -122,10 +127,10 @@ def test_what_is_beside_may_not_change_meanwhile(tmp_path: Path, changed: int) -
 
     how: dict[str, Any] = {"sweeps": 6, "fuse": 2, "height": 16, "ranks": 1, "memory": "64MiB", "scheduler": "threads"}
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(failing, sources, tmp_path / "t", **how).run()
+        flat(ooc.iterate, failing, sources, tmp_path / "t", **how).run()
     zarr.open_array(sources[changed], mode="r+")[3, 3] = 1 - zarr.open_array(sources[changed])[3, 3]
     with pytest.raises(JournalError, match="changed"):
-        ooc.iterate(failing, sources, tmp_path / "t", resume=True, **how)
+        flat(ooc.iterate, failing, sources, tmp_path / "t", resume=True, **how)
 
 
 def test_resume_takes_all_of_them_from_the_journal(tmp_path: Path) -> None:
@@ -138,7 +143,9 @@ def test_resume_takes_all_of_them_from_the_journal(tmp_path: Path) -> None:
         return poisson(block, right, land)
 
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(failing, sources, tmp_path / "t", sweeps=6, fuse=2, height=16, ranks=1, **HERE).run()
+        ooc.iterate(
+            failing, sources, tmp_path / "t", sweeps=6, resources=ooc.Resources(fuse=2, ranks=1, window=16), **HERE
+        ).run()
     made = ooc.resume(tmp_path / "t", kernel=failing).run()
     np.testing.assert_array_equal(made[...], swept(poisson, [FIELD, RIGHT, LAND], (1, 1), "none", 6))
 

@@ -26,6 +26,7 @@ from oocarrays.errors import (
     UnfinishedError,
 )
 from tests.dying import Server
+from tests.flat import flat
 from tests.graphs.clusters import within
 from tests.padding import blocks
 from tests.profiles import examples
@@ -47,8 +48,8 @@ CHUNKS: dict[str, Any] = {"chunks": (16, 17)}
 """No two slabs are in one chunk."""
 
 
-def made(store: Any, array: np.ndarray, layout: ooc.Layout = LAYOUT, **how: Any) -> ooc.LocalArrays:
-    a = ooc.create_array(store, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", **how)
+def made(store: Any, array: np.ndarray, layout: ooc.Layout = LAYOUT, **how: Any) -> ooc.ranks.LocalArrays:
+    a = flat(ooc.create_array, store, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", **how)
     a[...] = array
     return a
 
@@ -89,17 +90,27 @@ def test_passes_are_plain_sweeps(asked: tuple[ooc.Layout, tuple[int, ...]], data
     sizes = st.sampled_from([None, 1, 2, 3])
     kernel = Coupled(depth, fields)
     planned = partial(
-        ooc.iterate, kernel, sources, [MemoryStore() for _ in range(fields)], sweeps=sweeps, depth=depth,
-        fuse=data.draw(st.sampled_from([*range(1, max(sweeps, 1) + 1), "auto"])), boundary=boundary,
-        window=data.draw(st.none() | st.tuples(*[sizes] * len(depth))), prefetch=data.draw(st.integers(0, 2)),
-        until=data.draw(st.none() | st.just(0.0)), scheduler="threads",
-    )  # fmt: skip
+        ooc.iterate,
+        kernel,
+        sources,
+        [MemoryStore() for _ in range(fields)],
+        sweeps=sweeps,
+        depth=depth,
+        boundary=boundary,
+        until=data.draw(st.none() | st.just(0.0)),
+        scheduler="threads",
+        resources=ooc.Resources(
+            fuse=data.draw(st.sampled_from([*range(1, max(sweeps, 1) + 1), "auto"])),
+            window=data.draw(st.none() | st.tuples(*[sizes] * len(depth))),
+            prefetch=data.draw(st.integers(0, 2)),
+        ),
+    )
     with pytest.raises(BudgetError) as refused:
         planned(memory=1)
     job = planned(memory=data.draw(st.sampled_from([refused.value.least, "64MiB"])))
     wanted = together(kernel, arrays, fields, depth, boundary, sweeps)
     for each, other in zip(within(job.run), wanted, strict=True):
-        assert isinstance(each, ooc.LocalArrays)
+        assert isinstance(each, ooc.ranks.LocalArrays)
         assert each.layout == layout
         assert not any(each.depth)
         np.testing.assert_array_equal(each[...], other)
@@ -121,7 +132,7 @@ def test_what_sweeps_reach_may_be_wider_than_the_regions_of_neighbours(
 ) -> None:
     a = made(MemoryStore(), FIELD, ooc.Layout.of(FIELD.shape, layout, grid=grid), depth=1)
     how = HERE | {"memory": "256MiB", "depth": depth, "boundary": boundary}
-    job = ooc.iterate(Stencil(depth), a, tmp_path / "b", sweeps=10, fuse=5, **how)
+    job = flat(ooc.iterate, Stencil(depth), a, tmp_path / "b", sweeps=10, resources=ooc.Resources(fuse=5), **how)
     wanted = plain_sweeps(FIELD, Stencil(depth), depth, boundary, 10)
     np.testing.assert_array_equal(within(job.run)[...], wanted)
 
@@ -134,7 +145,7 @@ def test_the_plan_says_what_is_read_and_written_and_scratch_goes(tmp_path: Path)
     def kernel(u: np.ndarray, v: np.ndarray, land: np.ndarray) -> list[np.ndarray]:
         return [np.where(land, 0, each) for each in gray_scott(u, v)]
 
-    job = ooc.iterate(kernel, [*sources, land], [tmp_path / "a", tmp_path / "b"], **SWEPT)
+    job = flat(ooc.iterate, kernel, [*sources, land], [tmp_path / "a", tmp_path / "b"], **SWEPT)
     assert "2 of 45 × 34" in str(job.explain())
     assert job.plan.scratch_bytes == 2 * (U.nbytes + V.nbytes)
     for each, other in zip(job.run(), together(kernel, [U, V, U < 0.8], 2, (1, 1), "none", 6), strict=True):
@@ -146,7 +157,7 @@ def test_the_plan_says_what_is_read_and_written_and_scratch_goes(tmp_path: Path)
     assert names(tmp_path) == ["a", "b", "land", "u", "v"]
     assert left_behind(tmp_path) == []
     (tmp_path / "z").mkdir()
-    (again,) = dask.compute(ooc.iterate(gray_scott, sources, [tmp_path / "z/a", tmp_path / "z/b"], **SWEPT))
+    (again,) = dask.compute(flat(ooc.iterate, gray_scott, sources, [tmp_path / "z/a", tmp_path / "z/b"], **SWEPT))
     for each, other in zip(again, together(gray_scott, [U, V], 2, (1, 1), "none", 6), strict=True):
         np.testing.assert_array_equal(each[...], other)
     assert names(tmp_path / "z") == ["a", "b"]
@@ -156,7 +167,7 @@ def test_sweeping_ends_where_the_residual_is_small_enough(tmp_path: Path) -> Non
     states = [plain_sweeps(FIELD, jacobi, (1, 1), "none", sweeps) for sweeps in range(9)]
     residuals = [float(np.abs(states[n] - states[n - 1]).max()) for n in (2, 4, 6)]
     a = made(tmp_path / "a", FIELD, depth=1)
-    job = ooc.iterate(jacobi, a, tmp_path / "b", until=residuals[-1], **SWEPT | {"sweeps": 20})
+    job = flat(ooc.iterate, jacobi, a, tmp_path / "b", until=residuals[-1], **SWEPT | {"sweeps": 20})
     np.testing.assert_array_equal(job.run()[...], states[6])
     assert job.residuals == residuals
     assert names(tmp_path) == ["a", "b"]
@@ -192,17 +203,17 @@ FAILURES = {
 @pytest.mark.parametrize(("at", "again"), [(at, again) for at, ways in FAILURES.items() for again in ways])
 def test_a_run_that_failed_goes_on(tmp_path: Path, at: int, again: str) -> None:
     kernel, a = Failing(at), made(tmp_path / "a", FIELD, **CHUNKS)
-    job = ooc.iterate(kernel, a, tmp_path / "b", **SWEPT)
+    job = flat(ooc.iterate, kernel, a, tmp_path / "b", **SWEPT)
     with pytest.raises(KernelError, match="not yet"):
         job.run()
     if at >= 20:
         with pytest.raises(UnfinishedError):
             ooc.open_array(tmp_path / "b")
     if again == "iterate" or not (tmp_path / "b").exists():  # nothing had been written
-        job = ooc.iterate(kernel, a, tmp_path / "b", resume=True, **SWEPT)
+        job = flat(ooc.iterate, kernel, a, tmp_path / "b", resume=True, **SWEPT)
     elif again != "run":
         more = {"anew": {"memory": "32MiB"}, "verify": {"verify": True}}.get(again, {})
-        job = ooc.resume(tmp_path / "b", kernel=kernel, kind="iterate", **more)
+        job = flat(ooc.resume, tmp_path / "b", kernel=kernel, kind="iterate", **more)
     np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
     assert names(tmp_path) == ["a", "b"]
     assert left_behind(tmp_path) == []
@@ -232,7 +243,7 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(tmp_path: Path, runs: Serv
     runs.run("iterate", "tests.sweeping:jacobi", tmp_path / "a", tmp_path / "b", at=at, after=after, **SWEPT)
     done = SLABS if at == "group" else sum(len(part) == 3 for part in Journal(tmp_path / "b").parts())
     how: Any = "verify" if at == "entry" else True
-    job = ooc.iterate(jacobi, a, tmp_path / "b", resume=how, **SWEPT)
+    job = flat(ooc.iterate, jacobi, a, tmp_path / "b", resume=how, **SWEPT)
     assert job.plan.sweeps == 6
     assert sum(step.slabs.count for step in job.plan.passes) == SLABS
     assert job.left == pytest.approx(1 - done / SLABS)
@@ -255,9 +266,9 @@ def test_fields_go_on_together(tmp_path: Path, runs: Server, after: int, memory:
     )  # fmt: skip
     if memory == "least":
         with pytest.raises(BudgetError) as refused:
-            ooc.iterate(gray_scott, opened, [tmp_path / "x", tmp_path / "y"], memory=1, **how)
+            flat(ooc.iterate, gray_scott, opened, [tmp_path / "x", tmp_path / "y"], memory=1, **how)
         memory = str(refused.value.least)
-    job = ooc.iterate(gray_scott, opened, targets, memory=memory, resume=True, **how)
+    job = flat(ooc.iterate, gray_scott, opened, targets, memory=memory, resume=True, **how)
     assert job.left < 1
     for each, other in zip(job.run(), together(gray_scott, [U, V], 2, (1, 1), "periodic", 6), strict=True):
         np.testing.assert_array_equal(each[...], other)
@@ -287,8 +298,8 @@ def test_slabs_that_are_cut_anew_keep_the_chunks_that_are_written(tmp_path: Path
         height=16, **how,
     )  # fmt: skip
     with pytest.raises(BudgetError) as refused:
-        ooc.iterate(jacobi, a, tmp_path / "c", memory=1, **how)
-    job = ooc.iterate(jacobi, a, tmp_path / "b", memory=refused.value.least, resume=True, **how)
+        flat(ooc.iterate, jacobi, a, tmp_path / "c", memory=1, **how)
+    job = flat(ooc.iterate, jacobi, a, tmp_path / "b", memory=refused.value.least, resume=True, **how)
     assert any("planned anew" in notice and "stay as they are" in notice for notice in job.notices)
     np.testing.assert_array_equal(job.run()[...], plain_sweeps(array, jacobi, (1, 1), "none", 6))
     assert names(tmp_path) == ["a", "b"]
@@ -298,10 +309,10 @@ def test_another_call_is_not_gone_on_with(tmp_path: Path) -> None:
     a = made(tmp_path / "a", FIELD, depth=1)
     kernel = Failing(20)
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(kernel, a, tmp_path / "b", **SWEPT).run()
+        flat(ooc.iterate, kernel, a, tmp_path / "b", **SWEPT).run()
     for more, told in [({"sweeps": 7}, "sweeps=6, not 7"), ({"depth": 2}, "depth="), ({"until": 0.5}, "until=None")]:
         with pytest.raises(JournalError, match=told):
-            ooc.iterate(kernel, a, tmp_path / "b", resume=True, **SWEPT | more)
+            flat(ooc.iterate, kernel, a, tmp_path / "b", resume=True, **SWEPT | more)
     with pytest.raises(JournalError, match="not being written by map_slabs"):
         ooc.map_slabs(kernel, a, tmp_path / "b", depth=1, resume=True, **HERE)
 
@@ -313,7 +324,7 @@ def test_another_call_is_not_gone_on_with(tmp_path: Path) -> None:
 def test_it_holds_no_more_than_it_plans(tmp_path: Path) -> None:
     array = np.random.default_rng(3).random((1024, 1024))
     a = made(tmp_path / "a", array, ooc.Layout.of(array.shape, "(block, *)", ranks=2), chunks=(32, 1024), depth=1)
-    planned = partial(ooc.iterate, jacobi, a, sweeps=4, fuse=2, scheduler="threads")
+    planned = partial(ooc.iterate, jacobi, a, sweeps=4, scheduler="threads", resources=ooc.Resources(fuse=2))
     planned(tmp_path / "warm", memory="64MiB").run()
     with pytest.raises(BudgetError) as refused:
         planned(tmp_path / "b", memory=1)
@@ -322,6 +333,10 @@ def test_it_holds_no_more_than_it_plans(tmp_path: Path) -> None:
         b = job.run()
     assert watch.peak_bytes <= job.plan.budget
     np.testing.assert_array_equal(b[...], plain_sweeps(array, jacobi, (1, 1), "none", 4))
+
+
+def first_swept(block: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return jacobi(block)
 
 
 def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
@@ -355,8 +370,9 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     ]  # fmt: skip
     before = names(tmp_path)
     for error, told, source, target, how in cases:
+        kernel = first_swept if isinstance(source, list) else jacobi
         with pytest.raises(error, match=told) as caught:
-            ooc.iterate(jacobi, source, target, **{"sweeps": 2, **HERE} | how)
+            flat(ooc.iterate, kernel, source, target, **{"sweeps": 2, **HERE} | how)
         assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="the kernel returned"):
         ooc.iterate(lambda block: block[1:], a, one, sweeps=2, **HERE)

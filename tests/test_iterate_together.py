@@ -18,6 +18,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, RunError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import Journal
 from tests.sweeping import Stencil, cases, gray_scott, held, together
@@ -118,7 +119,7 @@ def test_each_field_is_read_and_written_once_a_pass_and_the_plan_says_so(sources
     def kernel(u: np.ndarray, v: np.ndarray, land: np.ndarray) -> list[np.ndarray]:
         return [np.where(land, 0, each) for each in gray_scott(u, v)]
 
-    job = ooc.iterate(kernel, [*sources, tmp_path / "land"], [tmp_path / "a", tmp_path / "b"], **SWEPT)
+    job = flat(ooc.iterate, kernel, [*sources, tmp_path / "land"], [tmp_path / "a", tmp_path / "b"], **SWEPT)
     assert "2 of 42 × 40" in str(job.explain())
     assert "1 beside them are read in each pass" in str(job.explain())
     assert job.plan.scratch_bytes == 2 * (U.nbytes + V.nbytes)
@@ -131,7 +132,7 @@ def test_each_field_is_read_and_written_once_a_pass_and_the_plan_says_so(sources
 
 
 def test_dask_computes_them(sources: list[Path], tmp_path: Path) -> None:
-    (made,) = dask.compute(ooc.iterate(gray_scott, sources, [tmp_path / "a", tmp_path / "b"], **SWEPT))
+    (made,) = dask.compute(flat(ooc.iterate, gray_scott, sources, [tmp_path / "a", tmp_path / "b"], **SWEPT))
     check(made, together(gray_scott, [U, V], 2, (1, 1), "none", 6))
 
 
@@ -140,8 +141,8 @@ def test_a_list_of_one_target_gives_a_list(sources: list[Path], tmp_path: Path) 
         return (gray_scott(u, v)[0],)
 
     wanted = together(kernel, [U, V], 1, (1, 1), "none", 6)
-    check(ooc.iterate(kernel, sources, [tmp_path / "a"], **SWEPT).run(), wanted)
-    made = ooc.iterate(lambda u, v: kernel(u, v)[0], sources, tmp_path / "b", **SWEPT).run()
+    check(flat(ooc.iterate, kernel, sources, [tmp_path / "a"], **SWEPT).run(), wanted)
+    made = flat(ooc.iterate, lambda u, v: kernel(u, v)[0], sources, tmp_path / "b", **SWEPT).run()
     np.testing.assert_array_equal(made[...], wanted[0])
 
 
@@ -152,7 +153,7 @@ def test_the_field_that_changes_most_decides(sources: list[Path], tmp_path: Path
     states = [together(gray_scott, [U, V], 2, (1, 1), "none", count) for count in range(9)]
     changes = [max(np.abs(b - a).max() for a, b in zip(states[n - 1], states[n], strict=True)) for n in (2, 4, 6, 8)]
     how = SWEPT | {"sweeps": 20, "until": changes[2]}
-    job = ooc.iterate(gray_scott, sources, [tmp_path / "a", tmp_path / "b"], **how)
+    job = flat(ooc.iterate, gray_scott, sources, [tmp_path / "a", tmp_path / "b"], **how)
     made = job.run()
     over = next(n for n, each in enumerate(changes) if each <= changes[2])
     assert job.residuals == changes[: over + 1]
@@ -164,7 +165,7 @@ def test_a_residual_of_ones_own_takes_tuples(sources: list[Path], tmp_path: Path
         assert len(before) == len(after) == 2
         return float(np.abs(after[1] - before[1]).max())
 
-    job = ooc.iterate(gray_scott, sources, [tmp_path / "a", tmp_path / "b"], residual=only_v, **SWEPT)
+    job = flat(ooc.iterate, gray_scott, sources, [tmp_path / "a", tmp_path / "b"], until=(None, only_v), **SWEPT)
     job.run()
     states = [together(gray_scott, [U, V], 2, (1, 1), "none", count)[1] for count in range(7)]
     assert job.residuals == [np.abs(states[n] - states[n - 1]).max() for n in (2, 4, 6)]
@@ -194,17 +195,17 @@ FAILURES = {2: ["iterate"], 5: ["resume", "anew"], 10: ["iterate", "resume", "an
 def test_a_run_that_failed_goes_on(sources: list[Path], tmp_path: Path, at: int, again: str) -> None:
     kernel, targets = Failing(at), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(kernel, sources, targets, **SWEPT).run()
+        flat(ooc.iterate, kernel, sources, targets, **SWEPT).run()
     begun = [target for target in targets if target.exists()]  # where nothing had been written, there is nothing left
     assert begun == targets or (at < 10 and not begun)
     for target in begun:
         with pytest.raises(UnfinishedError):
             ooc.open_array(target)
     if again == "iterate" or not begun:
-        job = ooc.iterate(kernel, sources, targets, resume=True, **SWEPT)
+        job = flat(ooc.iterate, kernel, sources, targets, resume=True, **SWEPT)
     else:
         more = {"memory": "32MiB", "ranks": 2} if again == "anew" else {}
-        job = ooc.resume(targets[0], kernel=kernel, kind="iterate", **more)
+        job = flat(ooc.resume, targets[0], kernel=kernel, kind="iterate", **more)
     check(job.run(), together(gray_scott, [U, V], 2, (1, 1), "none", 6))
     assert names(tmp_path) == ["a", "b", "u", "v"]
 
@@ -228,7 +229,7 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     targets = [tmp_path / "a", tmp_path / "b"]
     runs.run("iterate", "tests.sweeping:gray_scott", sources, targets, at=at, after=after, **SWEPT)
     written = [part for part in Journal(tmp_path / "a").parts() if len(part) == 3]
-    job = ooc.iterate(gray_scott, sources, targets, resume=True, **SWEPT)
+    job = flat(ooc.iterate, gray_scott, sources, targets, resume=True, **SWEPT)
     check(job.run(), together(gray_scott, [U, V], 2, (1, 1), "none", 6))
     assert job.meter.write_requests == 4 * (9 - len(written)), "slabs that were written are not written again"
     assert names(tmp_path) == ["a", "b", "u", "v"]
@@ -237,12 +238,12 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
 def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path: Path) -> None:
     kernel, targets = Failing(10), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(kernel, sources, targets, **SWEPT).run()
+        flat(ooc.iterate, kernel, sources, targets, **SWEPT).run()
     with pytest.raises(JournalError, match="pass the same arguments to continue"):
-        ooc.iterate(kernel, sources, [targets[0], tmp_path / "c"], resume=True, **SWEPT)
+        flat(ooc.iterate, kernel, sources, [targets[0], tmp_path / "c"], resume=True, **SWEPT)
     zarr.create_array(targets[1], data=V, chunks=(16, 20), overwrite=True)
     with pytest.raises(RunError, match=r"b has changed since run .* stopped"):
-        ooc.iterate(kernel, sources, targets, resume=True, **SWEPT).run()
+        flat(ooc.iterate, kernel, sources, targets, resume=True, **SWEPT).run()
     np.testing.assert_array_equal(ooc.open_array(targets[1])[...], V)
 
 
@@ -250,10 +251,10 @@ def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path
 def test_no_field_may_change_meanwhile(sources: list[Path], tmp_path: Path, changed: int) -> None:
     kernel, targets = Failing(10), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
-        ooc.iterate(kernel, sources, targets, **SWEPT).run()
+        flat(ooc.iterate, kernel, sources, targets, **SWEPT).run()
     zarr.open_array(sources[changed], mode="r+")[3, 3] = 0.25
     with pytest.raises(JournalError, match="changed"):
-        ooc.iterate(kernel, sources, targets, resume=True, **SWEPT)
+        flat(ooc.iterate, kernel, sources, targets, resume=True, **SWEPT)
 
 
 # ---------------------------------------------------------------------- what cannot be
@@ -279,7 +280,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 ) -> None:
     places: Any = tmp_path / targets if isinstance(targets, str) else [tmp_path / each for each in targets]
     with pytest.raises(error, match=line) as raised:
-        ooc.iterate(kernel, sources, places, **SWEPT)
+        flat(ooc.iterate, kernel, sources, places, **SWEPT)
     assert "\n" not in str(raised.value)
     assert names(tmp_path) == ["u", "v"]
 
@@ -288,6 +289,6 @@ def test_a_target_that_is_there_is_not_overwritten(sources: list[Path], tmp_path
     targets = [tmp_path / "a", tmp_path / "b"]
     zarr.create_array(targets[1], data=V)
     with pytest.raises(TargetError, match="b already exists; pass overwrite=True"):
-        ooc.iterate(gray_scott, sources, targets, **SWEPT)
-    made = ooc.iterate(gray_scott, sources, targets, overwrite=True, **SWEPT).run()
+        flat(ooc.iterate, gray_scott, sources, targets, **SWEPT)
+    made = flat(ooc.iterate, gray_scott, sources, targets, overwrite=True, **SWEPT).run()
     check(made, together(gray_scott, [U, V], 2, (1, 1), "none", 6))

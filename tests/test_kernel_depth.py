@@ -13,6 +13,7 @@ from scipy import ndimage
 
 import oocarrays as ooc
 from oocarrays.kernels import median, sweep, sweeps
+from tests.flat import flat
 
 HOW: dict[str, Any] = {"memory": "64MiB", "axis": 0, "height": 8, "ranks": 2, "scheduler": "threads"}
 """Slabs of eight rows, so that most rows are near a cut."""
@@ -21,7 +22,7 @@ HOW: dict[str, Any] = {"memory": "64MiB", "axis": 0, "height": 8, "ranks": 2, "s
 def passed(kernel: Any, data: np.ndarray, **more: Any) -> np.ndarray:
     """What a pass over slabs makes of data."""
     source = zarr.create_array({}, data=data, chunks=(8, 16))
-    return np.asarray(ooc.map_slabs(kernel, source, zarr.storage.MemoryStore(), **HOW, **more).run()[...])
+    return np.asarray(flat(ooc.map_slabs, kernel, source, zarr.storage.MemoryStore(), **HOW, **more).run()[...])
 
 
 @pytest.mark.parametrize("size", [3, 5, (5, 3), (1, 7)])
@@ -42,7 +43,7 @@ def test_sweeps_are_those_of_the_whole_array(kernel: Any, times: int) -> None:
 
 def test_a_depth_that_is_given_is_taken() -> None:
     source = zarr.create_array({}, data=np.zeros((40, 32)), chunks=(8, 16))
-    job = ooc.map_slabs(median, source, zarr.storage.MemoryStore(), depth=(2, 0), **HOW)
+    job = flat(ooc.map_slabs, median, source, zarr.storage.MemoryStore(), depth=(2, 0), **HOW)
     assert job.plan.depth == (2, 0)
 
 
@@ -51,5 +52,5 @@ def test_kernels_of_ours_take_one_rank_unless_more_are_asked_for(kernel: Any, as
     source = zarr.create_array({}, data=np.zeros((400, 32)), chunks=(8, 32))
     how = HOW | {"ranks": asked}
     with dask.config.set(num_workers=2):
-        job = ooc.map_slabs(kernel, source, zarr.storage.MemoryStore(), **how)
+        job = flat(ooc.map_slabs, kernel, source, zarr.storage.MemoryStore(), **how)
     assert job.plan.ranks == ranks

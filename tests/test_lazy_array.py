@@ -135,7 +135,7 @@ def test_blocks_of_a_layout(tmp_path: Path) -> None:
     x = slabs(tmp_path).to_dask(layout="(block, gen_block(20,100))", ranks=6)
     assert x.chunks == ((32, 32, 32), (20, 100))
     np.testing.assert_array_equal(x.compute(), DATA)
-    laid = ooc.distribute(x, "(block, gen_block(20,100))", ranks=6, scheduler="threads")
+    laid = ooc.ranks.distribute(x, "(block, gen_block(20,100))", ranks=6, scheduler="threads")
     np.testing.assert_array_equal(laid.local(3).compute(), DATA[32:64, 20:])
 
 

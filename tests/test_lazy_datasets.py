@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
+from tests.flat import flat
 from tests.graphs.clusters import within
 from tests.profiles import examples
 from tests.seams import UNFINISHED_MARK, unfinished_run
@@ -75,7 +76,7 @@ ASKED = {
 @pytest.mark.parametrize("chunks", ASKED.values(), ids=ASKED)
 def test_what_is_opened_is_what_was_given(tmp_path: Path, chunks: Any, zarr_format: Any) -> None:
     ds = dataset().chunk(time=7)
-    job = ooc.rechunk(ds, tmp_path / "a.zarr", chunks=chunks, memory=MEMORY, zarr_format=zarr_format)
+    job = ooc.rechunk(ds, ooc.Target(tmp_path / "a.zarr", zarr_format=zarr_format), chunks=chunks, memory=MEMORY)
     assert not list(tmp_path.iterdir())
     a = job.run()
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
@@ -165,7 +166,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
 def test_wrong_input_is_one_line(tmp_path: Path, source: Any, options: Any, error: Any, says: str) -> None:
     given = source()
     with pytest.raises(error, match=says) as raised:
-        ooc.rechunk(given.chunk(time=7) if hasattr(given, "dims") else given, tmp_path / "a.zarr", **options)
+        flat(ooc.rechunk, given.chunk(time=7) if hasattr(given, "dims") else given, tmp_path / "a.zarr", **options)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
 
@@ -222,7 +223,12 @@ def test_on_workers(two: Client, tmp_path: Path) -> None:
     with pytest.raises(PlacementError, match="in this process's memory"):
         ooc.rechunk(ds, zarr.storage.MemoryStore(), memory=MEMORY).run()
     again = ooc.rechunk(
-        out, tmp_path / "a.zarr", chunks={"air": (10, 4, 3)}, overwrite=True, memory=MEMORY, scratch=tmp_path
+        out,
+        tmp_path / "a.zarr",
+        chunks={"air": (10, 4, 3)},
+        overwrite=True,
+        memory=MEMORY,
+        resources=ooc.Resources(scratch=tmp_path),
     )
     xr.testing.assert_identical(within(again.run).load(), ds.load())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "source.zarr"]

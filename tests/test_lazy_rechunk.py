@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, InputError, RunError, UnsupportedError
+from tests.flat import flat
 from tests.graphs.clusters import cluster, until, within
 from tests.profiles import examples
 
@@ -46,7 +47,7 @@ def test_any_blocks_become_any_chunks(tmp_path: Path, data: st.DataObject, shape
     blocks = tuple(tuple(data.draw(blocks_of(n))) for n in shape)
     chunks = tuple(data.draw(st.integers(1, 10)) for _ in shape)
     x = da.from_array(values, chunks=blocks or -1)
-    y = ooc.rechunk(x, chunks=chunks, scratch=tmp_path, **HERE)
+    y = ooc.rechunk(x, chunks=chunks, resources=ooc.Resources(scratch=tmp_path), **HERE)
     assert y.chunks == x.rechunk(chunks).chunks
     assert y.dtype == x.dtype
     np.testing.assert_array_equal(y.compute(scheduler="threads"), values)
@@ -65,7 +66,7 @@ def test_blocks_are_computed_once_and_scratch_goes_with_what_needs_it(tmp_path: 
     values = np.arange(60.0 * 40).reshape(60, 40)
     CALLS.clear()
     x = da.from_array(values, chunks=(7, 40)).map_blocks(counted, meta=values[:0, :0])
-    y = ooc.rechunk(x, chunks=(60, 3), scratch=tmp_path, **HERE)
+    y = ooc.rechunk(x, chunks=(60, 3), resources=ooc.Resources(scratch=tmp_path), **HERE)
     assert left(tmp_path) != []
     z = y.map_overlap(lambda block: block * 2, depth=1, boundary="reflect")
     del y
@@ -81,9 +82,9 @@ def test_a_pipeline_has_several(tmp_path: Path) -> None:
     x = da.random.default_rng(0).random((200, 160), chunks=(20, 160))
     expected = np.fft.fft2(x.compute(scheduler="threads"))
     rows = da.fft.fft(x, axis=1)
-    columns = da.fft.fft(ooc.rechunk(rows, chunks=(-1, 16), scratch=tmp_path, **HERE), axis=0)
-    again = ooc.rechunk(columns, chunks={0: 20, 1: -1}, scratch=tmp_path, **HERE)
-    made = ooc.from_dask(again, tmp_path / "a.zarr", scheduler="threads").run()
+    columns = da.fft.fft(ooc.rechunk(rows, chunks=(-1, 16), resources=ooc.Resources(scratch=tmp_path), **HERE), axis=0)
+    again = ooc.rechunk(columns, chunks={0: 20, 1: -1}, resources=ooc.Resources(scratch=tmp_path), **HERE)
+    made = ooc.rechunk(again, tmp_path / "a.zarr", scheduler="threads").run()
     np.testing.assert_allclose(made[...], expected)
     del rows, columns, again
     assert left(tmp_path) == ["a.zarr"]
@@ -95,10 +96,12 @@ def test_xarrays_objects_keep_all_but_their_chunks(tmp_path: Path) -> None:
         coords={"time": np.arange(12), "lat": np.arange(5), "height": ("lat", np.arange(5) * 2)},
         attrs={"title": "a test"},
     )
-    made = ooc.rechunk(ds.chunk(time=2), chunks={"time": -1, "lat": 2}, scratch=tmp_path, **HERE)
+    made = ooc.rechunk(
+        ds.chunk(time=2), chunks={"time": -1, "lat": 2}, resources=ooc.Resources(scratch=tmp_path), **HERE
+    )
     assert (made.air.chunks, made.rain.chunks) == (((12,), (2, 2, 1)), ((12,),))
     xr.testing.assert_identical(made.compute(scheduler="threads"), ds)
-    array = ooc.rechunk(ds.air.chunk(time=2), chunks={"time": 6}, scratch=tmp_path, **HERE)
+    array = ooc.rechunk(ds.air.chunk(time=2), chunks={"time": 6}, resources=ooc.Resources(scratch=tmp_path), **HERE)
     assert array.chunks == ((6, 6), (5,))
     xr.testing.assert_identical(array.compute(scheduler="threads"), ds.air)
     with pytest.raises(ChunksError, match="'depth' is not a dimension; the dimensions are"):
@@ -109,7 +112,7 @@ def test_xarrays_objects_keep_all_but_their_chunks(tmp_path: Path) -> None:
 def test_blocks_may_be_of_unequal_lengths(tmp_path: Path, chunks: Any) -> None:
     x = da.arange(70, chunks=70).reshape(10, 7).rechunk((3, 2))
     expected = x.rechunk(chunks)
-    made = ooc.rechunk(x, chunks=chunks, scratch=tmp_path, **HERE)
+    made = ooc.rechunk(x, chunks=chunks, resources=ooc.Resources(scratch=tmp_path), **HERE)
     assert made.chunks == expected.chunks
     np.testing.assert_array_equal(made.compute(**HERE), expected.compute(**HERE))
     one = da.arange(10, chunks=4)
@@ -119,8 +122,8 @@ def test_blocks_may_be_of_unequal_lengths(tmp_path: Path, chunks: Any) -> None:
 
 def test_without_chunks_nothing_moves(tmp_path: Path) -> None:
     x = da.ones((6, 4), chunks=((1, 5), 2))
-    assert ooc.rechunk(x, chunks=None, scratch=tmp_path, **HERE) is x
-    assert ooc.rechunk(x, chunks=x.chunks, scratch=tmp_path, **HERE).name == x.name
+    assert ooc.rechunk(x, chunks=None, resources=ooc.Resources(scratch=tmp_path), **HERE) is x
+    assert ooc.rechunk(x, chunks=x.chunks, resources=ooc.Resources(scratch=tmp_path), **HERE).name == x.name
     assert not list(tmp_path.iterdir())
 
 
@@ -138,12 +141,12 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize(("x", "how", "error", "words"), WRONG.values(), ids=WRONG)
 def test_a_wrong_input_is_one_line(x: Any, how: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
-        ooc.rechunk(x, **{"scheduler": "threads", **how})
+        flat(ooc.rechunk, x, **{"scheduler": "threads", **how})
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_lost_of_scratch_is_never_taken_for_zeros(tmp_path: Path) -> None:
-    y = ooc.rechunk(da.ones((8, 8), chunks=(2, 8)), chunks=(8, 2), scratch=tmp_path, **HERE)
+    y = ooc.rechunk(da.ones((8, 8), chunks=(2, 8)), chunks=(8, 2), resources=ooc.Resources(scratch=tmp_path), **HERE)
     (staged,) = tmp_path.iterdir()
 
     def lose(block: np.ndarray) -> np.ndarray:
@@ -166,7 +169,9 @@ def test_on_workers_of_which_one_dies(tmp_path: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return block + 1
 
-        y = ooc.rechunk(da.from_array(values, chunks=(100, 300)), chunks=(-1, 50), scratch=tmp_path)
+        y = ooc.rechunk(
+            da.from_array(values, chunks=(100, 300)), chunks=(-1, 50), resources=ooc.Resources(scratch=tmp_path)
+        )
         z = y.map_blocks(kill_one, meta=values[:0, :0])
         np.testing.assert_array_equal(within(z.compute), values + 1)
         kept = (z * 2).persist()

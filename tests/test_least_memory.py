@@ -21,6 +21,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.xarray import open_dataset
+from tests.flat import flat
 from tests.profiles import examples
 
 pytestmark = pytest.mark.long
@@ -68,9 +69,9 @@ class Drawn:
     def layout(self, ndim: int) -> str:
         return self.one("(block, *)", "(*, block)", "(block, block)") if ndim == 2 else "(block)"
 
-    def local(self, data: np.ndarray, depth: int = 0) -> ooc.LocalArrays:
+    def local(self, data: np.ndarray, depth: int = 0) -> ooc.ranks.LocalArrays:
         how: dict[str, Any] = {"ranks": self.one(1, 2, 4), "depth": depth, "scheduler": "threads"}
-        return ooc.scatter_files(self.stored(data), self.layout(data.ndim), self.place(), **how).run()
+        return flat(ooc.ranks.scatter_files, self.stored(data), self.layout(data.ndim), self.place(), **how).run()
 
     def slabs(self) -> dict[str, Any]:
         some = {
@@ -95,7 +96,9 @@ def rechunks(d: Drawn) -> Case:
     data = d.data(1, 2, 3)
     z, chunks = d.stored(data), d.chunks(data.shape)
     how = {"method": d.one("auto", "independent", "two-phase", "assembled", "staged"), "ranks": d.one(None, 1, 2)}
-    return Case(lambda memory: ooc.rechunk(z, d.place(), chunks=chunks, memory=memory, **how, **HERE), equals(data))
+    return Case(
+        lambda memory: flat(ooc.rechunk, z, d.place(), chunks=chunks, memory=memory, **how, **HERE), equals(data)
+    )
 
 
 def groups(d: Drawn) -> Case:
@@ -121,14 +124,14 @@ def lazy(data: np.ndarray, d: Drawn) -> Any:
 def lazy_sources(d: Drawn) -> Case:
     data = d.data(2)
     x, chunks = lazy(data, d), d.chunks(data.shape)
-    return Case(lambda memory: ooc.from_dask(x, d.place(), chunks=chunks, memory=memory, **HERE), equals(data))
+    return Case(lambda memory: ooc.rechunk(x, d.place(), chunks=chunks, memory=memory, **HERE), equals(data))
 
 
 def lazy_rechunks(d: Drawn) -> Case:
     data = d.data(2)
     x, chunks = da.from_array(data, chunks=(1, data.shape[1])), (len(data), d.draw(st.integers(1, data.shape[1])))
     return Case(
-        lambda memory: ooc.rechunk(x, chunks=chunks, memory=memory, scratch=d.folder, **HERE),
+        lambda memory: ooc.rechunk(x, chunks=chunks, memory=memory, resources=ooc.Resources(scratch=d.folder), **HERE),
         lambda made: np.testing.assert_array_equal(made.compute(scheduler="threads"), data),
     )
 
@@ -143,8 +146,8 @@ def lazy_datasets(d: Drawn) -> Case:
     ds = dataset(d).chunk(t=3)
     how = {"chunks": {"t": -1, "x": 4}, "scratch": d.folder, "scheduler": "threads"}
     if d.one(True, False):
-        return Case(lambda memory: ooc.rechunk(ds, memory=memory, **how))
-    return Case(lambda memory: ooc.rechunk(ds, d.place(), memory=memory, **how))
+        return Case(lambda memory: flat(ooc.rechunk, ds, memory=memory, **how))
+    return Case(lambda memory: flat(ooc.rechunk, ds, d.place(), memory=memory, **how))
 
 
 def opened_datasets(d: Drawn) -> Case:
@@ -169,15 +172,22 @@ def slabs(d: Drawn) -> Case:
     data = d.data(1, 2, 3)
     how = d.slabs() | {"depth": d.one(0, 1, 2), "ranks": d.one(None, 1, 2), "chunks": d.one(None, d.chunks(data.shape))}
     z = d.stored(data)
-    return Case(lambda memory: ooc.map_slabs(same, z, d.place(), memory=memory, **how, **HERE), equals(data))
+    return Case(lambda memory: flat(ooc.map_slabs, same, z, d.place(), memory=memory, **how, **HERE), equals(data))
 
 
 def dropped(d: Drawn) -> Case:
     data, how = d.data(2, 3), d.slabs()
     axis, z, kernel = d.draw(st.integers(0, data.ndim - 1)), d.stored(data), d.one("argmax", "mean", "max")
     return Case(
-        lambda memory: ooc.map_slabs(
-            lambda block: getattr(block, kernel)(axis), z, d.place(), drop_axis=axis, memory=memory, **how, **HERE
+        lambda memory: flat(
+            ooc.map_slabs,
+            lambda block: getattr(block, kernel)(axis),
+            z,
+            d.place(),
+            memory=memory,
+            results=ooc.Results(drop_axis=axis),
+            **how,
+            **HERE,
         ),
         lambda job: job.run(),
     )
@@ -187,9 +197,9 @@ def added(d: Drawn) -> Case:
     data, how, count = d.data(1, 2), d.slabs(), d.one(1, 2, 5)
     z, at = d.stored(data), d.one(0, data.ndim)
     return Case(
-        lambda memory: ooc.map_slabs(
-            lambda block: np.stack([1.5 * block] * count, at), z, d.place(), new_axis=at, shape=count, memory=memory,
-            **how, **HERE,
+        lambda memory: flat(ooc.map_slabs,
+            lambda block: np.stack([1.5 * block] * count, at), z, d.place(), memory=memory,
+            results=ooc.Results(new_axis=at, shape=count), **how, **HERE,
         ),
         equals(np.stack([1.5 * data] * count, at)),
     )  # fmt: skip
@@ -204,7 +214,9 @@ def resized(d: Drawn) -> Case:
         return np.take(block, range(length), axis) * 0.5
 
     return Case(
-        lambda memory: ooc.map_slabs(kernel, z, d.place(), shape={axis: length}, memory=memory, **how, **HERE),
+        lambda memory: flat(
+            ooc.map_slabs, kernel, z, d.place(), memory=memory, results=ooc.Results(shape={axis: length}), **how, **HERE
+        ),
         equals(kernel(data)),
     )
 
@@ -214,8 +226,15 @@ def coarser(d: Drawn) -> Case:
     factor = {axis: d.one(1, 2, 3) for axis in range(data.ndim)}
     every, z = tuple(slice(None, None, factor[axis]) for axis in range(data.ndim)), d.stored(data)
     return Case(
-        lambda memory: ooc.map_slabs(
-            lambda block: block[every], z, d.place(), factor=factor, memory=memory, **how, **HERE
+        lambda memory: flat(
+            ooc.map_slabs,
+            lambda block: block[every],
+            z,
+            d.place(),
+            memory=memory,
+            results=ooc.Results(factor=factor),
+            **how,
+            **HERE,
         ),
         equals(data[every]),
     )
@@ -224,7 +243,7 @@ def coarser(d: Drawn) -> Case:
 def local_slabs(d: Drawn) -> Case:
     data = d.data(1, 2)
     a, how = d.local(data), d.slabs() | {"depth": d.one(0, 1)}
-    return Case(lambda memory: ooc.map_slabs(same, a, d.place(), memory=memory, **how, **HERE), equals(data))
+    return Case(lambda memory: flat(ooc.map_slabs, same, a, d.place(), memory=memory, **how, **HERE), equals(data))
 
 
 def sweeping(d: Drawn) -> dict[str, Any]:
@@ -239,7 +258,7 @@ def sweeping(d: Drawn) -> dict[str, Any]:
 def iterations(d: Drawn) -> Case:
     data, how = d.data(1, 2), sweeping(d)
     z = d.stored(data)
-    return Case(lambda memory: ooc.iterate(same, z, d.place(), memory=memory, **how, **HERE), equals(data))
+    return Case(lambda memory: flat(ooc.iterate, same, z, d.place(), memory=memory, **how, **HERE), equals(data))
 
 
 def local_iterations(d: Drawn) -> Case:
@@ -248,10 +267,10 @@ def local_iterations(d: Drawn) -> Case:
     layout, ranks = several[0].layout, several[0].layout.ranks
     if d.one(True, False):
         options: dict[str, Any] = {"dtype": "f4", "layout": layout, "placement": "local", "depth": d.one(0, 1)}
-        several.append(ooc.create_array(d.place(), shape=data.shape, **options))
+        several.append(flat(ooc.create_array, d.place(), shape=data.shape, **options))
     assert all(each.layout.ranks == ranks for each in several)
     return Case(
-        lambda memory: ooc.iterate(lambda block, *_: block, several, d.place(), memory=memory, **how, **HERE),
+        lambda memory: flat(ooc.iterate, lambda block, *_: block, several, d.place(), memory=memory, **how, **HERE),
         equals(data),
     )
 
@@ -265,7 +284,7 @@ def reductions(d: Drawn) -> Case:
     data = d.data(1, 2, 3)
     z, how, axis = d.stored(data), d.one("sum", "mean", "max", "std"), d.one(None, 0, data.ndim - 1)
     target = {"target": d.place()} if d.one(True, False) else {}
-    return Case(lambda memory: ooc.reduce(z, how, axis=axis, memory=memory, overwrite=True, **target, **HERE))
+    return Case(lambda memory: flat(ooc.reduce, z, how, axis=axis, memory=memory, overwrite=True, **target, **HERE))
 
 
 def comparisons(d: Drawn) -> Case:
@@ -275,49 +294,52 @@ def comparisons(d: Drawn) -> Case:
     def check(found: Any) -> None:
         assert found
 
-    return Case(lambda memory: ooc.compare(a, b, memory=memory, scratch=d.folder), check)
+    return Case(lambda memory: ooc.compare(a, b, memory=memory, resources=ooc.Resources(scratch=d.folder)), check)
 
 
 def scattered(d: Drawn) -> Case:
     data = d.data(1, 2)
     z, layout, ranks, depth = d.stored(data), d.layout(data.ndim), d.one(1, 2, 4), d.one(0, 1)
     how = {"ranks": ranks, "depth": depth, "scheduler": "threads"}
-    return Case(lambda memory: ooc.scatter_files(z, layout, d.place(), memory=memory, **how), equals(data))
+    return Case(lambda memory: flat(ooc.ranks.scatter_files, z, layout, d.place(), memory=memory, **how), equals(data))
 
 
 def gathered(d: Drawn) -> Case:
     data = d.data(1, 2)
     a, chunks = d.local(data), d.chunks(data.shape)
-    return Case(lambda memory: ooc.gather_files(a, d.place(), chunks=chunks, memory=memory, **HERE), equals(data))
+    return Case(
+        lambda memory: ooc.ranks.gather_files(a, ooc.Target(d.place(), chunks=chunks), memory=memory, **HERE),
+        equals(data),
+    )
 
 
 def shifts(d: Drawn) -> Case:
     data = d.data(1, 2)
     depth, place, boundary = d.one(1, 2), d.place(), d.one("none", "periodic", "reflect")
     how: dict[str, Any] = {"ranks": d.one(2, 4), "depth": depth, "scheduler": "threads"}
-    ooc.scatter_files(d.stored(data), d.layout(data.ndim), place, **how).run()
+    flat(ooc.ranks.scatter_files, d.stored(data), d.layout(data.ndim), place, **how).run()
     a = ooc.open_array(place, mode="r+")
-    return Case(lambda memory: ooc.shift(a, boundary=boundary, memory=memory, **HERE), equals(data))
+    return Case(lambda memory: ooc.ranks.shift(a, boundary=boundary, memory=memory, **HERE), equals(data))
 
 
 def read(d: Drawn) -> Case:
     data, how = d.data(2), d.one({}, {"method": "two-phase"}, {"method": "independent"})
     z, layout, ranks = d.stored(data), d.layout(2), d.one(1, 2, 4)
     return Case(
-        lambda memory: ooc.read_sections(z, layout, ranks=ranks, memory=memory, **how, **HERE),
+        lambda memory: flat(ooc.ranks.read_sections, z, layout, ranks=ranks, memory=memory, **how, **HERE),
         lambda x: np.testing.assert_array_equal(x.compute(), data),
     )
 
 
 def written(d: Drawn) -> Case:
     data, layout, ranks = d.data(2), d.layout(2), d.one(1, 2, 4)
-    parts = ooc.distribute(data, layout, ranks=ranks, **HERE)
+    parts = ooc.ranks.distribute(data, layout, ranks=ranks, **HERE)
     chunks = d.chunks(data.shape)
 
     def call(memory: int) -> Any:
         place = d.place()
         ooc.create_array(place, shape=data.shape, dtype=data.dtype, chunks=chunks)
-        return ooc.write_sections(place, layout, parts, memory=memory, **HERE)
+        return ooc.ranks.write_sections(place, layout, parts, memory=memory, **HERE)
 
     return Case(call, equals(data))
 
@@ -325,7 +347,7 @@ def written(d: Drawn) -> Case:
 def partitions(d: Drawn) -> Case:
     z, ranks = d.stored(d.data(2)), d.one(1, 2)
     a = ooc.open_array(z)
-    return Case(lambda memory: next(a.partitions("(block, *)", ranks=ranks, memory=memory, **HERE)))
+    return Case(lambda memory: next(ooc.ranks.partitions(a, "(block, *)", ranks=ranks, memory=memory, **HERE)))
 
 
 def loops(d: Drawn) -> Case:
@@ -368,7 +390,7 @@ def streams(d: Drawn) -> Case:
     cells, ranks = d.draw(st.integers(1, 200)), d.one(1, 2)
 
     def call(memory: int) -> None:
-        ooc.open_streams(d.place(), "w", shape=cells, dtype="f4", ranks=ranks, memory=memory).close()
+        ooc.streams.open_streams(d.place(), "w", shape=cells, dtype="f4", ranks=ranks, memory=memory).close()
 
     return Case(call)
 

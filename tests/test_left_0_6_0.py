@@ -25,6 +25,7 @@ import xarray as xr
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.unfinished import left_behind
 
 ARCHIVE = Path(__file__).parent / "data" / "left_0_6_0.tar.xz"
@@ -100,7 +101,7 @@ def go_on(kind: str, folder: Path) -> Any:
     target = folder / "target"
     if kind == "from_dask":
         x = da.from_array(DATA, chunks=(4, 16))
-        return ooc.from_dask(x, target, chunks=(32, 2), resume=True, **HERE)
+        return ooc.rechunk(x, target, chunks=(32, 2), resume=True, **HERE)
     if kind == "write_sections":
         return ooc.resume(target, parts=[DATA[:16], DATA[16:]])
     if kind == "shift":
@@ -151,8 +152,8 @@ def test_arrays_are_read_and_written_again(finished: Path, name: str) -> None:
     a: Any = ooc.open_array(finished / name)
     np.testing.assert_array_equal(a[...], DATA)
     assert dict(a.attrs) == ({"units": "K"} if name in ("sharded", "format-2") else {})
-    write = ooc.gather_files if name.startswith("local") else ooc.rechunk
-    write(finished / name, finished / "again", chunks=(8, 16), scheduler="threads").run()
+    write = ooc.ranks.gather_files if name.startswith("local") else ooc.rechunk
+    flat(write, finished / name, finished / "again", chunks=(8, 16), scheduler="threads").run()
     np.testing.assert_array_equal(zarr.open_array(finished / "again", mode="r")[...], DATA)
 
 
@@ -163,7 +164,7 @@ def test_descriptors_keep_layouts(finished: Path) -> None:
         assert a.layout == layout
         assert a.depth == ((1, 0) if name.startswith("local") else (0, 0))
         assert a.orientation == ((0, 1) if name.endswith("row") else (1, 0))
-        assert isinstance(a, ooc.LocalArrays) == name.startswith("local")
+        assert isinstance(a, ooc.ranks.LocalArrays) == name.startswith("local")
 
 
 def test_a_finished_target_is_brought_up_to_date(finished: Path) -> None:
@@ -179,41 +180,41 @@ def test_a_finished_target_is_brought_up_to_date(finished: Path) -> None:
 @pytest.mark.parametrize("mode", STREAMS)
 def test_streams_are_read_and_appended(finished: Path, mode: str) -> None:
     place = finished / f"streams-{mode}"
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         assert [list(cell) for row in s.read(-1).to_list() for cell in row] == STREAMS[mode]
-    with ooc.open_streams(place, "a") as s:
+    with ooc.streams.open_streams(place, "a") as s:
         s.write(VALUES)
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         assert s.read(-1)[3, 5].tolist() == [*STREAMS[mode][23], 23]
 
 
 def test_streams_of_ragged_values_are_read(finished: Path) -> None:
-    with ooc.open_streams(finished / "ragged") as s:
+    with ooc.streams.open_streams(finished / "ragged") as s:
         assert s.read(-1).to_list() == [[0, 1], [], [2, 3, 4]]
 
 
 def test_striped_files_and_arrays_are_read(finished: Path) -> None:
     disks = [finished / name for name in "cab"]
-    with ooc.open_striped("bytes", disks=disks) as file:
+    with ooc.disks.open_striped("bytes", disks=disks) as file:
         assert file.read() == bytes(range(250)) * 3
-    np.testing.assert_array_equal(ooc.open_array(ooc.StripedStore([disk / "array" for disk in disks]))[...], DATA)
+    np.testing.assert_array_equal(ooc.open_array(ooc.disks.StripedStore([disk / "array" for disk in disks]))[...], DATA)
 
 
 @pytest.mark.parametrize("name", ["trace", "accesses"])
 def test_traces_give_advice(finished: Path, name: str) -> None:
-    found = ooc.Trace.load(finished / f"{name}.json")
+    found = ooc.advise.Trace.load(finished / f"{name}.json")
     assert {Path(each.dataset).name for each in found.accesses} >= {"source"}
-    assert ooc.Trace.from_json(found.as_json()).accesses == found.accesses
+    assert ooc.advise.Trace.from_json(found.as_json()).accesses == found.accesses
     assert "source" in repr(found.advise())
 
 
 @pytest.mark.parametrize("name", ["direct", "auto"])
 def test_plans_are_loaded_and_run(finished: Path, name: str) -> None:
-    plan = ooc.load_plan(finished / f"plan-{name}.json")
+    plan = ooc.ranks.load_plan(finished / f"plan-{name}.json")
     source, target = (
         ooc.Layout.of(DATA.shape, text, ranks=n) for text, n in (("(block, *)", 2), ("(*, cyclic(3))", 4))
     )
-    assert plan == ooc.plan_redistribution(source, target, "i2", method=name)
+    assert plan == ooc.ranks.plan_redistribution(source, target, "i2", method=name)
 
 
 def test_settings_are_understood(finished: Path) -> None:

@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, LayoutError, RunError, TargetError
+from tests.flat import flat
 from tests.graphs.clusters import within
 from tests.padding import BOUNDARIES, blocks
 from tests.profiles import examples
@@ -24,8 +25,8 @@ from tests.whole import boundaries, corners, expected
 pytestmark = pytest.mark.once
 
 
-def made(store: Any, array: np.ndarray, layout: ooc.Layout, **how: Any) -> ooc.LocalArrays:
-    a = ooc.create_array(store, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", **how)
+def made(store: Any, array: np.ndarray, layout: ooc.Layout, **how: Any) -> ooc.ranks.LocalArrays:
+    a = flat(ooc.create_array, store, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", **how)
     a[...] = array
     return a
 
@@ -42,13 +43,20 @@ def test_a_pass_is_what_numpy_gives(asked: tuple[ooc.Layout, tuple[int, ...]], d
     array, kernel = field(layout.shape), corners(depth)
     halo = data.draw(st.integers(0, 2))
     sizes = st.sampled_from([None, 1, 2, 3])
-    cut = {"height": data.draw(sizes)} if data.draw(st.booleans()) else {"window": [data.draw(sizes) for _ in depth]}
+    along = {data.draw(st.integers(0, len(depth) - 1)): data.draw(sizes) or "auto"}
+    window: Any = along if data.draw(st.booleans()) else [data.draw(sizes) for _ in depth]
     a = made(MemoryStore(), array, layout, depth=halo, chunks=tuple(data.draw(st.integers(1, 4)) for _ in depth))
     job = ooc.map_slabs(
-        kernel, a, MemoryStore(), depth=depth, boundary=boundary, memory="64MiB", scheduler="threads",
-        axis=data.draw(st.integers(0, len(depth) - 1)), **cut,
-        prefetch=data.draw(st.integers(0, 2)), reuse=data.draw(st.booleans()),
-    )  # fmt: skip
+        kernel,
+        a,
+        MemoryStore(),
+        depth=depth,
+        boundary=boundary,
+        memory="64MiB",
+        scheduler="threads",
+        window=window,
+        resources=ooc.Resources(prefetch=data.draw(st.integers(0, 2)), reuse=data.draw(st.booleans())),
+    )
     b = within(job.run)
     np.testing.assert_array_equal(b[...], expected(kernel, [array], depth, boundary)[0])
     assert b.layout == layout
@@ -64,15 +72,20 @@ def test_several_sources_and_targets_of_other_types(tmp_path: Path) -> None:
 
     sources = [made(tmp_path / "x", x, layout, depth=2), made(tmp_path / "y", y, layout)]
     job = ooc.map_slabs(
-        kernel, sources, [tmp_path / "s", tmp_path / "g"], depth=1, boundary="periodic", dtype=[int, "u1"],
-        memory="64MiB", scheduler="threads",
-    )  # fmt: skip
+        kernel,
+        sources,
+        [ooc.Target(tmp_path / "s", dtype=int), ooc.Target(tmp_path / "g", dtype="u1")],
+        depth=1,
+        boundary="periodic",
+        memory="64MiB",
+        scheduler="threads",
+    )
     summed, greater = job.run()
     wholes = expected(kernel, [x, y], (1, 1), "periodic")
     np.testing.assert_array_equal(summed[...], wholes[0])
     np.testing.assert_array_equal(greater[...], wholes[1])
     assert greater.dtype == np.dtype("u1")
-    assert isinstance(ooc.open_array(tmp_path / "s"), ooc.LocalArrays)
+    assert isinstance(ooc.open_array(tmp_path / "s"), ooc.ranks.LocalArrays)
 
 
 @pytest.mark.parametrize("boundary", ["none", "reflect", "nearest", -7])
@@ -85,7 +98,7 @@ def test_nothing_is_read_twice_and_halos_in_files_are_not_read(tmp_path: Path, b
         file[...] = -99
         file[own] = kept
     job = ooc.map_slabs(
-        corners((2, 2)), a, tmp_path / "b", depth=2, boundary=boundary, height=8, memory="64MiB", scheduler="threads"
+        corners((2, 2)), a, tmp_path / "b", depth=2, boundary=boundary, memory="64MiB", scheduler="threads", window=8
     )
     np.testing.assert_array_equal(job.run()[...], expected(corners((2, 2)), [array], (2, 2), boundary)[0])
     assert job.plan.read_bytes == array.nbytes
@@ -97,8 +110,8 @@ def test_nothing_is_read_twice_and_halos_in_files_are_not_read(tmp_path: Path, b
 def test_the_pass_after_the_pass_takes_its_files(tmp_path: Path) -> None:
     array, layout = field((40, 30)).astype(float), ooc.Layout.of((40, 30), "(block, *)", ranks=4)
     how: dict[str, Any] = {"depth": 1, "boundary": "nearest", "memory": "64MiB", "scheduler": "threads"}
-    b = ooc.map_slabs(corners((1, 1)), made(tmp_path / "a", array, layout), tmp_path / "b", **how).run()
-    c = ooc.map_slabs(corners((1, 1)), b, tmp_path / "c", **how).run()
+    b = flat(ooc.map_slabs, corners((1, 1)), made(tmp_path / "a", array, layout), tmp_path / "b", **how).run()
+    c = flat(ooc.map_slabs, corners((1, 1)), b, tmp_path / "c", **how).run()
     once = expected(corners((1, 1)), [array], (1, 1), "nearest")
     np.testing.assert_array_equal(c[...], expected(corners((1, 1)), once, (1, 1), "nearest")[0])
 
@@ -135,11 +148,11 @@ def test_what_stopped_is_resumed(tmp_path: Path, targets: int) -> None:
         "scheduler": "threads",
     }
     with pytest.raises(RunError, match="switched on"):
-        ooc.map_slabs(kernel, a, memory="64MiB", **how).run()
+        flat(ooc.map_slabs, kernel, a, memory="64MiB", **how).run()
     on[0] = False
     with pytest.raises(JournalError, match="depth"):
-        ooc.map_slabs(kernel, a, memory="64MiB", **how | {"depth": 2}, resume=True)
-    job = ooc.map_slabs(kernel, a, memory="128MiB", **how | {"height": 8}, resume=True)
+        flat(ooc.map_slabs, kernel, a, memory="64MiB", **how | {"depth": 2}, resume=True)
+    job = flat(ooc.map_slabs, kernel, a, memory="128MiB", **how | {"height": 8}, resume=True)
     assert job.plan.height == 4
     assert 0 < len([part for part in job._run.done if len(part) == 2]) < 12
     got = job.run()
@@ -188,6 +201,6 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     for error, told, source, how in cases:
         asked: dict[str, Any] = {"target": tmp_path / "b", "memory": "64MiB", "scheduler": "threads"} | how
         with pytest.raises(error, match=told) as caught:
-            ooc.map_slabs(np.negative, source, **asked)
+            flat(ooc.map_slabs, np.negative, source, **asked)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "b").exists()

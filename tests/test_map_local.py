@@ -26,7 +26,7 @@ LAYOUTS = ["(block, *)", "(cyclic(2), *)", "(block, cyclic)", "(cyclic, cyclic(3
 def test_arithmetic_is_numpys(shape: tuple[int, int], layout: str, ranks: int) -> None:
     grid = (ranks, 1) if layout.endswith("*)") else (ranks, 2)
     a, b = (np.random.default_rng(seed).normal(size=shape) for seed in range(2))
-    x, y = (ooc.distribute(each, layout, grid=grid, scheduler="threads") for each in (a, b))
+    x, y = (ooc.ranks.distribute(each, layout, grid=grid, scheduler="threads") for each in (a, b))
     made = -(2 * x + y / 4 - 1) * (3 - y) ** 2 + 1 / (x * x + 1)
     assert made.layout == x.layout
     np.testing.assert_allclose(made.compute(), -(2 * a + b / 4 - 1) * (3 - b) ** 2 + 1 / (a * a + 1))
@@ -34,7 +34,7 @@ def test_arithmetic_is_numpys(shape: tuple[int, int], layout: str, ranks: int) -
 
 def test_dtypes_are_numpys() -> None:
     a = np.arange(6, dtype="i2")
-    x = ooc.distribute(a, "block", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(a, "block", ranks=2, scheduler="threads")
     pairs = [(x + 1, a + 1), (x / 2, a / 2), (x * 1.5, a * 1.5), (x + 1j, a + 1j), (x.map_local(np.sqrt), np.sqrt(a))]
     for made, expected in pairs:
         assert made.dtype == made.compute().dtype == expected.dtype
@@ -43,7 +43,7 @@ def test_dtypes_are_numpys() -> None:
 
 def test_on_workers_each_part_is_made_where_it_is(two: Client) -> None:
     data = np.arange(48.0).reshape(8, 6)
-    x = ooc.distribute(data, "(cyclic, *)", ranks=4, scheduler=two)
+    x = ooc.ranks.distribute(data, "(cyclic, *)", ranks=4, scheduler=two)
     made = (x + x.map_local(np.negative) * 0.5).persist()
     wait(futures_of(made))
     where = two.who_has()
@@ -53,7 +53,7 @@ def test_on_workers_each_part_is_made_where_it_is(two: Client) -> None:
 
 
 def test_parts_cannot_be_changed_and_faults_are_told() -> None:
-    x = ooc.distribute(np.arange(6.0), "block", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(6.0), "block", ranks=2, scheduler="threads")
 
     def spoil(part: np.ndarray) -> np.ndarray:
         part[...] = 0
@@ -66,7 +66,7 @@ def test_parts_cannot_be_changed_and_faults_are_told() -> None:
         x.map_local(np.sum).compute()
     with pytest.raises(InputError, match="pass dtype="):
         x.map_local(lambda part: part[0])
-    y = ooc.distribute(np.arange(6.0), "cyclic", ranks=2, scheduler="threads")
+    y = ooc.ranks.distribute(np.arange(6.0), "cyclic", ranks=2, scheduler="threads")
     with pytest.raises(LayoutError, match="redistribute it first"):
         x + y
     with pytest.raises(LayoutError, match="is not a DistributedArray"):
@@ -75,7 +75,7 @@ def test_parts_cannot_be_changed_and_faults_are_told() -> None:
 
 def test_slices_on_workers_stay_where_they_are(two: Client) -> None:
     data = np.arange(48.0).reshape(8, 6)
-    x = ooc.distribute(data, "(block, *)", ranks=4, scheduler=two)
+    x = ooc.ranks.distribute(data, "(block, *)", ranks=4, scheduler=two)
     made = x[1::2, ::-1].persist()
     wait(futures_of(made))
     where = two.who_has()
@@ -87,7 +87,7 @@ def test_slices_on_workers_stay_where_they_are(two: Client) -> None:
 @pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
 def test_comparisons_are_of_elements_as_in_numpy(name: str) -> None:
     data, compared = np.arange(10).reshape(5, 2) % 4, getattr(operator, name)
-    x = ooc.distribute(data, "(cyclic, *)", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(data, "(cyclic, *)", ranks=2, scheduler="threads")
     for other in (1, np.float32(2.5)):
         found = compared(x, other)
         assert (found.layout, found.dtype) == (x.layout, np.dtype(bool))
@@ -100,7 +100,7 @@ def test_comparisons_are_of_elements_as_in_numpy(name: str) -> None:
 
 
 def test_a_comparison_is_no_answer_by_itself() -> None:
-    x = ooc.distribute(np.arange(4), "block", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(4), "block", ranks=2, scheduler="threads")
     with pytest.raises(InputError, match=r"4 elements has no single truth value: use x\.compute\(\)\.any\(\) or \.all"):
         bool(x == 1)
     assert x[2:3] == 2

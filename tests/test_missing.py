@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, MissingChunksWarning, RunError
+from tests.flat import flat
 from tests.seams import Journal, contents, set_constants
 from tests.small import DATA
 from tests.unfinished import break_disk
@@ -39,23 +40,23 @@ WAYS: dict[str, Callable[..., Any]] = {
     "slabs": lambda source, target, **how: list(ooc.open_array(source, **how).slabs(memory="64MiB")),
     "to_dask": lambda source, target, **how: ooc.open_array(source, **how).to_dask((96, 10)).compute(),
     "read_sections": lambda source, target, **how: (
-        ooc.read_sections(ooc.open_array(source, **how), "(block, *)", ranks=2, scheduler="threads")
+        ooc.ranks.read_sections(ooc.open_array(source, **how), "(block, *)", ranks=2, scheduler="threads")
         .to_dask()
         .compute(scheduler="threads")
     ),
-    "rechunk": lambda source, target, **how: run(ooc.rechunk(source, target, chunks=(96, 10), **KEPT, **how)),
+    "rechunk": lambda source, target, **how: run(flat(ooc.rechunk, source, target, chunks=(96, 10), **KEPT, **how)),
     "opened": lambda source, target, **how: run(
         ooc.rechunk(ooc.open_array(source, **how), target, chunks=(96, 10), **KEPT)
     ),
     "computed": lambda source, target, **how: dask.compute(
-        ooc.rechunk(source, target, chunks=(96, 10), **KEPT, **how), scheduler="threads"
+        flat(ooc.rechunk, source, target, chunks=(96, 10), **KEPT, **how), scheduler="threads"
     ),
-    "map_slabs": lambda source, target, **how: run(ooc.map_slabs(np.negative, source, target, **KEPT, **how)),
+    "map_slabs": lambda source, target, **how: run(flat(ooc.map_slabs, np.negative, source, target, **KEPT, **how)),
     "iterate": lambda source, target, **how: run(
-        ooc.iterate(np.negative, source, target, sweeps=3, depth=0, **KEPT, **how)
+        flat(ooc.iterate, np.negative, source, target, sweeps=3, depth=0, **KEPT, **how)
     ),
     "scatter_files": lambda source, target, **how: run(
-        ooc.scatter_files(ooc.open_array(source, **how), "(block, *)", target, ranks=2, **KEPT)
+        ooc.ranks.scatter_files(ooc.open_array(source, **how), "(block, *)", target, ranks=2, **KEPT)
     ),
 }
 KEPT: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads", "overwrite": True}
@@ -98,7 +99,7 @@ def test_each_way_to_read_fills_warns_or_refuses(source: Path, way: str) -> None
 def test_of_any_coding_chunks_are_counted_and_named(tmp_path: Path, coding: str) -> None:
     source = make(tmp_path, **CODINGS[coding])
     inner = 2 if coding == "shards" else 1
-    job = ooc.rechunk(source, tmp_path / "target", chunks=(96, 10), missing="warn", **KEPT)
+    job = ooc.rechunk(source, tmp_path / "target", chunks=(96, 10), resources=ooc.Resources(missing="warn"), **KEPT)
     assert f"{source}  3 of 12" in job.explain()
     with pytest.warns(MissingChunksWarning, match=f"lacks {3 * inner} chunks"):
         job.run()
@@ -109,7 +110,9 @@ def test_of_any_coding_chunks_are_counted_and_named(tmp_path: Path, coding: str)
 
 def test_what_is_whole_is_read_in_any_case(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "whole", data=DATA, chunks=(8, 80))
-    job = ooc.rechunk(tmp_path / "whole", tmp_path / "target", chunks=(96, 10), missing="error", **KEPT)
+    job = ooc.rechunk(
+        tmp_path / "whole", tmp_path / "target", chunks=(96, 10), resources=ooc.Resources(missing="error"), **KEPT
+    )
     assert "none of 12" in job.explain()
     np.testing.assert_array_equal(job.run()[...], DATA)
     assert job.meter.missing_chunks == 0
@@ -121,7 +124,12 @@ def test_scratch_and_targets_lack_what_they_like(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "whole", data=data, chunks=(8, 80), compressors=None)
     for method in ("staged", "two-phase"):
         job = ooc.rechunk(
-            tmp_path / "whole", tmp_path / method, chunks=(96, 10), missing="error", method=method, **KEPT
+            tmp_path / "whole",
+            tmp_path / method,
+            chunks=(96, 10),
+            method=method,
+            resources=ooc.Resources(missing="error"),
+            **KEPT,
         )
         np.testing.assert_array_equal(job.run()[...], data)
         assert job.meter.missing_chunks == 0
@@ -156,7 +164,9 @@ def test_a_group_says_it_of_its_arrays(tmp_path: Path) -> None:
     os.unlink(tmp_path / "group" / "a" / "c" / "3" / "0")
     with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
         ooc.open_group(tmp_path / "group", missing="error")["a"][...]
-    job = ooc.rechunk(tmp_path / "group", tmp_path / "target", chunks={"a": (96, 10)}, missing="warn", **KEPT)
+    job = ooc.rechunk(
+        tmp_path / "group", tmp_path / "target", chunks={"a": (96, 10)}, resources=ooc.Resources(missing="warn"), **KEPT
+    )
     assert "a  1 of 12" in job.explain()
     with pytest.warns(MissingChunksWarning, match="group/a lacks 1 chunk: read as"):
         job.run()
@@ -175,19 +185,19 @@ def _with_a_copy(folder: Path, **coding: Any) -> Path:
 @pytest.mark.parametrize("coding", [{}, CODINGS["shards"]], ids=["chunks", "shards"])
 def test_arrays_that_are_copied_as_they_are_may_lack_chunks_as_asked(tmp_path: Path, coding: dict[str, Any]) -> None:
     group, how = _with_a_copy(tmp_path, **coding), {"chunks": {"a": (96, 10)}, **KEPT}
-    job = ooc.rechunk(group, tmp_path / "error", missing="error", **how)
+    job = flat(ooc.rechunk, group, tmp_path / "error", resources=ooc.Resources(missing="error"), **how)
     assert "copied  2 of 12" in job.explain()
     with pytest.raises(RunError, match=r"group/copied lacks 2 chunks, and missing='error'$"):
         job.run()
     with pytest.warns(MissingChunksWarning, match="group/copied lacks 2 chunks: read as"):
-        ooc.rechunk(group, tmp_path / "warn", missing="warn", **how).run()
-    whole = ooc.rechunk(group, tmp_path / "fill", **how).run()
+        flat(ooc.rechunk, group, tmp_path / "warn", resources=ooc.Resources(missing="warn"), **how).run()
+    whole = flat(ooc.rechunk, group, tmp_path / "fill", **how).run()
     np.testing.assert_array_equal(whole["copied"][...], ooc.open_group(group)["copied"][...])
 
 
 def test_a_group_that_is_resumed_is_copied_as_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group, how = _with_a_copy(tmp_path), {"chunks": {"a": (96, 10)}, **KEPT}
-    job = ooc.rechunk(group, tmp_path / "target", missing="warn", **how)
+    job = flat(ooc.rechunk, group, tmp_path / "target", resources=ooc.Resources(missing="warn"), **how)
     with monkeypatch.context() as patch:
         break_disk(patch, after=1)
         with pytest.raises(RunError, match="no space"):
@@ -198,15 +208,19 @@ def test_a_group_that_is_resumed_is_copied_as_it_was_asked_for(tmp_path: Path, m
 
 def test_a_run_is_resumed_as_it_was_asked_for_unless_told(source: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError):
-        ooc.rechunk(source, tmp_path / "target", chunks=(96, 10), missing="error", **KEPT).run()
+        ooc.rechunk(
+            source, tmp_path / "target", chunks=(96, 10), resources=ooc.Resources(missing="error"), **KEPT
+        ).run()
     with pytest.raises(RunError, match="missing='error'"):
         ooc.resume(tmp_path / "target").run()
-    assert ooc.resume(tmp_path / "target", missing="fill").run()[24:32].sum() == 0
+    assert ooc.resume(tmp_path / "target", resources=ooc.Resources(missing="fill")).run()[24:32].sum() == 0
 
 
 def test_a_journal_that_does_not_say_it_is_resumed_by_the_setting(source: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError):
-        ooc.rechunk(source, tmp_path / "target", chunks=(96, 10), missing="error", **KEPT).run()
+        ooc.rechunk(
+            source, tmp_path / "target", chunks=(96, 10), resources=ooc.Resources(missing="error"), **KEPT
+        ).run()
     older = Journal(tmp_path / "target")
     id, content = older.read()
     del content["missing"]

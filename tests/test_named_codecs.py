@@ -14,6 +14,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import UnsupportedError
+from tests.flat import flat
 
 FIELD = np.arange(120, dtype="i4").reshape(12, 10)
 KINDS = {"zstd": ["ZstdCodec"], "blosc": ["BloscCodec"], "gzip": ["GzipCodec"], "none": []}
@@ -21,21 +22,23 @@ KINDS = {"zstd": ["ZstdCodec"], "blosc": ["BloscCodec"], "gzip": ["GzipCodec"], 
 
 def _rechunk(target: Path, **how: Any) -> None:
     zarr.create_array(target.parent / "a.zarr", data=FIELD, chunks=(4, 5))
-    ooc.rechunk(target.parent / "a.zarr", target, chunks=(6, 5), scheduler="threads", **how).run()
+    flat(ooc.rechunk, target.parent / "a.zarr", target, chunks=(6, 5), scheduler="threads", **how).run()
 
 
 def _from_dask(target: Path, **how: Any) -> None:
-    ooc.from_dask(da.from_array(FIELD, chunks=(6, 5)), target, scheduler="threads", **how).run()
+    flat(ooc.rechunk, da.from_array(FIELD, chunks=(6, 5)), target, scheduler="threads", **how).run()
 
 
 def _create(target: Path, **how: Any) -> None:
-    ooc.create_array(target, shape=(12, 10), dtype="i4", chunks=(6, 5), **how)[...] = FIELD
+    flat(ooc.create_array, target, shape=(12, 10), dtype="i4", chunks=(6, 5), **how)[...] = FIELD
 
 
 def _gather(target: Path, **how: Any) -> None:
     zarr.create_array(target.parent / "a.zarr", data=FIELD, chunks=(4, 5))
-    ooc.scatter_files(target.parent / "a.zarr", "(block, *)", target.parent / "l", ranks=2, scheduler="threads").run()
-    ooc.gather_files(target.parent / "l", target, scheduler="threads", **how).run()
+    ooc.ranks.scatter_files(
+        target.parent / "a.zarr", "(block, *)", target.parent / "l", ranks=2, scheduler="threads"
+    ).run()
+    flat(ooc.ranks.gather_files, target.parent / "l", target, scheduler="threads", **how).run()
 
 
 VERBS: dict[str, Callable[..., None]] = {
@@ -69,7 +72,7 @@ def test_a_name_that_is_none_is_refused_with_those_that_are(verb: str, name: Any
 
 
 def test_streams_are_written_out_with_a_named_compressor(tmp_path: Path) -> None:
-    with ooc.open_streams(tmp_path / "s.zarr", "w", shape=4, dtype="i4") as streams:
+    with ooc.streams.open_streams(tmp_path / "s.zarr", "w", shape=4, dtype="i4") as streams:
         streams.write([1, 2, 3, 4])
         streams.to_zarr(tmp_path / "t.zarr", compressors="zstd")
     assert [type(each).__name__ for each in zarr.open_array(tmp_path / "t.zarr").compressors] == ["ZstdCodec"]

@@ -13,6 +13,7 @@ import xarray as xr
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.small import DATA, each_method, make, plan
 
 ARRAYS: dict[str, dict[str, Any]] = {
@@ -106,7 +107,7 @@ def test_a_job_shows_shards_of_its_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [(1, 3, 2, 90), (1,) * 96, (96,)], ids=["unequal", "many", "one"])
 def test_a_lazy_array_shows_its_blocks_beside_the_target(tmp_path: Path, rows: tuple[int, ...]) -> None:
     x = da.from_array(DATA, chunks=(rows, 80))
-    job = ooc.from_dask(x, tmp_path / "target.zarr", chunks=(96, 10), memory="128MiB")
+    job = ooc.rechunk(x, tmp_path / "target.zarr", chunks=(96, 10), memory="128MiB")
     page, parsed = page_of(job)
     assert len(page) < 12_000
     assert len(list(parsed.iter("svg"))) == 2
@@ -147,9 +148,9 @@ def test_after_a_run_every_job_shows_what_was_planned_and_measured(tmp_path: Pat
     zarr.create_group(tmp_path / "group.zarr").create_array("a", data=DATA, chunks=(8, 80))
     options = {"memory": "128MiB", "scheduler": "threads"}
     jobs = {
-        "group": lambda: ooc.rechunk(tmp_path / "group.zarr", tmp_path / "t", chunks={"a": (96, 10)}, **options),
-        "lazy": lambda: ooc.from_dask(da.from_array(DATA, chunks=(8, 80)), tmp_path / "t", memory="128MiB"),
-        "slabs": lambda: ooc.map_slabs(lambda x: x + 1, tmp_path / "group.zarr" / "a", tmp_path / "t", **options),
+        "group": lambda: flat(ooc.rechunk, tmp_path / "group.zarr", tmp_path / "t", chunks={"a": (96, 10)}, **options),
+        "lazy": lambda: ooc.rechunk(da.from_array(DATA, chunks=(8, 80)), tmp_path / "t", memory="128MiB"),
+        "slabs": lambda: flat(ooc.map_slabs, lambda x: x + 1, tmp_path / "group.zarr" / "a", tmp_path / "t", **options),
     }
     job = jobs[kind]()
     assert "measured" not in cells(page_of(job)[1])
@@ -165,7 +166,7 @@ def test_reprs_are_lines(source: Path, tmp_path: Path) -> None:
         r"<oocarrays\.RechunkPlan \w+, \(96, 80\) in chunks \(8, 80\) → \(96, 10\), .*MiB>", repr(job.plan)
     )
     assert re.fullmatch(r"\(<Pass \w+, .* units of .* chunks, ranks \d+>,\)", repr(job.plan.passes))
-    lazy = ooc.from_dask(da.from_array(DATA, chunks=(1, 80)), tmp_path / "lazy.zarr", memory="128MiB")
+    lazy = ooc.rechunk(da.from_array(DATA, chunks=(1, 80)), tmp_path / "lazy.zarr", memory="128MiB")
     assert re.fullmatch(
         r"<oocarrays\.BlocksPlan \(96, 80\) in 96 blocks → \(1, 80\), straight, peak .* MiB>", repr(lazy.plan)
     )

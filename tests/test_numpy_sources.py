@@ -51,7 +51,7 @@ def test_every_function_of_a_source_takes_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ooc.reduce(FIELD, "sum", axis=1, scheduler="threads"), FIELD.sum(axis=1))
     ooc.map_slabs(np.negative, FIELD, tmp_path / "b.zarr", memory="64MiB", scheduler="threads").run()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "b.zarr")[...], -FIELD)
-    read = ooc.read_sections(FIELD, "(*, block)", ranks=2, scheduler="threads")
+    read = ooc.ranks.read_sections(FIELD, "(*, block)", ranks=2, scheduler="threads")
     np.testing.assert_array_equal(read.compute(), FIELD)
     assert ooc.compare(FIELD, tmp_path / "a.zarr")
 

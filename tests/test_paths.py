@@ -13,6 +13,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, NotFoundError, TargetError
+from tests.flat import flat
 
 FIELD = np.arange(120, dtype="i4").reshape(12, 10)
 
@@ -32,26 +33,34 @@ def test_a_tilde_is_the_home_directory_of_sources_targets_and_scratch(home: Path
     how: dict[str, Any] = {"scheduler": "threads"}
     np.testing.assert_array_equal(ooc.open_array("~/a.zarr")[...], FIELD)
     np.testing.assert_array_equal(ooc.open_array(Path("~/a.zarr"))[...], FIELD)
-    ooc.rechunk("~/a.zarr", "~/b.zarr", chunks=(12, 2), scratch="~/scratch", method="staged", **how).run()
+    flat(
+        ooc.rechunk,
+        "~/a.zarr",
+        "~/b.zarr",
+        chunks=(12, 2),
+        method="staged",
+        resources=ooc.Resources(scratch="~/scratch"),
+        **how,
+    ).run()
     np.testing.assert_array_equal(zarr.open_array(home / "b.zarr")[...], FIELD)
-    ooc.from_dask(da.from_array(FIELD, chunks=5), "~/c.zarr", **how).run()
+    flat(ooc.rechunk, da.from_array(FIELD, chunks=5), "~/c.zarr", **how).run()
     ooc.store(da.ones((12, 10), chunks=4, dtype="i4"), "~/d.zarr", **how)
     assert ooc.compare("~/a.zarr", "~/c.zarr")
     np.save(home / "a.npy", FIELD)
-    assert ooc.open_array("~/a.npy").shape == ooc.open_array(ooc.files("~/a.npy")).shape == FIELD.shape
+    assert ooc.open_array("~/a.npy").shape == ooc.open_array(ooc.open_files("~/a.npy")).shape == FIELD.shape
     assert ooc.clean("~") == []
-    with ooc.open_streams("~/s.zarr", "w", shape=2, dtype="i4") as streams:
+    with ooc.streams.open_streams("~/s.zarr", "w", shape=2, dtype="i4") as streams:
         streams.write([1, 2])
     assert {"b.zarr", "c.zarr", "d.zarr", "s.zarr"} <= {path.name for path in home.iterdir()}
     assert not list(Path().iterdir())
 
 
 def test_a_tilde_is_the_home_directory_of_documents_and_disks(home: Path) -> None:
-    trace = ooc.trace(da.from_zarr(zarr.open_array(home / "a.zarr")).sum())
+    trace = ooc.advise.trace(da.from_zarr(zarr.open_array(home / "a.zarr")).sum())
     trace.save("~/trace.json")
-    assert ooc.Trace.load("~/trace.json") == trace
+    assert ooc.advise.Trace.load("~/trace.json") == trace
     (home / "disk").mkdir()
-    with ooc.open_striped("field", "w", disks=["~/disk"], block=4096) as file:
+    with ooc.disks.open_striped("field", "w", disks=["~/disk"], block=4096) as file:
         file.write(b"abc")
     assert (home / "disk/field").exists()
     assert not list(Path().iterdir())
@@ -72,7 +81,7 @@ def _dataset() -> Any:
 
 
 def _streams(target: Any) -> Any:
-    return ooc.open_streams(target, "w", shape=2, dtype="i4")
+    return ooc.streams.open_streams(target, "w", shape=2, dtype="i4")
 
 
 def _local(target: Any) -> Any:
@@ -83,15 +92,15 @@ VERBS = {
     "rechunk": lambda a, t: ooc.rechunk(a, t, chunks=(12, 2)),
     "rechunk, a group": lambda a, t: ooc.rechunk(a.parent / "g.zarr", t, chunks={"v": (12, 2)}),
     "rechunk, a dataset": lambda a, t: ooc.rechunk(_dataset(), t, chunks={"v": (12, 2)}),
-    "rechunk, update": lambda a, t: ooc.rechunk(a, t, chunks=(12, 2), update=True),
-    "from_dask": lambda a, t: ooc.from_dask(da.ones(4, chunks=2), t),
+    "update": lambda a, t: ooc.update(t, source=a, chunks=(12, 2)),
+    "from_dask": lambda a, t: ooc.rechunk(da.ones(4, chunks=2), t),
     "store": lambda a, t: ooc.store(da.ones(4, chunks=2), str(t)),
     "map_slabs": lambda a, t: ooc.map_slabs(np.negative, a, t),
     "iterate": lambda a, t: ooc.iterate(np.negative, a, t, sweeps=2),
     "reduce": lambda a, t: ooc.reduce(a, "sum", axis=0, target=t),
     "pyramid": lambda a, t: ooc.pyramid(a, t),
-    "scatter_files": lambda a, t: ooc.scatter_files(a, "(block, *)", t, ranks=2),
-    "gather_files": lambda a, t: ooc.gather_files(a.parent / "l.zarr", t),
+    "scatter_files": lambda a, t: ooc.ranks.scatter_files(a, "(block, *)", t, ranks=2),
+    "gather_files": lambda a, t: ooc.ranks.gather_files(a.parent / "l.zarr", t),
     "create_array": lambda a, t: ooc.create_array(t, shape=(4, 4), dtype="i4"),
     "create_array, local": lambda a, t: _local(t),
     "open_streams": lambda a, t: _streams(t),
@@ -130,12 +139,12 @@ def test_what_is_not_there_is_named_by_its_whole_path(home: Path) -> None:
         lambda a, **how: ooc.open_array(a, **how),
         lambda a, **how: ooc.open_array(f"file://{a}", **how),
         lambda a, **how: ooc.open_group(a, **how),
-        lambda a, **how: ooc.create_array(Path("b"), shape=(3,), dtype="f4", **how),
-        lambda a, **how: ooc.rechunk(a, "b", chunks=(12, 2), **how),
-        lambda a, **how: ooc.map_slabs(np.negative, [a, str(a)], ["b", "c"], **how),
-        lambda a, **how: ooc.compare(a, a, **how),
-        lambda a, **how: ooc.reduce(a, "mean", **how),
-        lambda a, **how: ooc.files(a, **how),
+        lambda a, **how: flat(ooc.create_array, Path("b"), shape=(3,), dtype="f4", **how),
+        lambda a, **how: flat(ooc.rechunk, a, "b", chunks=(12, 2), **how),
+        lambda a, **how: flat(ooc.map_slabs, np.negative, [a, str(a)], ["b", "c"], **how),
+        lambda a, **how: flat(ooc.compare, a, a, **how),
+        lambda a, **how: flat(ooc.reduce, a, "mean", **how),
+        lambda a, **how: ooc.open_files(a, **how),
     ],
 )
 def test_options_for_urls_are_refused_if_all_locations_are_local(call: Any, home: Path) -> None:

@@ -23,11 +23,11 @@ from tests.test_picture import WITHOUT
 pytestmark = pytest.mark.long
 
 
-def transpose(ranks: int) -> ooc.Redistribution:
+def transpose(ranks: int) -> ooc.ranks.Redistribution:
     """Every rank has as much for every rank."""
     shape = (ranks * 2, ranks * 2)
     layouts = (ooc.Layout.of(shape, text, ranks=ranks) for text in ("(block, *)", "(*, block)"))
-    return ooc.plan_redistribution(*layouts, "f4")
+    return ooc.ranks.plan_redistribution(*layouts, "f4")
 
 
 def row(figure: Figure, number: int = 0) -> list[Axes]:
@@ -56,7 +56,7 @@ def test_messages_have_the_colour_of_their_step() -> None:
 
 
 def test_nothing_is_drawn_where_nothing_goes_and_empty_steps_have_no_number() -> None:
-    plan = ooc.plan_redistribution(*(ooc.Layout.of(960, text, ranks=8) for text in ("cyclic(15)", "cyclic(10)")))
+    plan = ooc.ranks.plan_redistribution(*(ooc.Layout.of(960, text, ranks=8) for text in ("cyclic(15)", "cyclic(10)")))
     messages, *_, seconds = row(plan.draw("mesh:2x4", "gen"))
     element = np.arange(960)
     sizes = np.zeros((8, 8), int)
@@ -94,7 +94,7 @@ def test_the_links_of_a_mesh_carry_every_message_all_its_way() -> None:
 
 
 def test_what_all_send_to_rank_0_goes_left_and_up() -> None:
-    plan = ooc.plan_redistribution(ooc.Layout.of(80, "block", ranks=8), ooc.Layout.of(80, "*", ranks=1), "u1")
+    plan = ooc.ranks.plan_redistribution(ooc.Layout.of(80, "block", ranks=8), ooc.Layout.of(80, "*", ranks=1), "u1")
     _, links, *_ = row(plan.draw("mesh:2x4"))
     (lines,) = (each for each in links.collections if isinstance(each, LineCollection))
     ways = np.diff(np.rint(lines.get_segments()), axis=1).sum(axis=(1, 2))
@@ -128,7 +128,7 @@ def test_of_a_flat_cluster_bars_are_what_leaves_and_what_comes() -> None:
 
 def test_each_transfer_has_a_row() -> None:
     layouts = (ooc.Layout.of(960, text, ranks=4) for text in ("cyclic(15)", "cyclic(10)"))
-    figure = ooc.plan_redistribution(*layouts, method="lcm").draw()
+    figure = ooc.ranks.plan_redistribution(*layouts, method="lcm").draw()
     assert len(figure.subfigs) == 2
     assert [row(figure, number)[0].get_ylabel() for number in (0, 1)] == [
         "from rank, (cyclic(15)) on 4",
@@ -137,7 +137,7 @@ def test_each_transfer_has_a_row() -> None:
 
 
 def test_more_ranks_afterwards_are_more_columns() -> None:
-    plan = ooc.plan_redistribution(
+    plan = ooc.ranks.plan_redistribution(
         ooc.Layout.of(960, "block", ranks=4), ooc.Layout.of(960, "cyclic(7)", ranks=6), "f8", method="general"
     )
     assert cells(row(plan.draw())[0]).shape == (4, 6)
@@ -153,7 +153,7 @@ def test_many_ranks_are_an_image_without_numbers() -> None:
 
 def test_of_more_ranks_no_message_is_lost_between_points() -> None:
     layouts = (ooc.Layout.of(10**6, text, ranks=600) for text in ("cyclic(11)", "cyclic(3)"))
-    plan = ooc.plan_redistribution(*layouts, method="general")
+    plan = ooc.ranks.plan_redistribution(*layouts, method="general")
     figure = plan.draw(schedule="gen")
     element = np.arange(600 * 33)
     points = {(s // 2, t // 2) for s, t in zip(element // 11 % 600, element // 3 % 600, strict=True) if s != t}
@@ -170,8 +170,8 @@ def test_one_rank_has_nothing_to_draw() -> None:
 
 
 def test_what_a_distributed_array_came_by_can_be_drawn() -> None:
-    rows = ooc.distribute(np.arange(24).reshape(4, 6), "(block, *)", ranks=2, scheduler="threads")
-    plan = ooc.redistribute(rows, "(*, block)").plan
+    rows = ooc.ranks.distribute(np.arange(24).reshape(4, 6), "(block, *)", ranks=2, scheduler="threads")
+    plan = ooc.ranks.redistribute(rows, "(*, block)").plan
     assert plan is not None
     assert cells(row(plan.draw())[0]).filled(-1).tolist() == [[-1, 0], [0, -1]]
 

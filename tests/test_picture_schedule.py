@@ -10,8 +10,8 @@ import pytest
 from matplotlib.patches import FancyArrowPatch
 from PIL import Image
 
-from oocarrays import Schedule
 from oocarrays.cli.main import main
+from oocarrays.ranks import Schedule
 from tests.seams import SCHEDULES, arrivals, step
 
 pytestmark = pytest.mark.long

@@ -25,7 +25,7 @@ def rows(tmp_path: Path) -> str:
 
 
 def test_a_job_is_planned_for_workers_that_are_not_there(rows: str, tmp_path: Path) -> None:
-    cluster = ooc.Cluster(workers=64, memory="1GiB", threads=2, network="fat-tree")
+    cluster = ooc.networks.planned_cluster(workers=64, memory="1GiB", threads=2, network="fat-tree")
     job = ooc.rechunk(rows, tmp_path / "columns.zarr", chunks=(2**15, 2**7), scheduler=cluster)
     assert "64" in job.explain().splitlines()[0]
     assert job.plan.seconds > 0
@@ -38,7 +38,7 @@ def test_a_job_is_planned_for_workers_that_are_not_there(rows: str, tmp_path: Pa
 
 def test_networks_storage_and_memory_change_what_is_predicted(rows: str, tmp_path: Path) -> None:
     def seconds(method: str = "two-phase", **how: object) -> float:
-        cluster = ooc.Cluster(**({"workers": 16, "memory": "1GiB"} | how))
+        cluster = ooc.networks.planned_cluster(**({"workers": 16, "memory": "1GiB"} | how))
         job = ooc.rechunk(rows, tmp_path / "c.zarr", chunks=(2**15, 2**7), scheduler=cluster, method=method)  # type: ignore[call-overload]
         return float(job.plan.seconds)
 
@@ -53,7 +53,7 @@ def test_networks_storage_and_memory_change_what_is_predicted(rows: str, tmp_pat
 
 
 def test_a_redistribution_is_planned_for_them_too() -> None:
-    x = ooc.distribute(np.arange(64.0), "block", scheduler=ooc.Cluster(workers=4, memory="1GiB"))
+    x = ooc.ranks.distribute(np.arange(64.0), "block", scheduler=ooc.networks.planned_cluster(workers=4, memory="1GiB"))
     y = x.redistribute("cyclic")
     assert y.ranks == 4
     assert y.seconds > 0
@@ -75,7 +75,7 @@ def test_a_redistribution_is_planned_for_them_too() -> None:
 )
 def test_clusters_that_there_cannot_be(wrong: dict, error: type[Exception], what: str) -> None:
     with pytest.raises(error, match=what):
-        ooc.Cluster(**({"workers": 4, "memory": "1GiB"} | wrong))
+        ooc.networks.planned_cluster(**({"workers": 4, "memory": "1GiB"} | wrong))
 
 
 def test_the_command_line_plans_for_them(rows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

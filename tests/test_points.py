@@ -158,7 +158,7 @@ def test_each_chunk_is_asked_for_once(tmp_path: Path) -> None:
     data = np.random.default_rng(0).random((64, 64))
     a = made(tmp_path / "a.zarr", data, (16, 16), "zstd")
     rows, columns = np.random.default_rng(1).integers(0, 64, (2, 500))
-    with ooc.metered() as meter:
+    with ooc.advise.metered() as meter:
         np.testing.assert_array_equal(a.vindex[rows, columns], data[rows, columns])
     assert meter.read_requests == 16
 
@@ -246,5 +246,5 @@ def test_an_array_on_disk_is_laid_out_over_ranks(tmp_path: Path) -> None:
     data = np.arange(48.0).reshape(8, 6)
     zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(2, 6))
     for named in (tmp_path / "a.zarr", str(tmp_path / "a.zarr"), ooc.open_array(tmp_path / "a.zarr")):
-        x = ooc.distribute(named, "(*, cyclic)", ranks=2, scheduler="threads")
+        x = ooc.ranks.distribute(named, "(*, cyclic)", ranks=2, scheduler="threads")
         np.testing.assert_array_equal(x.local(1).compute(scheduler="threads"), data[:, 1::2])

@@ -23,6 +23,7 @@ from oocarrays.cli.main import main
 from oocarrays.errors import RunError, StoreFailure
 from tests import entries, seams
 from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
+from tests.flat import flat
 from tests.graphs.clusters import until
 from tests.small import DATA, make
 
@@ -65,7 +66,7 @@ def test_what_is_handed_in_open_stays_where_it_is(
         "store path": lambda: zarr.storage.StorePath(zarr.storage.LocalStore("../data"), "s.zarr"),
         "wrapped store": lambda: zarr.storage.WrapperStore(store),
     }[handed_in]()
-    a, job = ooc.open_array(given), ooc.rechunk(given, "t.zarr", chunks=(96, 10), memory="64MiB", **THREADS)
+    a, job = ooc.open_array(given), flat(ooc.rechunk, given, "t.zarr", chunks=(96, 10), memory="64MiB", **THREADS)
     monkeypatch.chdir(tmp_path)
     np.testing.assert_array_equal(a[...], DATA)
     np.testing.assert_array_equal(job.run()[:], DATA)
@@ -139,7 +140,9 @@ def test_without_a_fill_value_zarrs_own_is_read_and_written(tmp_path: Path, dtyp
     z[3:6, 4:8] = np.zeros((3, 4), z.dtype)
     a, wanted = ooc.open_array(source), z[...]
     assert a[...].tobytes() == a.to_dask().compute().tobytes() == wanted.tobytes()
-    made = ooc.rechunk(source, tmp_path / "t.zarr", chunks=(10, 2), method=method, memory="64MiB", **THREADS).run()
+    made = flat(
+        ooc.rechunk, source, tmp_path / "t.zarr", chunks=(10, 2), method=method, memory="64MiB", **THREADS
+    ).run()
     assert zarr.open_array(made.store)[...].tobytes() == wanted.tobytes()
     b = zarr.create_array({}, shape=(10, 9), chunks=(3, 4), dtype=z.dtype, fill_value=None, zarr_format=2)
     ooc.open_array(b, mode="r+")[4:5, 5:6] = 0
@@ -188,12 +191,12 @@ def test_a_source_that_goes_while_a_run_is_at_work_leaves_a_target_that_can_be_r
 
     how: Any = {"memory": "64MiB", "height": 8, "axis": 0, "ranks": 1, "prefetch": 1, **THREADS}
     with pytest.raises(RunError, match=r"s\.zarr"):
-        ooc.map_slabs(kernel, str(source), "t.zarr", **how).run()
+        flat(ooc.map_slabs, kernel, str(source), "t.zarr", **how).run()
     with pytest.raises(ooc.errors.UnfinishedError):
         ooc.open_array("t.zarr")
     away.rename(source)
     away.mkdir()
-    again = ooc.map_slabs(kernel, str(source), "t.zarr", resume=True, **how)
+    again = flat(ooc.map_slabs, kernel, str(source), "t.zarr", resume=True, **how)
     np.testing.assert_array_equal(again.run()[:], DATA)
 
 
@@ -210,7 +213,7 @@ def test_a_source_that_is_replaced_by_one_that_lacks_nothing_is_found_before_the
 
     how: Any = {"memory": "64MiB", "height": 8, "axis": 0, "ranks": 1, "prefetch": 0, **THREADS}
     with pytest.raises(RunError, match=r"s\.zarr is not the array that was opened"):
-        ooc.map_slabs(kernel, str(source), "t.zarr", **how).run()
+        flat(ooc.map_slabs, kernel, str(source), "t.zarr", **how).run()
     assert len(seen) == 12, "every chunk was found"
     with pytest.raises(ooc.errors.UnfinishedError):
         ooc.open_array("t.zarr")
@@ -223,7 +226,7 @@ def test_a_source_that_is_replaced_by_one_that_lacks_nothing_is_found_before_the
 def test_the_command_line_goes_on_with_nothing_that_has_gone(
     fault: Callable[[Path], None], options: list[str], source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    seams.begin(ooc.rechunk(source, "t.zarr", chunks=(96, 10), memory="64MiB", **THREADS))
+    seams.begin(flat(ooc.rechunk, source, "t.zarr", chunks=(96, 10), memory="64MiB", **THREADS))
     fault(source)
     assert main(["resume", "t.zarr", *options]) == 2
     assert re.fullmatch(r"oocarrays: .*s\.zarr.*\n", capfd.readouterr().err)
@@ -246,8 +249,12 @@ WRITES: dict[str, Callable[[Path], Callable[[], Any]]] = {
     "a part of a chunk": _written(np.s_[3, 3], 7),
     "fill values": _written(np.s_[:16], 0),
     "write_sections": lambda source: (
-        ooc.write_sections(
-            ooc.open_array(source, mode="r+"), [np.s_[:20], np.s_[20:]], [DATA[:20], DATA[20:]], **THREADS
+        flat(
+            ooc.ranks.write_sections,
+            ooc.open_array(source, mode="r+"),
+            [np.s_[:20], np.s_[20:]],
+            [DATA[:20], DATA[20:]],
+            **THREADS,
         ).run
     ),
     "store": lambda source: partial(
@@ -287,7 +294,7 @@ def test_blocks_are_not_written_where_their_target_was(tmp_path: Path) -> None:
 
     x = da.from_array(DATA, chunks=(8, 80)).map_blocks(block, dtype="f4", meta=DATA[:0])
     with pytest.raises(RunError):
-        ooc.from_dask(x, target, chunks=(8, 80), memory="64MiB", **THREADS).run()
+        flat(ooc.rechunk, x, target, chunks=(8, 80), memory="64MiB", **THREADS).run()
     assert not target.exists()
 
 
@@ -299,7 +306,16 @@ def test_a_target_that_is_taken_away_is_an_error_and_not_made_again(source: Path
             target.rename(tmp_path / "taken")
         return block
 
-    job = ooc.map_slabs(kernel, source, target, memory="64MiB", height=8, axis=0, ranks=1, prefetch=1, **THREADS)
+    job = flat(
+        ooc.map_slabs,
+        kernel,
+        source,
+        target,
+        memory="64MiB",
+        window={0: 8},
+        resources=ooc.Resources(ranks=1, prefetch=1),
+        **THREADS,
+    )
     with pytest.raises(RunError):
         job.run()
     assert not target.exists()
@@ -398,7 +414,7 @@ def fixed(source: Path) -> Iterator[Path]:
 
 def test_a_source_that_cannot_be_written_is_read_and_stays(fixed: Path, tmp_path: Path) -> None:
     values = ooc.open_array(fixed)[...]
-    job = ooc.rechunk(fixed, tmp_path / "new.zarr", chunks=values.shape, **THREADS)
+    job = flat(ooc.rechunk, fixed, tmp_path / "new.zarr", chunks=values.shape, **THREADS)
     np.testing.assert_array_equal(job.run()[...], values)
     with pytest.raises(StoreFailure, match="Read-only file system"):
         ooc.open_array(fixed, mode="r+")[...] = 7

@@ -20,6 +20,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, JournalError, TargetError, UnfinishedError, UnsupportedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.graphs.clusters import cluster
 from tests.profiles import examples
 from tests.unfinished import left_behind
@@ -86,10 +87,10 @@ def test_levels_are_those_of_brute_force(asked: Any, ranks: int, small: bool) ->
     how: dict[str, Any] = HERE | {"ranks": ranks, "levels": levels, "factor": factors, "method": method}
     if small:
         try:
-            ooc.pyramid(source, MemoryStore(), **how | {"memory": 1})
+            flat(ooc.pyramid, source, MemoryStore(), **how | {"memory": 1})
         except BudgetError as error:
             how["memory"] = error.least
-    job = ooc.pyramid(source, MemoryStore(), **how)
+    job = flat(ooc.pyramid, source, MemoryStore(), **how)
     assert job.plan.peak_bytes <= job.plan.budget
     check(job.run(), image, factors, method, levels)
     assert job.meter.decoded_bytes <= job.plan.traffic.decoded_bytes  # chunks that are fill values are not stored
@@ -103,9 +104,9 @@ def test_each_chunk_is_read_and_written_once(tmp_path: Path, chunks: tuple[int, 
     image = np.random.default_rng(6).integers(1, 2**16, (512, 1024), dtype="u2")
     zarr.create_array(tmp_path / "a", data=image, chunks=chunks, compressors=None)
     with pytest.raises(BudgetError) as refused:
-        ooc.pyramid(tmp_path / "a", tmp_path / "levels", **HERE | {"levels": 4, "memory": 1})
+        flat(ooc.pyramid, tmp_path / "a", tmp_path / "levels", **HERE | {"levels": 4, "memory": 1})
     memory = refused.value.least + more
-    job = ooc.pyramid(tmp_path / "a", tmp_path / "levels", **HERE | {"levels": 4, "memory": memory})
+    job = flat(ooc.pyramid, tmp_path / "a", tmp_path / "levels", **HERE | {"levels": 4, "memory": memory})
     assert job.plan.count > 1
     made = job.run()
     np.testing.assert_array_equal(made["0"][...], image)
@@ -192,7 +193,7 @@ def test_floats_that_are_missing() -> None:
 def test_what_cannot_be_is_refused(tmp_path: Path, how: dict[str, Any], error: Any, match: str) -> None:
     source = zarr.create_array({}, data=IMAGE, chunks=(16, 16))
     with pytest.raises(error, match=match):
-        ooc.pyramid(source, tmp_path / "levels", **HERE | how)
+        flat(ooc.pyramid, source, tmp_path / "levels", **HERE | how)
     assert not list(tmp_path.iterdir())
 
 
@@ -266,7 +267,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, runs: Server, at: str, after: int,
     with pytest.raises(UnfinishedError):
         ooc.open_group(target)
     more: dict[str, Any] = {"": {}, "memory": {"memory": "64MiB"}, "verify": {"verify": True}, "again": {"again": True}}
-    job = ooc.resume(target, **more[how])
+    job = flat(ooc.resume, target, **more[how])
     made = job.run()
     for level, fine in zip(range(1, 6), range(5), strict=True):
         below = made[str(fine)][...].astype("f8")
@@ -283,8 +284,8 @@ def test_it_is_resumed_as_it_was_asked_for(tmp_path: Path, runs: Server) -> None
     big(tmp_path)
     runs.run("pyramid", tmp_path / "a", tmp_path / "levels", at="entry", after=2, **SLABS)
     with pytest.raises(JournalError, match="begun with method=mean, not median"):
-        ooc.pyramid(tmp_path / "a", tmp_path / "levels", method="median", resume=True, **SLABS)
-    job = ooc.pyramid(tmp_path / "a", tmp_path / "levels", resume=True, **SLABS)
+        flat(ooc.pyramid, tmp_path / "a", tmp_path / "levels", method="median", resume=True, **SLABS)
+    job = flat(ooc.pyramid, tmp_path / "a", tmp_path / "levels", resume=True, **SLABS)
     assert job.left < 1
     assert list(job.run()) == [str(level) for level in range(6)]
 
@@ -293,7 +294,7 @@ def test_on_workers(tmp_path: Path) -> None:
     image = big(tmp_path)
     with cluster(2) as client:
         on: dict[str, Any] = {"levels": 6, "memory": "32MiB", "scheduler": client}
-        made = ooc.pyramid(tmp_path / "a", tmp_path / "levels", **on).run()
+        made = flat(ooc.pyramid, tmp_path / "a", tmp_path / "levels", **on).run()
         alone = ooc.pyramid(tmp_path / "a", tmp_path / "alone", levels=6, **HERE).run()
         np.testing.assert_array_equal(made["0"][...], image)
         for level in alone:
@@ -321,7 +322,7 @@ def test_days_months_and_years_in_one_pass(tmp_path: Path, chunks: tuple[int, ..
     )
     factor = [{"time": 24}, {"time": [24 * n for n in DAYS]}, {0: 8760}]
     targets = [tmp_path / name for name in ("days", "months", "years")]
-    job = ooc.map_slabs(means, tmp_path / "hours", targets, factor=factor, **HERE)
+    job = ooc.map_slabs(means, tmp_path / "hours", targets, results=ooc.Results(factor=factor), **HERE)
     for made, expected in zip(job.run(), means(hours), strict=True):
         np.testing.assert_allclose(made[...], expected)
     stored = 8 * a.nchunks * math.prod(chunks)
@@ -335,7 +336,9 @@ def halved(block: np.ndarray) -> np.ndarray:
 def test_one_target_that_is_coarser(tmp_path: Path, runs: Server) -> None:
     source = zarr.create_array(tmp_path / "a", data=IMAGE, chunks=(7, 9))
     for window in ((12, 12), (70, 3), None):
-        made = ooc.map_slabs(halved, source, MemoryStore(), factor=(2, 3), window=window, **HERE).run()
+        made = ooc.map_slabs(
+            halved, source, MemoryStore(), window=window, results=ooc.Results(factor=(2, 3)), **HERE
+        ).run()
         np.testing.assert_array_equal(made[...], IMAGE[::2, ::3])
 
 
@@ -351,13 +354,13 @@ def test_one_target_that_is_coarser(tmp_path: Path, runs: Server) -> None:
 def test_factors_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) -> None:
     source = zarr.create_array({}, data=IMAGE, chunks=(7, 9))
     with pytest.raises(InputError, match=match):
-        ooc.map_slabs(halved, source, tmp_path / "b", **HERE | how)
+        flat(ooc.map_slabs, halved, source, tmp_path / "b", **HERE | how)
 
 
 def test_results_of_another_shape_than_was_asked_for() -> None:
     source = zarr.create_array({}, data=IMAGE, chunks=(7, 9))
     with pytest.raises(ooc.errors.KernelError, match="returned shape"):
-        ooc.map_slabs(np.negative, source, MemoryStore(), factor=2, **HERE).run()
+        ooc.map_slabs(np.negative, source, MemoryStore(), results=ooc.Results(factor=2), **HERE).run()
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (1, 1), (3, 0)])

@@ -18,6 +18,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS, store_at
 from tests.strategies import MIB, chunks_for, cut, shapes
@@ -121,7 +122,8 @@ def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) ->
         theirs, ours = request["formats"]
         codec = codec_settings(request["codec"], theirs, request["order"], values.ndim)
         source = make_source(places[0], values, request["source"], shards=request["source_shards"], **codec)
-        job = ooc.rechunk(
+        job = flat(
+            ooc.rechunk,
             *places,
             chunks=request["chunks"],
             shards=request["shards"],
@@ -141,7 +143,7 @@ def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) ->
         assert_moved_as_planned(job)
 
 
-def assert_moved_as_planned(job: ooc.RechunkJob) -> None:
+def assert_moved_as_planned(job: ooc.Job) -> None:
     """Promise 6: predicted requests and decoded bytes are what the meter counts."""
     planned, metered = job.plan.traffic, job.meter
     assert metered.read_requests == planned.read_requests
@@ -165,8 +167,8 @@ def test_two_phase_with_many_rounds_and_partitions(tmp_path, ranks: int, spare: 
     make_source(tmp_path / "s", values, (64, 2048), compressors=CODECS["blosc"])
     request = {"chunks": (1024, 32), "method": "two-phase", "ranks": ranks}
     with pytest.raises(ooc.errors.BudgetError) as error:
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", memory=1, **request)
-    job = ooc.rechunk(tmp_path / "s", tmp_path / "t", memory=error.value.least + spare, **request)
+        flat(ooc.rechunk, tmp_path / "s", tmp_path / "t", memory=1, **request)
+    job = flat(ooc.rechunk, tmp_path / "s", tmp_path / "t", memory=error.value.least + spare, **request)
     np.testing.assert_array_equal(job.run()[...], values)
     assert job.plan.passes[0].units > 1
     assert_moved_as_planned(job)
@@ -197,8 +199,8 @@ def test_what_an_array_says_of_itself_is_carried_over(tmp_path, method: str) -> 
 def test_codecs_can_be_chosen(tmp_path) -> None:
     values = values_of((6, 8), "f4")
     make_source(tmp_path / "s", values, (2, 8))
-    plain = ooc.rechunk(tmp_path / "s", tmp_path / "p", chunks=(6, 3), compressors=()).run()
-    gzip = ooc.rechunk(tmp_path / "s", tmp_path / "g", chunks=(6, 3), compressors=CODECS["gzip"]).run()
+    plain = ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "p", compressors=()), chunks=(6, 3)).run()
+    gzip = ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "g", compressors=CODECS["gzip"]), chunks=(6, 3)).run()
     assert plain.zarr.compressors == ()
     assert gzip.zarr.compressors == (CODECS["gzip"],)
     np.testing.assert_array_equal(plain[...], gzip[...])
@@ -218,7 +220,7 @@ def test_orientation_is_the_order_in_which_a_chunk_is_stored(tmp_path, orientati
     values = values_of((4, 5, 6), "i4")
     make_source(tmp_path / "s", values, (1, 5, 6), compressors=None)
     target = ooc.rechunk(
-        tmp_path / "s", tmp_path / "t", chunks=(4, 5, 6), orientation=orientation, memory="64MiB"
+        tmp_path / "s", ooc.Target(tmp_path / "t", orientation=orientation), chunks=(4, 5, 6), memory="64MiB"
     ).run()
     np.testing.assert_array_equal(target[...], values)
     stored = np.frombuffer((tmp_path / "t/c/0/0/0").read_bytes(), "i4")
@@ -227,7 +229,7 @@ def test_orientation_is_the_order_in_which_a_chunk_is_stored(tmp_path, orientati
 
 def test_orientation_chooses_chunks_along_its_fastest_axes(tmp_path) -> None:
     make_source(tmp_path / "s", values_of((100, 60), "f4"), (2, 60))
-    assert ooc.rechunk(tmp_path / "s", tmp_path / "t", orientation="column").run().chunks == (100, 1)
+    assert ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", orientation="column")).run().chunks == (100, 1)
 
 
 @pytest.mark.parametrize("kind", ["path", "text", "store", "array", "ours"])
@@ -258,7 +260,7 @@ def test_missing_chunks_hold_the_fill_value(tmp_path, method: str, codec: str) -
 def test_padding_holds_the_fill_value_whatever_the_buffer_held_before(tmp_path) -> None:
     values = values_of((10, 64), "i4")
     make_source(tmp_path / "s", values, (10, 8), compressors=None, fill_value=-7)
-    ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(4, 64), memory="64MiB", ranks=1).run()
+    ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(4, 64), memory="64MiB", resources=ooc.Resources(ranks=1)).run()
     edge = np.frombuffer((tmp_path / "t/c/2/0").read_bytes(), "i4").reshape(4, 64)
     assert (edge[:2] == values[8:]).all()
     assert (edge[2:] == -7).all()
@@ -268,7 +270,9 @@ def test_padding_holds_the_fill_value_whatever_the_buffer_held_before(tmp_path) 
 def test_chunks_that_are_not_asked_for_are_those_of_the_source(tmp_path: Path, chunks: object) -> None:
     data = np.arange(60).reshape(10, 6)
     zarr.create_array(tmp_path / "a", data=data, chunks=(4, 6))
-    made = ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks=chunks, compressors=(), scheduler="threads").run()
+    made = ooc.rechunk(
+        tmp_path / "a", ooc.Target(tmp_path / "b", compressors=()), chunks=chunks, scheduler="threads"
+    ).run()
     array = zarr.open_array(tmp_path / "b", mode="r")
     assert (array.chunks, array.compressors, made.chunks) == ((4, 6), (), (4, 6))
     np.testing.assert_array_equal(array[...], data)

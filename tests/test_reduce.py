@@ -127,7 +127,7 @@ def test_the_same_bits_whatever_the_memory(
     found = []
     for memory, cores in [("1GiB", 4), ("1GiB", 1), ("12MiB", 3)]:
         replace_step(monkeypatch, "count cores", lambda cores=cores: cores)
-        with ooc.metered() as meter:
+        with ooc.advise.metered() as meter:
             found.append(ooc.reduce(z, how, axis=(0, 2), memory=memory))
         assert meter.read_requests == z.nchunks, "each chunk is read once"
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
@@ -192,7 +192,7 @@ def test_faults_and_wrong_input_are_one_line(tmp_path: Path) -> None:
         (lambda: ooc.reduce(z, "sum", 0, by=[np.nan] * 8), InputError, "no label"),
         (lambda: ooc.reduce(z, "sum", where=np.ones(3, bool)), InputError, "does not broadcast"),
         (lambda: ooc.reduce(z, "sum", where=1), InputError, "not bool"),
-        (lambda: ooc.reduce(z, "std", ddof=-1), InputError, "ddof=-1"),
+        (lambda: ooc.reduce(z, ("std", {"ddof": -1})), InputError, "ddof=-1"),
         (lambda: ooc.reduce(z, (1, 2)), InputError, "nor three functions"),
         (lambda: ooc.reduce(many, "sum", memory="64MiB"), BudgetError, "this reduction needs at least"),
         (lambda: ooc.reduce(tmp_path / "none.zarr", "sum"), InputError, "no such store"),

@@ -19,6 +19,7 @@ from zarr.storage import LocalStore
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, OocError, TargetError
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, RECHUNK_METHODS
 from tests.small import each_method
@@ -147,7 +148,9 @@ def test_wherever_it_is_killed_the_answer_is_right(
 
 @pytest.mark.parametrize("schedule", ["lex", "pex-gen-shift"])
 def test_a_resumed_run_exchanges_in_the_order_in_which_it_began(field: Path, target: Path, schedule: str) -> None:
-    job = ooc.rechunk(field, target, **options_of("two-phase") | {"ranks": 3, "memory": "64MiB", "schedule": schedule})
+    job = flat(
+        ooc.rechunk, field, target, **options_of("two-phase") | {"ranks": 3, "memory": "64MiB", "schedule": schedule}
+    )
     fail(job, after=5)
     with dask.config.set({"oocarrays.schedule": "gen"}):
         rest = ooc.resume(target)
@@ -283,7 +286,7 @@ def test_a_run_killed_before_it_had_made_its_target_is_begun_by_the_same_call(
     if looked_at:
         with pytest.raises(NotFoundError, match="nothing to resume: no unfinished array"):
             ooc.resume(target)
-    ooc.rechunk(field, target, **options).run()
+    flat(ooc.rechunk, field, target, **options).run()
     check_finished(target)
 
 
@@ -303,8 +306,8 @@ def test_a_target_whose_journal_cannot_be_read_is_written_again(
             ooc.resume(target, again=again)
         assert "\n" not in str(caught.value)
     with pytest.raises(TargetError, match="overwrite"):
-        ooc.rechunk(field, target, **options)
-    ooc.rechunk(field, target, overwrite=True, **options).run()
+        flat(ooc.rechunk, field, target, **options)
+    flat(ooc.rechunk, field, target, overwrite=True, **options).run()
     ooc.clean(target.parent)  # scratch whose run nobody knows any more
     check_finished(target)
 
@@ -322,7 +325,7 @@ def test_the_same_call_removes_the_journal_of_a_run_killed_when_all_was_done(
 ) -> None:
     runs.run("rechunk", field, target, at="finished", **options_of("independent"))
     assert left_behind(target) != []
-    job = ooc.rechunk(field, target, resume=True, scheduler="threads", **options_of("independent"))
+    job = flat(ooc.rechunk, field, target, resume=True, scheduler="threads", **options_of("independent"))
     assert job.is_finished
     job.run()
     check_finished(target)
@@ -331,7 +334,9 @@ def test_the_same_call_removes_the_journal_of_a_run_killed_when_all_was_done(
 @each_method
 def test_what_a_dead_run_left_can_be_overwritten(field: Path, target: Path, runs: Server, method: str) -> None:
     runs.run("rechunk", field, target, at="partial", after=5, **options_of(method))
-    ooc.rechunk(field, target, overwrite=True, **(options_of(method) | {"chunks": (64, 256), "memory": "64MiB"})).run()
+    flat(
+        ooc.rechunk, field, target, overwrite=True, **(options_of(method) | {"chunks": (64, 256), "memory": "64MiB"})
+    ).run()
     assert ooc.open_array(target).chunks == (64, 256)
     ooc.clean(target.parent)
     check_finished(target)

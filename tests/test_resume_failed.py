@@ -18,6 +18,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, DiskFullError, JournalError, NotFoundError, RunError, TargetError
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import Journal, replace_step, set_constants, step
 from tests.small import each_method
 from tests.unfinished import (
@@ -42,8 +43,8 @@ def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_constants(monkeypatch, batch_bytes=1)
 
 
-def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
-    return ooc.rechunk(source, target, **(options_of(method) | options))
+def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.Job:
+    return flat(ooc.rechunk, source, target, **(options_of(method) | options))
 
 
 each_way = pytest.mark.parametrize("run", [lambda job: job.run(), dask.compute], ids=["run", "dask.compute"])
@@ -195,7 +196,7 @@ def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: P
     check_finished(target)
 
 
-def interrupt(job: ooc.RechunkJob, after: int) -> None:
+def interrupt(job: ooc.Job, after: int) -> None:
     """Ctrl-C when some parts have been recorded: scratch stays."""
     record, calls = step("publish entry"), itertools.count(1)
 

@@ -42,11 +42,11 @@ import oocarrays as ooc
 from tests.test_resume_in_place import LAYOUTS, parts_of
 
 if __name__ == "__main__":
-    ooc.write_sections("z", LAYOUTS[{kind!r}], parts_of({kind!r}), deal="cyclic", scheduler="threads").run()
+    ooc.ranks.write_sections("z", LAYOUTS[{kind!r}], parts_of({kind!r}), deal="cyclic", scheduler="threads").run()
 """
 SHIFT = """
 import oocarrays as ooc
-ooc.shift(ooc.open_array("l", mode="r+"), boundary="periodic", scheduler="threads").run()
+ooc.ranks.shift(ooc.open_array("l", mode="r+"), boundary="periodic", scheduler="threads").run()
 """
 ON_WORKERS = """
 import os, signal
@@ -67,7 +67,7 @@ def deadly():
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as made, Client(made) as client:
         client.run(deadly)
-        ooc.write_sections("z", TILES, PARTS, scheduler=client).run()
+        ooc.ranks.write_sections("z", TILES, PARTS, scheduler=client).run()
 """
 
 
@@ -81,7 +81,7 @@ def parts_of(kind: str) -> list[Any]:
 def expected(kind: str) -> np.ndarray:
     """What numpy, or one who is not killed, makes."""
     z = zarr.create_array({}, data=DATA, chunks=(5, 7))
-    return ooc.write_sections(z, LAYOUTS[kind], parts_of(kind), scheduler="threads").run()[...]
+    return ooc.ranks.write_sections(z, LAYOUTS[kind], parts_of(kind), scheduler="threads").run()[...]
 
 
 def killed(runs: Server, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, after: int = 4) -> Path:
@@ -150,7 +150,7 @@ def test_parts_that_were_read_of_the_array_itself_are_not_made_again_of_what_is_
 
 @pytest.mark.parametrize("kind", ["tiles"], indirect=True)
 def test_the_same_call_or_another_one_takes_the_place_of_a_note(half: Path, kind: str) -> None:
-    check(ooc.write_sections(half, TILES, PARTS, scheduler="threads").run(), kind, half)
+    check(ooc.ranks.write_sections(half, TILES, PARTS, scheduler="threads").run(), kind, half)
 
 
 @pytest.mark.parametrize("kind", ["tiles"], indirect=True)
@@ -183,7 +183,7 @@ def test_what_is_noted_is_no_hindrance(half: Path, kind: str, capsys: pytest.Cap
 
 def test_nothing_is_left_by_a_run_that_ends(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "z", data=DATA, chunks=(5, 7))
-    job = ooc.write_sections(tmp_path / "z", TILES, PARTS, scheduler="threads")
+    job = ooc.ranks.write_sections(tmp_path / "z", TILES, PARTS, scheduler="threads")
     assert left_behind(tmp_path) == []
     job.run()
     job.run()
@@ -200,11 +200,16 @@ def test_a_shift_that_was_killed_is_done_again(
 ) -> None:
     zarr.create_array(tmp_path / "a", data=DATA, chunks=(5, 7))
     for name in ("l", "whole"):
-        ooc.scatter_files(
-            tmp_path / "a", "(block, *)", tmp_path / name, ranks=4, depth=(1, 0), chunks=(3, 20), scheduler="threads"
+        ooc.ranks.scatter_files(
+            tmp_path / "a",
+            "(block, *)",
+            ooc.Target(tmp_path / name, chunks=(3, 20)),
+            ranks=4,
+            depth=(1, 0),
+            scheduler="threads",
         ).run()
         ooc.open_array(tmp_path / name, mode="r+")
-    ooc.shift(ooc.open_array(tmp_path / "whole", mode="r+"), boundary="periodic", scheduler="threads").run()
+    ooc.ranks.shift(ooc.open_array(tmp_path / "whole", mode="r+"), boundary="periodic", scheduler="threads").run()
     assert left_behind(tmp_path) == []
     killed(runs, tmp_path, monkeypatch, SHIFT, after=2)
     with pytest.raises(InputError, match="by shift, which has no parts"):

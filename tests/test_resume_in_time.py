@@ -23,10 +23,11 @@ ONE_PART: dict[str, Any] = {"chunks": (1024, 64), "memory": "6.5MiB", "ranks": 1
 
 SCRIPT = """
 import sys, json, oocarrays as ooc
+from tests.flat import flat
 if sys.argv[1] == "resume":
     ooc.resume(sys.argv[2]).run()
 else:
-    ooc.rechunk(sys.argv[2], sys.argv[3], scheduler="threads", **json.loads(sys.argv[4])).run()
+    flat(ooc.rechunk, sys.argv[2], sys.argv[3], scheduler="threads", **json.loads(sys.argv[4])).run()
 """
 
 
@@ -73,7 +74,7 @@ def test_so_it_is_when_it_is_killed_again_and_what_was_lost_is_done_again(
 
 def test_it_is_verified_and_goes_on_in_other_memory(field: Path, target: Path, runs: Server) -> None:
     killed(runs, field, target, 3)
-    job = ooc.resume(target, memory="96MiB", ranks=2, verify=True)
+    job = ooc.resume(target, memory="96MiB", verify=True, resources=ooc.Resources(ranks=2))
     assert 0 < job.left < 1
     np.testing.assert_array_equal(job.run()[...], FIELD)
     assert job.meter.write_requests < 16

@@ -19,6 +19,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.graphs.clusters import cluster, within
 from tests.seams import JOURNAL_CALL, Journal, rank_name, replace_step, set_constants, step
 from tests.unfinished import left_behind
@@ -89,7 +90,9 @@ def source_of(kind: Kind, folder: Path) -> Path:
     zarr.create_array(folder / "a", data=FIELD, chunks=(8, 40), compressors=None, fill_value=-1)
     if not kind.local:
         return folder / "a"
-    ooc.scatter_files(folder / "a", "(block, *)", folder / "l", ranks=3, chunks=(8, 40), scheduler="threads").run()
+    ooc.ranks.scatter_files(
+        folder / "a", "(block, *)", ooc.Target(folder / "l", chunks=(8, 40)), ranks=3, scheduler="threads"
+    ).run()
     return folder / "l"
 
 
@@ -133,14 +136,18 @@ def test_it_begins_again_or_looks_at_everything(tmp_path: Path, runs: Server, ki
         (tmp_path / "a").rename(tmp_path / "old")
         zarr.create_array(tmp_path / "a", data=FIELD + 1, chunks=(8, 40), compressors=None, fill_value=-1)
         if asked.local:
-            ooc.scatter_files(
-                tmp_path / "a", "(block, *)", tmp_path / "l", ranks=3, chunks=(8, 40), overwrite=True,
+            ooc.ranks.scatter_files(
+                tmp_path / "a",
+                "(block, *)",
+                ooc.Target(tmp_path / "l", chunks=(8, 40)),
+                ranks=3,
+                overwrite=True,
                 scheduler="threads",
-            ).run()  # fmt: skip
+            ).run()
         if kind != "local":  # whose sources may be on workers' own disks: nobody looks
             with pytest.raises(JournalError, match="have changed since"):
                 ooc.resume(target)
-    job = ooc.resume(target, **{how: True})
+    job = flat(ooc.resume, target, **{how: True})
     np.testing.assert_array_equal(job.run()[...], asked.expected + (how == "again") * np.sign(asked.expected))
 
 
@@ -286,15 +293,15 @@ def test_files_are_planned_anew_where_memory_is_less(tmp_path: Path, kind: str) 
     target, large = tmp_path / "t", "64MiB"
     local = None
     if kind != "scatter":
-        local = ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, **how).run()
+        local = flat(ooc.ranks.scatter_files, tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, **how).run()
     with pytest.MonkeyPatch.context() as patch:
         set_constants(patch, round_bytes=2**20, record_seconds=0.0)  # each part is written down as soon as it can be
         if kind == "scatter":
-            job: Any = ooc.scatter_files(tmp_path / "a", "(block, *)", target, ranks=2, memory=large, **how)
+            job: Any = flat(ooc.ranks.scatter_files, tmp_path / "a", "(block, *)", target, ranks=2, memory=large, **how)
         elif kind == "gather":
-            job = ooc.gather_files(local, target, memory=large, **how)
+            job = flat(ooc.ranks.gather_files, local, target, memory=large, **how)
         else:
-            job = ooc.map_slabs(np.negative, local, target, height=512, memory=large, scheduler="threads")
+            job = ooc.map_slabs(np.negative, local, target, memory=large, scheduler="threads", window=512)
         stop(patch, job, after=2 if kind == "local" else 6)
     before = stamps_of(target, recorded(target))
     again = ooc.resume(target, memory=job.plan.peak_bytes - 1)

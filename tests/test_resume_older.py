@@ -14,6 +14,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError
+from tests.flat import flat
 from tests.seams import JOURNAL_FOLDER, Journal, journal_digest, source_digest, unfinished_run
 
 KEPT = Path(__file__).parent / "data" / "journals_0_5_0.json"
@@ -55,12 +56,12 @@ def resume(target: Path) -> Any:
 
 
 def map_slabs(target: Path) -> Any:
-    return ooc.map_slabs(np.negative, target.parent / "source.zarr", target, resume=True, **SLABS)
+    return flat(ooc.map_slabs, np.negative, target.parent / "source.zarr", target, resume=True, **SLABS)
 
 
 def iterate(target: Path) -> Any:
     more = SLABS | {"sweeps": 3, "fuse": 1}
-    return ooc.iterate(np.negative, target.parent / "source.zarr", target, resume=True, **more)
+    return flat(ooc.iterate, np.negative, target.parent / "source.zarr", target, resume=True, **more)
 
 
 def resume_pass(target: Path) -> Any:
@@ -119,7 +120,7 @@ def test_a_scatter_or_gather_is_written_again(tmp_path: Path, kind: str) -> None
         JournalError, match=rf"was being written by {kind}: pass overwrite=True \(--overwrite\) to write it again"
     ):
         ooc.resume(target)
-    again = (ooc.gather_files if kind == "gather_files" else ooc.scatter_files)(
+    again = (ooc.ranks.gather_files if kind == "gather_files" else ooc.ranks.scatter_files)(
         tmp_path / "source.zarr", *(() if kind == "gather_files" else ("(block, *)",)), target,
         **({} if kind == "gather_files" else {"ranks": 2}), overwrite=True, scheduler="threads",
     )  # fmt: skip
@@ -142,7 +143,7 @@ def test_what_it_finished_is_read(tmp_path: Path, name: str) -> None:
     a = ooc.open_array(tmp_path / f"{name}.zarr")
     np.testing.assert_array_equal(a[...], DATA)
     assert name != "global" or a.attrs["units"] == "K"
-    write = ooc.gather_files if name == "local" else ooc.rechunk
+    write = ooc.ranks.gather_files if name == "local" else ooc.rechunk
     write(tmp_path / f"{name}.zarr", tmp_path / "again.zarr", chunks=(4, 4), scheduler="threads").run()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "again.zarr", mode="r")[...], DATA)
 

@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, DiskFullError, JournalError, KernelError, RunError
 from tests.dying import Server
+from tests.flat import flat
 from tests.graphs.clusters import cluster, within
 from tests.seams import JOURNAL_FOLDER, Journal
 from tests.small import each_method
@@ -114,7 +115,7 @@ def test_a_killed_rechunk_goes_on_otherwise(
     options = options_of(method) | ({} if "ranks" in other else {"memory": DOUBLE})
     runs.run("rechunk", field, target, at="entry", after=4 if "ranks" in other else 1, **options)
     before = kept(target)
-    job = ooc.resume(target, **other)
+    job = flat(ooc.resume, target, **other)
     assert {"memory": job.plan.budget, "ranks": job.plan.ranks}.items() >= {
         name: int(str(value).removesuffix("MiB")) * (2**20 if name == "memory" else 1) for name, value in other.items()
     }.items()
@@ -125,7 +126,7 @@ def test_a_killed_rechunk_goes_on_otherwise(
 def test_what_is_on_its_way_is_done_again(field: Path, target: Path, runs: Server, method: str) -> None:
     plan = runs.run("rechunk", field, target, at="entry", after=6, **options_of(method)).plan
     last = len(plan.passes) - 1
-    job = ooc.resume(target, memory=TWICE, ranks=2)
+    job = ooc.resume(target, memory=TWICE, resources=ooc.Resources(ranks=2))
     staged = any(part[0] < last for part in recorded(target))
     assert any("staged in scratch is of another plan: it is done again" in notice for notice in job.notices) == staged
     before = kept(target) if last == 0 else {}
@@ -156,7 +157,7 @@ def test_a_run_killed_as_its_plan_is_replaced_keeps_what_it_has(field: Path, tar
     before = kept(target)
     runs.run("resume", target, at="replaced", ranks=1)
     assert kept(target) == before
-    check_rest(ooc.resume(target, ranks=3, memory=DOUBLE), target, before)
+    check_rest(ooc.resume(target, memory=DOUBLE, resources=ooc.Resources(ranks=3)), target, before)
 
 
 def test_kept_chunks_that_are_lost_are_written_again(field: Path, target: Path, runs: Server) -> None:
@@ -183,7 +184,7 @@ def test_a_journal_that_lost_what_is_kept_is_refused(field: Path, target: Path, 
 def test_looking_at_another_plan_is_free(field: Path, target: Path, runs: Server) -> None:
     runs.run("rechunk", field, target, at="entry", after=4, **options_of("independent"))
     before = {path: path.stat().st_mtime_ns for path in target.rglob("*")}
-    first, second = ooc.resume(target, ranks=1), ooc.resume(target)
+    first, second = ooc.resume(target, resources=ooc.Resources(ranks=1)), ooc.resume(target)
     assert {path: path.stat().st_mtime_ns for path in target.rglob("*")} == before
     assert "planned anew" in first.explain()
     with pytest.raises(BudgetError):
@@ -216,7 +217,7 @@ def test_from_threads_to_workers_and_back(field: Path, target: Path, runs: Serve
     fail_on(client, job, after=2)
     again = kept(target)
     assert before.items() <= again.items()
-    back = ooc.resume(target, scheduler="threads", ranks=3, memory=DOUBLE)
+    back = ooc.resume(target, scheduler="threads", memory=DOUBLE, resources=ooc.Resources(ranks=3))
     assert back.plan.processes is None
     check_rest(back, target, again)
 
@@ -258,7 +259,7 @@ def test_a_group_goes_on_in_other_memory(tmp_path: Path, target: Path, runs: Ser
     runs.run("resume", target, at="entry", after=1, memory=DOUBLE)
     again = kept(target / "one")
     assert before.items() <= again.items()
-    ooc.resume(target, memory=TWICE, ranks=1).run()
+    ooc.resume(target, memory=TWICE, resources=ooc.Resources(ranks=1)).run()
     np.testing.assert_array_equal(zarr.open_array(target / "one", mode="r")[...], FIELD)
     np.testing.assert_array_equal(zarr.open_array(target / "axis", mode="r")[...], np.arange(1024))
     assert again.items() <= stamps(target / "one").items()
@@ -281,7 +282,7 @@ def test_slabs_are_cut_anew_where_memory_is_less(
     options: dict[str, Any] = {"depth": 1, "boundary": "nearest", "axis": 0, "ranks": 1, "scheduler": "threads"}
 
     def job(**other: Any) -> Any:
-        return ooc.map_slabs(np.negative, field, target, **(options | other))
+        return flat(ooc.map_slabs, np.negative, field, target, **(options | other))
 
     little = least(partial(job, height=384)) * 3 // 4  # nor do windows of that height fit
     options |= {"overwrite": True}
@@ -317,7 +318,7 @@ def test_a_kernel_that_fails_in_slabs_cut_anew_removes_nothing(field: Path, targ
     options: dict[str, Any] = {"depth": 1, "boundary": "nearest", "axis": 0, "ranks": 1, "scheduler": "threads"}
 
     def job(**other: Any) -> Any:
-        return ooc.map_slabs(doubled, field, target, **(options | other))
+        return flat(ooc.map_slabs, doubled, field, target, **(options | other))
 
     little = least(partial(job, height=384)) * 3 // 4
     call = ("map_slabs", "tests.test_resume_otherwise:doubled", field, target)
@@ -342,7 +343,7 @@ def test_sweeps_are_cut_anew_where_memory_is_less(field: Path, target: Path, run
     options: dict[str, Any] = {"sweeps": 4, "fuse": 2, "axis": 0, "ranks": 1, "scheduler": "threads"}
 
     def job(**other: Any) -> Any:
-        return ooc.iterate(jacobi, field, target, **(options | other))
+        return flat(ooc.iterate, jacobi, field, target, **(options | other))
 
     little = least(partial(job, height=512)) * 3 // 4
     want = job(memory=TWICE).run()[...]
@@ -364,7 +365,7 @@ def test_sweeps_that_were_cut_anew_are_killed_in_a_later_pass(field: Path, targe
     options: dict[str, Any] = {"sweeps": 6, "fuse": 2, "axis": 0, "ranks": 1, "scheduler": "threads"}
 
     def job(**other: Any) -> Any:
-        return ooc.iterate(jacobi, field, target, **(options | other))
+        return flat(ooc.iterate, jacobi, field, target, **(options | other))
 
     little = least(partial(job, height=512)) * 3 // 4
     want = job(memory=TWICE).run()[...]

@@ -14,6 +14,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import (
     JOURNAL_FOLDER,
     UNFINISHED_MARK,
@@ -30,8 +31,8 @@ from tests.unfinished import check_finished, check_unfinished, make_field, optio
 pytestmark = pytest.mark.long
 
 
-def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
-    return ooc.rechunk(source, target, **(options_of(method) | options))
+def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.Job:
+    return flat(ooc.rechunk, source, target, **(options_of(method) | options))
 
 
 # ---------------------------------------------------------------------- another source, another journal

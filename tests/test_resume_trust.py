@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, RunError
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import JOURNAL_FOLDER, Journal, replace_step, small, step
 from tests.small import each_method
 from tests.unfinished import (
@@ -38,7 +39,7 @@ WRITTEN_AGAIN = "chunks that had been written are not as they were: they are wri
 def parts_of(field: Path, method: str) -> int:
     """How many parts the first pass of a run has, of runs that die."""
     with small(batch_bytes=1):
-        plan = ooc.rechunk(field, field.parent / "none.zarr", scheduler="threads", **options_of(method)).plan
+        plan = flat(ooc.rechunk, field, field.parent / "none.zarr", scheduler="threads", **options_of(method)).plan
     return len(list(plan.passes[0].parts(0)))
 
 
@@ -137,7 +138,7 @@ def test_a_copy_that_lies_where_the_source_was_must_be_named(field: Path, target
 def test_a_source_that_changes_while_it_is_read_leaves_the_target_unfinished(
     field: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = ooc.rechunk(field, target, scheduler="threads", **options_of("two-phase"))
+    job = flat(ooc.rechunk, field, target, scheduler="threads", **options_of("two-phase"))
     read, whole = [], step("read chunk")
 
     def changing(self: Any, indices: Any, chunks: Any) -> Any:
@@ -368,7 +369,7 @@ def kill_pass(runs: Server, field: Path, target: Path, call: str) -> Callable[..
     """Killed in the middle; gives what calls it again."""
     options, after = PASSES[call]
     runs.run(call, "numpy:negative", field, target, at="entry", after=after, **options)
-    return lambda source=field, resume=True: getattr(ooc, call)(np.negative, source, target, resume=resume, **options)
+    return lambda source=field, resume=True: flat(call, np.negative, source, target, resume=resume, **options)
 
 
 @each_pass
@@ -426,9 +427,9 @@ def test_slabs_that_share_a_chunk(field: Path, target: Path, runs: Server) -> No
     runs.run("map_slabs", "numpy:negative", field, target, at="entry", after=6, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ooc.map_slabs(np.negative, field, target, resume=True, **options)
+        flat(ooc.map_slabs, np.negative, field, target, resume=True, **options)
     do_to(target / "c/0/0", CUT)
     with pytest.warns(RuntimeWarning, match=f"1 of [0-9]+ {WRITTEN_AGAIN}"):
-        job = ooc.map_slabs(np.negative, field, target, resume=True, **options)
+        job = flat(ooc.map_slabs, np.negative, field, target, resume=True, **options)
     job.run()
     check_finished(target, -FIELD)

@@ -12,6 +12,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, DiskFullError, KernelError
+from tests.flat import flat
 from tests.seams import replace_step, step
 from tests.small import each_method
 from tests.sweeping import jacobi
@@ -49,7 +50,7 @@ def change(array: zarr.Array, data: np.ndarray) -> None:
 @each_method
 def test_a_rechunk(store: Any, target: Path, method: str) -> None:
     source = array_in(store, FIELD)
-    job = ooc.rechunk(source, target, scheduler="threads", **more(method))
+    job = flat(ooc.rechunk, source, target, scheduler="threads", **more(method))
     fail(job, after=12)
     change(source, EMPTY)
     np.testing.assert_array_equal(job.run()[...], EMPTY)
@@ -62,7 +63,7 @@ def test_a_group(store: Any, target: Path, monkeypatch: pytest.MonkeyPatch, afte
     group = zarr.create_group(store)
     arrays = {name: array_in(store, FIELD, name) for name in ("one", "two", "copied")}
     options = more("independent") | {"chunks": dict.fromkeys(("one", "two"), CHUNKS), "scheduler": "threads"}
-    job = ooc.rechunk(group, target, **options)
+    job = flat(ooc.rechunk, group, target, **options)
     if after == 40:
         replace_step(monkeypatch, "count request", full_of(8))
         with pytest.raises(DiskFullError):
@@ -100,7 +101,7 @@ def test_a_group_of_which_one_array_was_mended(tmp_path: Path, target: Path, met
     data = chunk.read_bytes()
     chunk.write_bytes(data[:-1])
     options = more(method) | {"chunks": dict.fromkeys(("one", "two"), CHUNKS), "scheduler": "threads"}
-    job = ooc.rechunk(group, target, **options)
+    job = flat(ooc.rechunk, group, target, **options)
     with pytest.raises(CorruptChunkError):
         job.run()
     before = {path: path.stat().st_mtime_ns for path in target.joinpath("one/c").rglob("*")}
@@ -131,13 +132,13 @@ def test_a_kernel(store: Any, target: Path, sweeps: int) -> None:
     options: dict[str, Any] = {"memory": "64MiB", "height": 64, "ranks": 1, "scheduler": "threads"}
     kernel = Switched(jacobi if sweeps else np.negative, 10 if sweeps else 5)
     if sweeps:
-        job: Any = ooc.iterate(kernel, source, target, sweeps=sweeps, fuse=1, **options)
+        job: Any = flat(ooc.iterate, kernel, source, target, sweeps=sweeps, resources=ooc.Resources(fuse=1), **options)
     else:
-        job = ooc.map_slabs(kernel, source, target, **options)
+        job = flat(ooc.map_slabs, kernel, source, target, **options)
     with pytest.raises(KernelError):
         job.run()
     change(source, EMPTY)
     got = job.run()[...]
     fresh = MemoryStore()
-    want = ooc.iterate(jacobi, array_in({}, EMPTY), fresh, sweeps=sweeps, **options) if sweeps else None
+    want = flat(ooc.iterate, jacobi, array_in({}, EMPTY), fresh, sweeps=sweeps, **options) if sweeps else None
     np.testing.assert_array_equal(got, want.run()[...] if want else -EMPTY)

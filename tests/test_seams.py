@@ -14,7 +14,10 @@ from tests import seams
 ROOT = Path(__file__).parents[1]
 UNITS = ("mapping", "plan", "storage", "graphs")
 """Folders of tests that are about the internals of the package's folders of the same names."""
-PUBLIC = ("errors", "testing", "xarray", "kernels", "networks", "settings", "cli.main", "__main__")
+PUBLIC = (
+    "errors", "testing", "xarray", "kernels", "networks", "ranks", "streams", "disks", "advise", "settings", "cli.main",
+    "__main__",
+)  # fmt: skip
 INSIDE = {"seams.py", "test_seams.py", "test_floors.py", "test_source_folder.py"}
 """Files that name internals on purpose: the seams, tests that plant faults in text, and one of the link to `graphs`."""
 LEFT: set[str] = set()

@@ -86,7 +86,7 @@ def test_wrong_arguments_are_refused_before_anything_is_read(array: tuple[ooc.Ou
 def test_the_plan_is_what_the_meter_counts(array: tuple[ooc.OutOfCoreArray, np.ndarray]) -> None:
     a, _ = array
     taken = np.s_[::5, 1:9:3]
-    with dask.config.set({"oocarrays.sieve-buffer": 40}), ooc.metered() as meter:
+    with dask.config.set({"oocarrays.sieve-buffer": 40}), ooc.advise.metered() as meter:
         planned = read_plan(a, taken, method="sieve")
         a.read(taken, method="sieve")
     assert (planned.requests, planned.decoded_bytes) == (meter.read_requests, meter.decoded_bytes)

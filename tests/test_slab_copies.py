@@ -13,6 +13,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
+from tests.flat import flat
 from tests.seams import MemoryWatch
 
 pytestmark = pytest.mark.long
@@ -40,7 +41,7 @@ def largest(block: np.ndarray) -> np.ndarray:
 
 
 def test_maps_are_decoded_once(maps: Path, scratch: Path, tmp_path: Path) -> None:
-    job = ooc.map_slabs(largest, maps, tmp_path / "t.zarr", **HERE)
+    job = flat(ooc.map_slabs, largest, maps, tmp_path / "t.zarr", **HERE)
     assert not list(scratch.iterdir())
     np.testing.assert_array_equal(job.run()[...], MAPS.max(0))
     assert not list(scratch.iterdir())
@@ -55,17 +56,17 @@ def test_maps_are_decoded_once(maps: Path, scratch: Path, tmp_path: Path) -> Non
 
 
 def test_a_job_is_a_dask_collection_all_the_same(maps: Path, scratch: Path, tmp_path: Path) -> None:
-    job = ooc.map_slabs(largest, maps, tmp_path / "t.zarr", **HERE)
+    job = flat(ooc.map_slabs, largest, maps, tmp_path / "t.zarr", **HERE)
     (made,) = dask.compute(job)
     np.testing.assert_array_equal(made[...], MAPS.max(0))
-    kept = ooc.map_slabs(largest, maps, tmp_path / "u.zarr", **HERE).persist()
+    kept = flat(ooc.map_slabs, largest, maps, tmp_path / "u.zarr", **HERE).persist()
     np.testing.assert_array_equal(kept.compute()[...], MAPS.max(0))
     assert not list(scratch.iterdir())
 
 
 def test_several_sources_are_copied(maps: Path, scratch: Path, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "more.zarr", data=2 * MAPS, chunks=(1, 300, 310))
-    job = ooc.map_slabs(lambda a, b: (a * b).max(0), [maps, tmp_path / "more.zarr"], tmp_path / "t.zarr", **HERE)
+    job = flat(ooc.map_slabs, lambda a, b: (a * b).max(0), [maps, tmp_path / "more.zarr"], tmp_path / "t.zarr", **HERE)
     np.testing.assert_array_equal(job.run()[...], (2 * MAPS * MAPS).max(0))
     assert job.meter.decoded_bytes == 2 * MAPS.nbytes
     assert not list(scratch.iterdir())
@@ -74,14 +75,14 @@ def test_several_sources_are_copied(maps: Path, scratch: Path, tmp_path: Path) -
 def test_a_source_that_is_decoded_once_as_it_is_stays_as_it_is(maps: Path, scratch: Path, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "series.zarr", data=MAPS, chunks=(60, 10, 310))
     sources, cut = [maps, tmp_path / "series.zarr"], {"axis": 1, "height": 10}
-    job = ooc.map_slabs(lambda a, b: (a + b).max(0), sources, tmp_path / "t.zarr", **cut, **HERE)
+    job = flat(ooc.map_slabs, lambda a, b: (a + b).max(0), sources, tmp_path / "t.zarr", **cut, **HERE)
     assert [read.coded for read in job.plan.sources] == [False, True]
     np.testing.assert_array_equal(job.run()[...], (MAPS + MAPS).max(0))
     assert job.meter.decoded_bytes == job.plan.traffic.decoded_bytes
 
 
 def test_copies_keep_to_the_budget(maps: Path, scratch: Path, tmp_path: Path) -> None:
-    job = ooc.map_slabs(largest, maps, tmp_path / "t.zarr", **HERE)
+    job = flat(ooc.map_slabs, largest, maps, tmp_path / "t.zarr", **HERE)
     with MemoryWatch() as watch:
         job.run()
     assert watch.peak_bytes <= job.plan.budget
@@ -91,7 +92,7 @@ def test_without_room_in_scratch_a_notice_says_how_often_chunks_are_decoded(
     maps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
-    job = ooc.map_slabs(largest, maps, tmp_path / "t.zarr", **HERE)
+    job = flat(ooc.map_slabs, largest, maps, tmp_path / "t.zarr", **HERE)
     (notice,) = job.notices
     assert notice.startswith(f"each chunk is decoded {job.plan.times_decoded:.1f} times: ")
     assert notice in job.explain()
@@ -100,7 +101,7 @@ def test_without_room_in_scratch_a_notice_says_how_often_chunks_are_decoded(
 
 
 def test_with_memory_enough_nothing_is_copied(maps: Path, scratch: Path, tmp_path: Path) -> None:
-    job = ooc.map_slabs(largest, maps, tmp_path / "t.zarr", **HERE | {"memory": "1GiB"})
+    job = flat(ooc.map_slabs, largest, maps, tmp_path / "t.zarr", **HERE | {"memory": "1GiB"})
     assert job.plan.copies is None
     assert not job.notices
 
@@ -116,10 +117,10 @@ def test_a_failed_pass_removes_copies_and_goes_on(maps: Path, scratch: Path, tmp
 
     how = HERE | {"chunks": (20, 310), "ranks": 1}
     with pytest.raises(KernelError, match="stop"):
-        ooc.map_slabs(failing, maps, tmp_path / "t.zarr", **how).run()
+        flat(ooc.map_slabs, failing, maps, tmp_path / "t.zarr", **how).run()
     assert not list(scratch.iterdir())
     most[0] = 10**6
-    job = ooc.map_slabs(failing, maps, tmp_path / "t.zarr", resume=True, **how)
+    job = flat(ooc.map_slabs, failing, maps, tmp_path / "t.zarr", resume=True, **how)
     assert 0 < job.left < 1
     np.testing.assert_array_equal(job.run()[...], MAPS.max(0))
     assert not list(scratch.iterdir())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError
+from tests.flat import flat
 from tests.profiles import examples
 from tests.whole import beyond, boundaries, padded
 
@@ -47,7 +48,7 @@ def test_slabs_are_what_numpy_cuts_out_of_the_padded_array(case: tuple) -> None:
     a = ooc.open_array(zarr.create_array({}, data=data, chunks=chunks))
     wide, seen = padded(data, options["depth"], options["boundary"]), np.zeros(data.shape, int)
     around = beyond(options["boundary"], options["depth"])
-    slabs = a.slabs(memory="16MiB", **options)
+    slabs = flat(a.slabs, memory="16MiB", **options)
     for slab in slabs:
         starts = [l + b - d for l, b, d in zip(slab.section.lower, around, options["depth"], strict=True)]
         stops = [u + b + d for u, b, d in zip(slab.section.upper, around, options["depth"], strict=True)]
@@ -69,7 +70,7 @@ def array(tmp_path: Path) -> ooc.OutOfCoreArray:
 
 
 def test_only_so_many_slabs_are_read_ahead(array: ooc.OutOfCoreArray) -> None:
-    slabs = array.slabs(depth=1, prefetch=2, height=4, memory="8MiB")
+    slabs = array.slabs(depth=1, prefetch=2, memory="8MiB", window=4)
     next(slabs)
     deadline = time.monotonic() + 10
     while slabs.meter.read_bytes < 4 * 640 and time.monotonic() < deadline:
@@ -83,7 +84,7 @@ def test_only_so_many_slabs_are_read_ahead(array: ooc.OutOfCoreArray) -> None:
 
 
 def test_nothing_is_read_before_it_is_asked_for(array: ooc.OutOfCoreArray) -> None:
-    slabs = array.slabs(prefetch=0, height=4, memory="8MiB")
+    slabs = array.slabs(prefetch=0, memory="8MiB", window=4)
     assert (len(slabs), slabs.meter.read_bytes) == (10, 0)
     next(slabs)
     assert slabs.meter.read_bytes == 640
@@ -91,11 +92,11 @@ def test_nothing_is_read_before_it_is_asked_for(array: ooc.OutOfCoreArray) -> No
 
 
 def test_a_loop_that_ends_early_leaves_no_thread(array: ooc.OutOfCoreArray) -> None:
-    for slab in array.slabs(depth=2, prefetch=3, height=4, memory="8MiB"):
+    for slab in array.slabs(depth=2, prefetch=3, memory="8MiB", window=4):
         if slab.section.lower[0] == 8:
             break
     assert not threads(), "the iterator has gone with the loop"
-    with array.slabs(height=4, memory="8MiB") as slabs:
+    with array.slabs(memory="8MiB", window=4) as slabs:
         next(slabs)
         assert threads()
     assert not threads()
@@ -103,7 +104,7 @@ def test_a_loop_that_ends_early_leaves_no_thread(array: ooc.OutOfCoreArray) -> N
 
 def test_reading_what_is_broken_ends_the_loop(array: ooc.OutOfCoreArray) -> None:
     (Path(array.store) / "c" / "5" / "0").write_bytes(b"cut")
-    slabs = array.slabs(height=4, memory="8MiB")
+    slabs = array.slabs(memory="8MiB", window=4)
     assert [next(slabs).section.lower[0] for _ in range(5)] == [0, 4, 8, 12, 16]
     with pytest.raises(CorruptChunkError, match="c/5/0"):
         next(slabs)

@@ -19,6 +19,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.graphs.clusters import cluster
 from tests.profiles import examples
 from tests.seams import Coarsening
@@ -77,7 +78,7 @@ def grey(block: np.ndarray) -> np.ndarray:
 def test_results_of_another_shape(
     kernel: Any, how: dict[str, Any], chunks: tuple[int, ...], dims: tuple[str | None, ...]
 ) -> None:
-    job = ooc.map_slabs(kernel, stored(), MemoryStore(), **HERE | how)
+    job = flat(ooc.map_slabs, kernel, stored(), MemoryStore(), **HERE | how)
     want = kernel(MAPS)
     made = job.run()
     np.testing.assert_allclose(made[...], want, rtol=1e-5)
@@ -91,9 +92,11 @@ def test_there_and_back(tmp_path: Path) -> None:
     """An image to grey, and to three colours again."""
     image = np.random.default_rng(0).random((50, 40, 3), dtype="f4")
     source = stored(image, (16, 16, 3), dimension_names=("y", "x", "c"), attributes={"of": "cells"})
-    ooc.map_slabs(grey, source, tmp_path / "grey", drop_axis="c", **HERE).run()
+    ooc.map_slabs(grey, source, tmp_path / "grey", results=ooc.Results(drop_axis="c"), **HERE).run()
     how = {"new_axis": 2, "shape": (50, 40, 3)}
-    back = ooc.map_slabs(lambda b: np.stack([b] * 3, -1), tmp_path / "grey", tmp_path / "back", **how, **HERE).run()
+    back = flat(
+        ooc.map_slabs, lambda b: np.stack([b] * 3, -1), tmp_path / "grey", tmp_path / "back", **how, **HERE
+    ).run()
     np.testing.assert_allclose(back[...], np.repeat(grey(image)[..., None], 3, -1), rtol=1e-6)
     assert back.attrs["of"] == "cells"
 
@@ -147,8 +150,15 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, storing: dict[str,
     kernel, level = reshaped(depth, dropped, new), Coarsening((1,) * len(shape)).reshaped(dropped, new)
     full = kernel(padded(whole, depth, how.get("boundary", "none")))
     want = full[_inside(level, full.shape, shape)]
-    job = ooc.map_slabs(
-        kernel, source, MemoryStore(), depth=depth, drop_axis=dropped, new_axis=list(new), shape=new, **how, **HERE
+    job = flat(
+        ooc.map_slabs,
+        kernel,
+        source,
+        MemoryStore(),
+        depth=depth,
+        results=ooc.Results(drop_axis=dropped, new_axis=list(new), shape=new),
+        **how,
+        **HERE,
     )
     made = job.run()
     np.testing.assert_allclose(made[...], want, rtol=1e-10)
@@ -171,10 +181,10 @@ def test_within_any_budget(power: int, ranks: int, chunks: tuple[int, ...]) -> N
     how: dict[str, Any] = {"drop_axis": 0, "new_axis": 0, "shape": {0: 9}, "ranks": ranks, "scheduler": "threads"}
     how |= {"workspace": 6}
     try:
-        job = ooc.map_slabs(spectra, source, target, memory=2**power, **how)
+        job = flat(ooc.map_slabs, spectra, source, target, memory=2**power, **how)
     except BudgetError as error:
         assert not target._store_dict
-        job = ooc.map_slabs(spectra, source, target, memory=error.least, **how)
+        job = flat(ooc.map_slabs, spectra, source, target, memory=error.least, **how)
     assert job.plan.peak_bytes <= job.plan.budget
     np.testing.assert_allclose(job.run()[...], spectra(data), rtol=1e-4)
 
@@ -183,8 +193,10 @@ def test_a_target_whose_chunks_are_cut_and_that_has_no_room_is_said() -> None:
     rows = zarr.create_array({}, shape=(4096, 8192), chunks=(64, 8192), dtype="f4")
     how: dict[str, Any] = {"shape": {0: 2049}, "memory": "64MiB", "scheduler": "threads"}
     with pytest.raises(BudgetError, match=r"all of a target whose chunks it cuts \(give chunks=\), needs"):
-        ooc.map_slabs(spectra, rows, MemoryStore(), **how)
-    assert ooc.map_slabs(spectra, rows, MemoryStore(), chunks=(2049, 16), **how).plan.peak_bytes <= 2**26
+        flat(ooc.map_slabs, spectra, rows, MemoryStore(), **how)
+    assert (
+        flat(ooc.map_slabs, spectra, rows, ooc.Target(MemoryStore(), chunks=(2049, 16)), **how).plan.peak_bytes <= 2**26
+    )
 
 
 def test_several_targets_each_of_its_own_shape() -> None:
@@ -196,7 +208,7 @@ def test_several_targets_each_of_its_own_shape() -> None:
     how: dict[str, Any] = {"drop_axis": [0, None, None], "new_axis": [None, 0, None], "shape": [None, 2, None]}
     how |= {"chunks": [(10, 10), None, (20, 30, 20)], "dtype": [None, "f8", "f4"], "kwargs": {"scale": 2.0}, "axis": 1}
     how |= {"height": 30}
-    job = ooc.map_slabs(kernel, source, targets, **how, **HERE)
+    job = flat(ooc.map_slabs, kernel, source, targets, **how, **HERE)
     wants = 2 * MAPS.max(0), gradients(MAPS), MAPS
     for made, want in zip(job.run(), wants, strict=True):
         np.testing.assert_allclose(made[...], want, rtol=1e-5)
@@ -214,9 +226,15 @@ def test_several_sources_and_a_halo_where_axes_stay() -> None:
 
     for window, boundary in product([(40, 8, 9), (40, 30, 9), None], ["none", "nearest"]):
         made = ooc.map_slabs(
-            kernel, [stored(), stored(other)], MemoryStore(), drop_axis=0, depth=(0, 2, 0), window=window,
-            boundary=boundary, verify=True, **HERE,
-        )  # fmt: skip
+            kernel,
+            [stored(), stored(other)],
+            MemoryStore(),
+            depth=(0, 2, 0),
+            window=window,
+            boundary=boundary,
+            results=ooc.Results(drop_axis=0, verify=True),
+            **HERE,
+        )
         np.testing.assert_allclose(made.run()[...], kernel(MAPS.copy(), other), rtol=1e-5)
 
 
@@ -226,7 +244,7 @@ def test_a_target_whose_chunks_are_in_several_slabs_is_gathered() -> None:
     def kernel(block: np.ndarray) -> np.ndarray:
         return around((1, 0, 0))(block).sum(2)
 
-    job = ooc.map_slabs(kernel, stored(), MemoryStore(), **how, **HERE)
+    job = flat(ooc.map_slabs, kernel, stored(), MemoryStore(), **how, **HERE)
     np.testing.assert_allclose(job.run()[...], kernel(MAPS), rtol=1e-5)
     assert "kept in memory" in str(job.explain())
 
@@ -239,7 +257,7 @@ def test_depths_and_margins_of_axes_that_stay(tmp_path: Path) -> None:
 
     how: dict[str, Any] = {"drop_axis": 0, "verify": True, "window": (None, 8, None)}
     with pytest.raises(KernelError, match="where it sees more neighbours"):
-        ooc.map_slabs(kernel, stored(), tmp_path / "b", depth=(0, 2, 0), **how, **HERE).run()
+        flat(ooc.map_slabs, kernel, stored(), tmp_path / "b", depth=(0, 2, 0), **how, **HERE).run()
     assert not (tmp_path / "b").exists()
 
 
@@ -248,20 +266,28 @@ def test_fill_values_and_bytes_of_other_types() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         source = stored(fill_value=np.nan)
-        made = ooc.map_slabs(lambda block: block.argmin(0), source, MemoryStore(), drop_axis=0, **HERE).run()
+        made = ooc.map_slabs(
+            lambda block: block.argmin(0), source, MemoryStore(), results=ooc.Results(drop_axis=0), **HERE
+        ).run()
         assert made.zarr.fill_value == 0
         small = stored((255 * MAPS).astype("u1"))
-        mean = ooc.map_slabs(lambda block: block.mean(0), small, MemoryStore(), drop_axis=0, **HERE).run()
+        mean = ooc.map_slabs(
+            lambda block: block.mean(0), small, MemoryStore(), results=ooc.Results(drop_axis=0), **HERE
+        ).run()
     np.testing.assert_allclose(mean[...], (255 * MAPS).astype("u1").mean(0))
-    wide = ooc.map_slabs(lambda block: block / 2, small, MemoryStore(), dtype="f4", **HERE).run()
+    wide = ooc.map_slabs(lambda block: block / 2, small, ooc.Target(MemoryStore(), dtype="f4"), **HERE).run()
     np.testing.assert_allclose(wide[...], (255 * MAPS).astype("u1") / 2)
 
 
 def test_names_of_format_2() -> None:
     source = stored(zarr_format=2, order="F", dimension_names=None, attributes={"_ARRAY_DIMENSIONS": list(NAMES)})
-    made = ooc.map_slabs(lambda block: block.max(1), source, MemoryStore(), drop_axis="y", **HERE).run()
+    made = ooc.map_slabs(
+        lambda block: block.max(1), source, MemoryStore(), results=ooc.Results(drop_axis="y"), **HERE
+    ).run()
     assert made.attrs["_ARRAY_DIMENSIONS"] == ["time", "x"]
-    more = ooc.map_slabs(lambda block: block[None], source, MemoryStore(), new_axis=0, **HERE).run()
+    more = ooc.map_slabs(
+        lambda block: block[None], source, MemoryStore(), results=ooc.Results(new_axis=0), **HERE
+    ).run()
     assert "_ARRAY_DIMENSIONS" not in more.attrs
     np.testing.assert_array_equal(more[...], MAPS[None])
 
@@ -269,9 +295,13 @@ def test_names_of_format_2() -> None:
 def test_a_long_new_axis_is_cut() -> None:
     source = stored(MAPS, (20, 30, 20))
     made = ooc.map_slabs(
-        lambda block: np.repeat(block[None], 500, 0), source, MemoryStore(), new_axis=0, shape=500, memory="512MiB",
+        lambda block: np.repeat(block[None], 500, 0),
+        source,
+        MemoryStore(),
+        memory="512MiB",
         scheduler="threads",
-    ).run()  # fmt: skip
+        results=ooc.Results(new_axis=0, shape=500),
+    ).run()
     assert made.zarr.chunks == (2**20 // (20 * 30 * 20), 20, 30, 20)
     np.testing.assert_array_equal(made[499], MAPS)
 
@@ -293,7 +323,7 @@ def test_a_kernel_that_gives_another_shape_is_refused_before_a_target_is_made(tm
         (lambda block: block.max(0).astype(object), {"drop_axis": 0}, "no fixed size"),
     ]:  # fmt: skip
         with pytest.raises((KernelError, InputError), match=match):
-            ooc.map_slabs(kernel, stored(), target, **HERE | how)
+            flat(ooc.map_slabs, kernel, stored(), target, **HERE | how)
     assert not target.exists()
 
 
@@ -303,10 +333,10 @@ def test_a_kernel_that_cannot_be_called_with_zeros_shows_on_the_first_slab(tmp_p
             raise ValueError("all zeros")
         return block.max(0)
 
-    made = ooc.map_slabs(picky, stored(), MemoryStore(), drop_axis=0, **HERE).run()
+    made = ooc.map_slabs(picky, stored(), MemoryStore(), results=ooc.Results(drop_axis=0), **HERE).run()
     np.testing.assert_array_equal(made[...], MAPS.max(0))
     with pytest.raises(KernelError, match=r"slab .* there .*b has"):
-        ooc.map_slabs(picky, stored(), tmp_path / "b", drop_axis=1, **HERE).run()
+        ooc.map_slabs(picky, stored(), tmp_path / "b", results=ooc.Results(drop_axis=1), **HERE).run()
     assert not (tmp_path / "b").exists()
 
 
@@ -319,13 +349,13 @@ def test_a_trial_is_small_reads_nothing_and_says_nothing() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        job = ooc.map_slabs(kernel, stored(), MemoryStore(), drop_axis=0, depth=(0, 1, 0), **HERE)
+        job = ooc.map_slabs(kernel, stored(), MemoryStore(), depth=(0, 1, 0), results=ooc.Results(drop_axis=0), **HERE)
     assert seen == [(40, 4, 4)]
     assert job.meter.read_requests == 0
     long = zarr.create_array({}, shape=(10**6, 50, 50), chunks=(1000, 1, 1), dtype="f8")
     with pytest.raises(BudgetError):
-        ooc.map_slabs(kernel, long, MemoryStore(), drop_axis=0, memory="4MiB", scheduler="threads")
-    ooc.map_slabs(kernel, long, MemoryStore(), drop_axis=0, memory="4GiB", scheduler="threads")
+        ooc.map_slabs(kernel, long, MemoryStore(), memory="4MiB", scheduler="threads", results=ooc.Results(drop_axis=0))
+    ooc.map_slabs(kernel, long, MemoryStore(), memory="4GiB", scheduler="threads", results=ooc.Results(drop_axis=0))
     assert seen[1:] == [(10**6, 1, 1)]
 
 
@@ -360,7 +390,7 @@ def test_a_trial_is_small_reads_nothing_and_says_nothing() -> None:
 )  # fmt: skip
 def test_shapes_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match) as error:
-        ooc.map_slabs(lambda block: block.max(0), stored(), tmp_path / "b", **HERE | how)
+        flat(ooc.map_slabs, lambda block: block.max(0), stored(), tmp_path / "b", **HERE | how)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "b").exists()
 
@@ -375,17 +405,25 @@ def test_shapes_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) 
 )  # fmt: skip
 def test_shapes_of_several_targets_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match):
-        ooc.map_slabs(lambda block: (block, block), stored(), [tmp_path / "b", tmp_path / "c"], **HERE | how)
+        flat(ooc.map_slabs, lambda block: (block, block), stored(), [tmp_path / "b", tmp_path / "c"], **HERE | how)
 
 
 def test_arrays_of_no_elements_and_local_files(tmp_path: Path) -> None:
     empty = zarr.create_array({}, shape=(0, 4), chunks=(1, 2), dtype="f4")
     with pytest.raises(InputError, match="have no elements"):
-        ooc.map_slabs(lambda block: block.sum(0), empty, tmp_path / "b", drop_axis=0, **HERE)
-    assert ooc.map_slabs(lambda block: block.sum(1), empty, tmp_path / "c", drop_axis=1, **HERE).run().shape == (0,)
+        ooc.map_slabs(lambda block: block.sum(0), empty, tmp_path / "b", results=ooc.Results(drop_axis=0), **HERE)
+    assert ooc.map_slabs(
+        lambda block: block.sum(1), empty, tmp_path / "c", results=ooc.Results(drop_axis=1), **HERE
+    ).run().shape == (0,)
     local = ooc.create_array(tmp_path / "l", shape=(8, 6), layout="(block, *)", placement="local", ranks=2, dtype="f4")
     with pytest.raises(InputError, match="drop_axis= and shape= needs arrays in one file each"):
-        ooc.map_slabs(lambda block: block.sum(0), local, tmp_path / "d", drop_axis=0, shape=6, scheduler="threads")
+        ooc.map_slabs(
+            lambda block: block.sum(0),
+            local,
+            tmp_path / "d",
+            scheduler="threads",
+            results=ooc.Results(drop_axis=0, shape=6),
+        )
 
 
 # ---------------------------------------------------------------------- places
@@ -406,7 +444,7 @@ def test_on_workers(tmp_path: Path) -> None:
     data = np.random.default_rng(3).random((16, 128, 96), dtype="f4")
     zarr.create_array(tmp_path / "a", data=data, chunks=(4, 16, 96))
     with cluster(2) as client:
-        job = ooc.map_slabs(waves, tmp_path / "a", tmp_path / "b", scheduler=client, height=16, axis=1, **WAVES)
+        job = flat(ooc.map_slabs, waves, tmp_path / "a", tmp_path / "b", scheduler=client, window={1: 16}, **WAVES)
         np.testing.assert_allclose(job.run()[...], waves(data), rtol=1e-3, atol=1e-4)
         assert job.plan.ranks == 2
 
@@ -426,7 +464,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, runs: Server, chunks: Any, at: str
         ooc.open_array(target)
     other = {"drop_axis": None, "shape": (1, 128, 96), "kwargs": {"axis": 0, "keepdims": True}, "chunks": None}
     with pytest.raises(JournalError, match="was begun with"):
-        ooc.map_slabs(np.argmax, tmp_path / "a", target, resume=True, **how | other)
+        flat(ooc.map_slabs, np.argmax, tmp_path / "a", target, resume=True, **how | other)
     job = ooc.resume(target, kernel=partial(np.argmax, axis=0))
     assert job.left < 1
     np.testing.assert_array_equal(job.run()[...], data.argmax(0))
@@ -447,7 +485,7 @@ def test_several_targets_go_on(tmp_path: Path) -> None:
     how |= {"chunks": [(16, 20), None, (21, 8, 20)], "window": (None, 8, None), "ranks": 1}
     targets = [tmp_path / name for name in "bcd"]
     with pytest.raises(KernelError, match="in the middle"):
-        ooc.map_slabs(kernel, tmp_path / "a", targets, **how, **HERE).run()
+        flat(ooc.map_slabs, kernel, tmp_path / "a", targets, **how, **HERE).run()
     failing.clear()
     job = ooc.resume(targets[0], kernel=kernel, as_is=True)
     assert job.left < 1

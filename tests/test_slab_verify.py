@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import KernelError
 from oocarrays.kernels import median
+from tests.flat import flat
 from tests.profiles import examples
 from tests.whole import boundaries, corners, expected
 
@@ -45,8 +46,16 @@ def test_what_verifies_is_the_kernel_on_the_whole_array(data: st.DataObject) -> 
         "reuse": data.draw(st.booleans()),
     }
     source = zarr.create_array({}, data=whole, chunks=tuple(data.draw(st.integers(1, n)) for n in shape))
-    job = ooc.map_slabs(
-        corners(depth), source, MemoryStore(), depth=depth, boundary=boundary, verify=True, **how, **HERE
+    job = flat(
+        ooc.map_slabs,
+        corners(depth),
+        source,
+        MemoryStore(),
+        depth=depth,
+        boundary=boundary,
+        results=ooc.Results(verify=True),
+        **how,
+        **HERE,
     )
     np.testing.assert_array_equal(job.run()[...], expected(corners(depth), [whole], depth, boundary)[0])
 
@@ -64,11 +73,11 @@ def test_kernels_that_depend_on_where_slabs_are_cut_are_found(kernel: Any, depth
     if boundary == "nearest" and not depth:
         pytest.skip("such a kernel may need all of an axis as it is")
     how: dict[str, Any] = {"depth": depth, "boundary": boundary, "height": 8, **HERE}
-    ooc.map_slabs(kernel, stored(), MemoryStore(), **how).run()
+    flat(ooc.map_slabs, kernel, stored(), MemoryStore(), **how).run()
     with pytest.raises(
         KernelError, match=r"the kernel returns .* in slab \[.* sees more neighbours.*depth is too small"
     ):
-        ooc.map_slabs(kernel, stored(), MemoryStore(), verify=True, **how).run()
+        flat(ooc.map_slabs, kernel, stored(), MemoryStore(), results=ooc.Results(verify=True), **how).run()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +90,10 @@ def test_kernels_that_depend_on_where_slabs_are_cut_are_found(kernel: Any, depth
     ],
 )  # fmt: skip
 def test_kernels_that_do_not_are_left_alone(kernel: Any, how: dict[str, Any]) -> None:
-    plain = ooc.map_slabs(kernel, stored(), MemoryStore(), height=8, **how, **HERE)
-    job = ooc.map_slabs(kernel, stored(), MemoryStore(), height=8, verify=True, **how, **HERE)
+    plain = flat(ooc.map_slabs, kernel, stored(), MemoryStore(), window=8, **how, **HERE)
+    job = flat(
+        ooc.map_slabs, kernel, stored(), MemoryStore(), window=8, results=ooc.Results(verify=True), **how, **HERE
+    )
     np.testing.assert_array_equal(job.run()[...], plain.run()[...])
     assert "to verify" in str(job.explain())
     assert "to verify" not in str(plain.explain())
@@ -94,18 +105,24 @@ def test_a_block_is_told_where_it_is_in_both_computations() -> None:
         assert block_info.window.shape == block.shape
         return block
 
-    made = ooc.map_slabs(placed, stored(), MemoryStore(), depth=1, verify=True, height=8, **HERE).run()
+    made = ooc.map_slabs(
+        placed, stored(), MemoryStore(), depth=1, window=8, results=ooc.Results(verify=True), **HERE
+    ).run()
     np.testing.assert_array_equal(made[...], NOISE)
 
 
 def test_it_holds_for_local_array_files_and_goes_on() -> None:
     a = ooc.create_array(MemoryStore(), shape=NOISE.shape, dtype="f8", layout="(block, *)", ranks=3)
     a[...] = NOISE
-    made = ooc.map_slabs(partial(median, size=3), a, MemoryStore(), verify=True, height=8, **HERE).run()
-    plain = ooc.map_slabs(partial(median, size=3), a, MemoryStore(), height=8, **HERE).run()
+    made = ooc.map_slabs(
+        partial(median, size=3), a, MemoryStore(), window=8, results=ooc.Results(verify=True), **HERE
+    ).run()
+    plain = ooc.map_slabs(partial(median, size=3), a, MemoryStore(), window=8, **HERE).run()
     np.testing.assert_array_equal(made[...], plain[...])
     with pytest.raises(KernelError, match="sees more neighbours"):
-        ooc.map_slabs(partial(median, size=5), a, MemoryStore(), depth=1, verify=True, height=8, **HERE).run()
+        ooc.map_slabs(
+            partial(median, size=5), a, MemoryStore(), depth=1, window=8, results=ooc.Results(verify=True), **HERE
+        ).run()
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -121,7 +138,15 @@ def test_a_run_that_failed_goes_on_whether_it_verifies_or_not(tmp_path: Path, be
 
     how: dict[str, Any] = {"depth": 1, "height": 8, "ranks": 1, **HERE}
     with pytest.raises(KernelError, match="not yet"):
-        ooc.map_slabs(failing, tmp_path / "a", tmp_path / "b", verify=begun, **how).run()
+        flat(ooc.map_slabs, failing, tmp_path / "a", tmp_path / "b", results=ooc.Results(verify=begun), **how).run()
     assert ooc.resume(tmp_path / "b", kernel=failing).plan.margin == ((2, 2) if begun else ())
-    job = ooc.map_slabs(failing, tmp_path / "a", tmp_path / "b", verify=not begun, resume=True, **how)
+    job = flat(
+        ooc.map_slabs,
+        failing,
+        tmp_path / "a",
+        tmp_path / "b",
+        resume=True,
+        results=ooc.Results(verify=not begun),
+        **how,
+    )
     np.testing.assert_allclose(job.run()[...], ndimage.uniform_filter(NOISE, 3))

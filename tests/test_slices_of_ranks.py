@@ -31,7 +31,7 @@ def of_grid(text: str) -> tuple[int, int]:
 )
 def test_a_slice_is_numpys(text: str, rows: slice, columns: slice) -> None:
     array = numbered((9, 8))
-    x = ooc.distribute(array, text, grid=of_grid(text), scheduler="threads")
+    x = ooc.ranks.distribute(array, text, grid=of_grid(text), scheduler="threads")
     made, right = x[rows, columns], array[rows, columns]
     assert made.shape == right.shape
     assert made.ranks == x.ranks
@@ -41,12 +41,12 @@ def test_a_slice_is_numpys(text: str, rows: slice, columns: slice) -> None:
 
 
 def test_ranks_keep_what_they_hold() -> None:
-    x = ooc.distribute(np.arange(40).reshape(10, 4), "(block, *)", ranks=3, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(40).reshape(10, 4), "(block, *)", ranks=3, scheduler="threads")
     made = x[1::3]
     assert str(made.layout) == "(gen_block(1,2,0), *) on 3 × 1"
     assert made.plan is None, "nothing moves"
     np.testing.assert_array_equal(x[..., ::-1].compute(), np.arange(40).reshape(10, 4)[:, ::-1])
-    whole = ooc.distribute(np.arange(12), "cyclic(2)", ranks=3, scheduler="threads")
+    whole = ooc.ranks.distribute(np.arange(12), "cyclic(2)", ranks=3, scheduler="threads")
     assert str(whole[:].layout) == str(whole.layout)
     np.testing.assert_array_equal((whole[:6] + whole[:6]).compute(), 2 * np.arange(6))
     np.testing.assert_array_equal(x[2:].redistribute("(*, cyclic)").compute(), np.arange(8, 40).reshape(8, 4))
@@ -66,6 +66,6 @@ def test_ranks_keep_what_they_hold() -> None:
     ],
 )  # fmt: skip
 def test_what_slices_refuse(key: Any, kind: type[OocError], message: str) -> None:
-    x = ooc.distribute(np.arange(12).reshape(4, 3), "(block, *)", ranks=2, scheduler="threads")
+    x = ooc.ranks.distribute(np.arange(12).reshape(4, 3), "(block, *)", ranks=2, scheduler="threads")
     with pytest.raises(kind, match=message):
         x[key]

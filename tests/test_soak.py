@@ -16,6 +16,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from tests.flat import flat
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +27,7 @@ DATA = np.random.default_rng(0).random((64, 64), dtype="f4")
 def rechunk(folder: Path, method: str = "auto") -> None:
     """Rewrite the array, and take the target's place."""
     given = {"chunks": (64, 8), "overwrite": True, "memory": "32MiB", "scheduler": "threads"}
-    made = ooc.rechunk(folder / "s.zarr", folder / "t.zarr", method=method, **given).run()
+    made = flat(ooc.rechunk, folder / "s.zarr", folder / "t.zarr", method=method, **given).run()
     assert (made[...] == DATA).all()
 
 
@@ -42,7 +43,7 @@ def map_slabs(folder: Path) -> None:
 def sections(folder: Path) -> None:
     a = ooc.open_array(folder / "s.zarr")
     assert (a[::3, 1:5] == DATA[::3, 1:5]).all()
-    parts = ooc.read_sections(a, [np.s_[:20], np.s_[10:, ::2]], scheduler="threads").compute()
+    parts = ooc.ranks.read_sections(a, [np.s_[:20], np.s_[10:, ::2]], scheduler="threads").compute()
     assert (parts[1] == DATA[10:, ::2]).all()
 
 
@@ -52,7 +53,7 @@ def lazily(folder: Path) -> None:
 
 
 def files(folder: Path) -> None:
-    ooc.scatter_files(
+    ooc.ranks.scatter_files(
         folder / "s.zarr", "(block, *)", folder / "l.zarr", ranks=2, overwrite=True, scheduler="threads"
     ).run()
 

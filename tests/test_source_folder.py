@@ -30,42 +30,44 @@ a = ooc.rechunk("rows.zarr", "columns.zarr", chunks=(8, 4), memory="1GiB").run()
 part: np.ndarray = a[10:20, ::3]
 again: ooc.OutOfCoreArray = ooc.rechunk(a, "again.zarr", chunks={0: -1}).run()
 named: ooc.OutOfCoreArray = ooc.rechunk(a, "named.zarr", chunks={"time": -1}).run()
-row: ooc.OutOfCoreArray = ooc.rechunk("rows.zarr", "column.zarr", orientation="column").run()
-of_zarr: ooc.RechunkJob = ooc.rechunk(zarr.open_array("rows.zarr"), "of_zarr.zarr", chunks="128MiB")
+row: ooc.OutOfCoreArray = ooc.rechunk("rows.zarr", ooc.Target("column.zarr", orientation="column")).run()
+of_zarr: ooc.Job = ooc.rechunk(zarr.open_array("rows.zarr"), "of_zarr.zarr", chunks="128MiB")
 group: ooc.OutOfCoreGroup = ooc.rechunk("group.zarr", "other.zarr", chunks={"air": (8, 4)}).run()
-of_group: ooc.GroupJob = ooc.rechunk(zarr.open_group("group.zarr"), "more.zarr", chunks={"air": 8})
+of_group: ooc.Job = ooc.rechunk(zarr.open_group("group.zarr"), "more.zarr", chunks={"air": 8})
 air = group["air"][0]
 made: ooc.OutOfCoreArray = ooc.map_slabs(np.sqrt, "rows.zarr", "roots.zarr").run()
 roots = made[10:20, ::3]
 two: list[ooc.OutOfCoreArray] = ooc.map_slabs(np.divmod, ["a.zarr", "b.zarr"], ["q.zarr", "r.zarr"]).run()
 opened = [ooc.open_array("a.zarr"), ooc.open_array("b.zarr")]
-job: ooc.SlabJob = ooc.map_slabs(np.add, opened, "sum.zarr")
-parts: ooc.LocalArrays = ooc.scatter_files("rows.zarr", "block", "parts", ranks=2).run()
-whole: ooc.OutOfCoreArray = ooc.gather_files(parts, "whole.zarr").run()
+job: ooc.Job = ooc.map_slabs(np.add, opened, "sum.zarr")
+parts: ooc.ranks.LocalArrays = ooc.ranks.scatter_files("rows.zarr", "block", "parts", ranks=2).run()
+whole: ooc.OutOfCoreArray = ooc.ranks.gather_files(parts, "whole.zarr").run()
 left = ooc.resume("rows.zarr")
 left.run()
 share: float = left.left
 swept: ooc.OutOfCoreArray = ooc.resume("rows.zarr", kind="iterate", kernel=np.sqrt).run()
-passed: ooc.SlabJob = ooc.resume("rows.zarr", kind="map_slabs", kernel="filters:smooth")
-scattered: ooc.LocalArrays = ooc.resume("parts", kind="scatter_files", memory="1GiB").run()
+passed: ooc.Job = ooc.resume("rows.zarr", kind="map_slabs", kernel="filters:smooth")
+scattered: ooc.ranks.LocalArrays = ooc.resume("parts", kind="scatter_files", memory="1GiB").run()
 gathered: ooc.OutOfCoreArray = ooc.resume("whole.zarr", kind="gather_files").run()
-rechunked: ooc.RechunkJob = ooc.resume("columns.zarr", kind="rechunk", source=a)
+rechunked: ooc.Job = ooc.resume("columns.zarr", kind="rechunk", source=a)
 grown: ooc.OutOfCoreArray = ooc.update("columns.zarr").run()
-updated: ooc.UpdateJob = ooc.resume("columns.zarr", kind="update")
-with ooc.metered() as meter:
+updated: ooc.Job = ooc.resume("columns.zarr", kind="update")
+with ooc.advise.metered() as meter:
     a[0]
 requests: int = meter.read_requests
 """
 FUNCTIONS = {
-    "rechunk": ("RechunkKeywords", "chunks", "update"),
+    "rechunk": ("RechunkKeywords", "chunks"),
     "map_slabs": ("SlabKeywords",),
-    "resume": ("ResumeKeywords", "source", "kind"),
+    "iterate": ("SweepKeywords",),
 }
 WRONG = {
     'ooc.rechunk("rows.zarr", "columns.zarr", chunk=4)': "Unexpected keyword argument",
     'ooc.rechunk("rows.zarr", "columns.zarr", chunks=4).run().nothing': "has no attribute",
-    'ooc.resume("rows.zarr", kind="redistribute")': "No overload variant",
-    'ooc.resume("rows.zarr", kind="gather_files").run().nothing': "has no attribute",
+    'ooc.resume("rows.zarr", kind="redistribute")': "incompatible type",
+    'ooc.resume("rows.zarr").nothing': "has no attribute",
+    'ooc.rechunk("a.zarr", "b.zarr", chunks=4, resources=ooc.Resources(rank=2))': "Unexpected keyword argument",
+    'ooc.rechunk("a.zarr", ooc.Target("b.zarr", shard=2), chunks=4)': "Unexpected keyword argument",
     'ooc.map_slabs(abs, "rows.zarr", "b.zarr").run().nothing': "has no attribute",
 }
 """Lines of a script that are wrong, and what a checker says of them: it does not take all for anything."""
@@ -85,7 +87,7 @@ def started(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_in_the_source_folder_it_is_found() -> None:
-    ran = started(ROOT, "import oocarrays; oocarrays.RechunkJob; print(oocarrays.__file__)")
+    ran = started(ROOT, "import oocarrays; oocarrays.Job; print(oocarrays.__file__)")
     assert Path(ran.stdout.strip()).parent == ROOT / "oocarrays", ran.stderr
 
 

@@ -16,6 +16,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import JournalError, RunError, StoreFailure
 from tests.entries import ENTRIES, STORED, THREADS
+from tests.flat import flat
 from tests.small import make
 
 
@@ -101,7 +102,7 @@ def test_a_part_of_a_striped_array(kind: Callable[[Path], None], tmp_path: Path)
         (tmp_path / disk).mkdir()
     url = f"striped://{tmp_path}/a,{tmp_path}/b"
     source = make(tmp_path / "s.zarr")
-    ooc.rechunk(source, url, chunks=(96, 10), memory="64MiB", **THREADS).run()
+    flat(ooc.rechunk, source, url, chunks=(96, 10), memory="64MiB", **THREADS).run()
     a = ooc.open_array(url)
     replace(a_chunk(tmp_path / "a"), kind)
     with pytest.raises(StoreFailure, match=f"it is {KINDS[kind]}, not a regular file"):
@@ -110,10 +111,10 @@ def test_a_part_of_a_striped_array(kind: Callable[[Path], None], tmp_path: Path)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_chunk_of_streams(kind: Callable[[Path], None], tmp_path: Path) -> None:
-    with ooc.open_streams(tmp_path / "s", "w", shape=(2, 2), dtype="i4", memory="64MiB") as streams:
+    with ooc.streams.open_streams(tmp_path / "s", "w", shape=(2, 2), dtype="i4", memory="64MiB") as streams:
         streams.write(np.arange(4, dtype="i4").reshape(2, 2))
     for path in list((tmp_path / "s").rglob("*")):
         if path.is_file() and re.fullmatch(r"c[\d.]+", path.name):
             replace(path, kind)
     with pytest.raises(StoreFailure, match=f"it is {KINDS[kind]}, not a regular file"):
-        ooc.open_streams(tmp_path / "s")[0, 0][...]
+        ooc.streams.open_streams(tmp_path / "s")[0, 0][...]

@@ -127,7 +127,7 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def sections(trace: ooc.Trace) -> dict[str, Counter[Any]]:
+def sections(trace: ooc.advise.Trace) -> dict[str, Counter[Any]]:
     """Return each array's sections, and how often each is read."""
     found: dict[str, Counter[Any]] = {}
     for access in trace.accesses:
@@ -145,7 +145,7 @@ def test_sections_in_the_graph_are_those_of_a_run(
     set_constants(monkeypatch, traced_tasks=most)
     with dask.config.set(scheduler="synchronous"):
         asked = PROGRAMS[program](folder)
-        found = ooc.trace(asked)
-        with ooc.trace() as seen:
+        found = ooc.advise.trace(asked)
+        with ooc.advise.trace() as seen:
             dask.compute(asked)
     assert sections(found) == sections(seen.trace)

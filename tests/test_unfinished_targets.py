@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, InputError, NotFoundError, OocError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.pairs import pairs
 from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, replace_step, set_constants, step
 from tests.unfinished import break_disk
@@ -50,14 +51,23 @@ def group(folder: Path, zarr_format: int = 3) -> Path:
 
 def local(folder: Path, zarr_format: int = 3) -> Path:
     a = source(folder, zarr_format)
-    ooc.scatter_files(a, "(block, *)", folder / "l", ranks=2, chunks=(4, 32), **THREADS).run()
+    ooc.ranks.scatter_files(a, "(block, *)", ooc.Target(folder / "l", chunks=(4, 32)), ranks=2, **THREADS).run()
     return folder / "l"
 
 
 def rechunked(method: str) -> Callable[..., Any]:
     def made(folder: Path, target: Any, zarr_format: int = 3, **more: Any) -> Any:
         there = folder / "s" if (folder / "s").exists() else source(folder, zarr_format)
-        return ooc.rechunk(there, target, chunks=(32, 4), method=method, ranks=2, **THREADS, **more)
+        return flat(
+            ooc.rechunk,
+            there,
+            target,
+            chunks=(32, 4),
+            method=method,
+            resources=ooc.Resources(ranks=2),
+            **THREADS,
+            **more,
+        )
 
     return made
 
@@ -72,11 +82,11 @@ def job_of(make: Callable[..., Any], begin: Callable[[Path, int], Path]) -> Call
 
 
 def lazily(s: Any, target: Any, **more: Any) -> Any:
-    return ooc.from_dask(s.to_dask() + 0, target, chunks=(32, 4), **THREADS, **more)
+    return flat(ooc.rechunk, s.to_dask() + 0, target, chunks=(32, 4), **THREADS, **more)
 
 
 def dataset(g: Path, target: Any, **more: Any) -> Any:
-    return ooc.rechunk(xr.open_zarr(g).chunk({"y": 8}), target, chunks={"y": 4}, **THREADS, **more)
+    return flat(ooc.rechunk, xr.open_zarr(g).chunk({"y": 8}), target, chunks={"y": 4}, **THREADS, **more)
 
 
 JOBS: dict[str, Callable[..., Any]] = {
@@ -85,23 +95,48 @@ JOBS: dict[str, Callable[..., Any]] = {
     "staged": rechunked("staged"),
     "assembled": rechunked("assembled"),
     "map_slabs": job_of(
-        lambda s, t, **more: ooc.map_slabs(np.negative, s, t, height=4, ranks=1, **THREADS, **more), source
-    ),
-    "iterate": job_of(
-        lambda s, t, **more: ooc.iterate(np.negative, s, t, depth=0, sweeps=2, fuse=1, height=4, **THREADS, **more),
+        lambda s, t, **more: flat(
+            ooc.map_slabs, np.negative, s, t, window=4, resources=ooc.Resources(ranks=1), **THREADS, **more
+        ),
         source,
     ),
-    "reduce": job_of(lambda s, t, **more: ooc.reduce(s, "max", axis=1, target=t, **THREADS, **more), source),
+    "iterate": job_of(
+        lambda s, t, **more: flat(
+            ooc.iterate,
+            np.negative,
+            s,
+            t,
+            depth=0,
+            sweeps=2,
+            resources=ooc.Resources(fuse=1, window=4),
+            **THREADS,
+            **more,
+        ),
+        source,
+    ),
+    "reduce": job_of(lambda s, t, **more: flat(ooc.reduce, s, "max", axis=1, target=t, **THREADS, **more), source),
     "from_dask": job_of(lazily, source),
     "scatter_files": job_of(
-        lambda s, t, **more: ooc.scatter_files(s, "(block, *)", t, ranks=2, chunks=(4, 32), **THREADS, **more), source
+        lambda s, t, **more: flat(
+            ooc.ranks.scatter_files, s, "(block, *)", ooc.Target(t, chunks=(4, 32)), ranks=2, **THREADS, **more
+        ),
+        source,
     ),
-    "gather_files": job_of(lambda s, t, **more: ooc.gather_files(s, t, chunks=(8, 32), **THREADS, **more), local),
-    "local slabs": job_of(lambda s, t, **more: ooc.map_slabs(np.negative, s, t, height=4, **THREADS, **more), local),
-    "pyramid": job_of(lambda s, t, **more: ooc.pyramid(s, t, levels=3, chunks=(8, 8), **THREADS, **more), source),
-    "group": job_of(lambda s, t, **more: ooc.rechunk(s, t, chunks={"air": (32, 4)}, **THREADS, **more), group),
+    "gather_files": job_of(
+        lambda s, t, **more: flat(ooc.ranks.gather_files, s, ooc.Target(t, chunks=(8, 32)), **THREADS, **more), local
+    ),
+    "local slabs": job_of(
+        lambda s, t, **more: flat(ooc.map_slabs, np.negative, s, t, window=4, **THREADS, **more), local
+    ),
+    "pyramid": job_of(
+        lambda s, t, **more: flat(ooc.pyramid, s, ooc.Target(t, chunks=(8, 8)), levels=3, **THREADS, **more), source
+    ),
+    "group": job_of(lambda s, t, **more: flat(ooc.rechunk, s, t, chunks={"air": (32, 4)}, **THREADS, **more), group),
     "group, other format": job_of(
-        lambda s, t, **more: ooc.rechunk(s, t, chunks={"air": (32, 4)}, zarr_format=2, **THREADS, **more), group
+        lambda s, t, **more: flat(
+            ooc.rechunk, s, ooc.Target(t, zarr_format=2), chunks={"air": (32, 4)}, **THREADS, **more
+        ),
+        group,
     ),
     "dataset": job_of(dataset, group),
 }
@@ -198,8 +233,8 @@ def test_nor_one_in_memory(tmp_path: Path, name: str, zarr_format: int) -> None:
 def test_a_section_is_written_only_to_what_is_there(tmp_path: Path) -> None:
     """A run that writes to an array that is there leaves it readable, by everybody: the page says so."""
     z = zarr.create_array(tmp_path / "a", data=np.zeros_like(DATA), chunks=(4, 4), compressors=None)
-    parts = ooc.read_sections(ooc.open_array(source(tmp_path)), "(block, *)", ranks=2)
-    job = ooc.write_sections(ooc.open_array(tmp_path / "a", mode="r+"), "(block, *)", parts, **THREADS)
+    parts = ooc.ranks.read_sections(ooc.open_array(source(tmp_path)), "(block, *)", ranks=2)
+    job = ooc.ranks.write_sections(ooc.open_array(tmp_path / "a", mode="r+"), "(block, *)", parts, **THREADS)
     stop(job, 5)
     assert zarr.open_array(tmp_path / "a", mode="r").shape == z.shape
 

@@ -30,6 +30,7 @@ from oocarrays.errors import (
     UnfinishedError,
 )
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 
 pytestmark = pytest.mark.long
@@ -61,14 +62,14 @@ def maps(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def series(maps: Path, tmp_path: Path) -> Path:
-    ooc.rechunk(maps, tmp_path / "series", chunks=(32, 8, 8), **HERE).run()
+    flat(ooc.rechunk, maps, tmp_path / "series", chunks=(32, 8, 8), **HERE).run()
     return tmp_path / "series"
 
 
 def test_what_was_appended_is_read_and_nothing_else(maps: Path, series: Path) -> None:
     before = stamps(series)
     grow(maps)
-    job = ooc.update(series, **HERE)
+    job = flat(ooc.update, series, **HERE)
     assert job.plan.source_share == pytest.approx(20 / 120)
     a = job.run()
     np.testing.assert_array_equal(a[...], DAYS)
@@ -86,14 +87,14 @@ def test_what_was_appended_is_read_and_nothing_else(maps: Path, series: Path) ->
 
 def test_it_says_what_share_that_is(maps: Path, series: Path) -> None:
     grow(maps)
-    text = ooc.update(series, **HERE).explain()
+    text = flat(ooc.update, series, **HERE).explain()
     assert "16.7 % of the source" in text
     assert "9 of 36 chunks of the target, 25 %, which grows: 100 × 24 × 20 → 120 × 24 × 20" in text
 
 
 def test_what_is_up_to_date_is_left_alone(maps: Path, series: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in series.rglob("*")}
-    job = ooc.update(series, **HERE)
+    job = flat(ooc.update, series, **HERE)
     assert not job.plan.changed
     assert "nothing: the target is up to date" in repr(job)
     np.testing.assert_array_equal(job.run()[...], DAYS[:BEFORE])
@@ -104,7 +105,7 @@ def test_chunks_that_have_changed_are_written_again_and_again(maps: Path, series
     array = zarr.open_array(maps, mode="r+")
     for day in (5, 71):
         array[day, 3, 3] = -1
-        job = ooc.update(series, **HERE)
+        job = flat(ooc.update, series, **HERE)
         assert job.plan.changed == (ooc.Section((day // 2 * 2, 0, 0), (day // 2 * 2 + 2, 24, 20)),)
         np.testing.assert_array_equal(job.run()[...], array[:])
 
@@ -115,7 +116,7 @@ def test_it_is_opened_by_nobody_while_it_is_half_done(maps: Path, series: Path, 
     with pytest.raises(UnfinishedError):
         ooc.open_array(series)
     with pytest.raises(TargetError, match="exists"):
-        ooc.rechunk(maps, series, chunks=(32, 8, 8), **HERE)
+        flat(ooc.rechunk, maps, series, chunks=(32, 8, 8), **HERE)
 
 
 @pytest.mark.sampled
@@ -129,14 +130,14 @@ def test_an_update_that_was_killed_goes_on(
     grow(maps)
     runs.run("update", series, **HERE, at=at, after=after)
     if again == "update" or at in ("journal", "finished"):
-        a = ooc.update(series, **HERE).run()
+        a = flat(ooc.update, series, **HERE).run()
     elif again == "resume":
         a = ooc.resume(series, kind="update").run()
     else:
         assert main(["resume", str(series), "--quiet"]) == 0
         a = ooc.open_array(series)
     np.testing.assert_array_equal(a[...], DAYS)
-    assert not ooc.update(series, **HERE).plan.changed
+    assert not flat(ooc.update, series, **HERE).plan.changed
     assert not list((series / ".oocarrays").rglob("*")), "no journal is left"
 
 
@@ -179,11 +180,11 @@ def test_a_source_that_changed_since_is_refused_or_looked_at_again(maps: Path, s
     runs.run("update", series, **HERE, at="entry")
     zarr.open_array(maps, mode="r+")[0] = 9
     with pytest.raises(JournalError, match="have changed since"):
-        ooc.update(series, **HERE)
+        flat(ooc.update, series, **HERE)
     grow(maps)
     a = ooc.resume(series, again=True).run()
     np.testing.assert_array_equal(a[...], zarr.open_array(maps)[:])
-    assert not ooc.update(series, **HERE).plan.changed
+    assert not flat(ooc.update, series, **HERE).plan.changed
 
 
 def test_of_a_source_that_changed_since_and_was_taken_as_it_is_all_is_updated_later(
@@ -193,14 +194,14 @@ def test_of_a_source_that_changed_since_and_was_taken_as_it_is_all_is_updated_la
     runs.run("update", series, **HERE, at="begun")
     zarr.open_array(maps, mode="r+")[0] = 9
     ooc.resume(series, as_is=True).run()
-    job = ooc.update(series, **HERE)
+    job = flat(ooc.update, series, **HERE)
     assert job.plan.changed, "what was read is known to nobody"
     np.testing.assert_array_equal(job.run()[...], zarr.open_array(maps)[:])
 
 
 def test_a_source_that_changes_between_plan_and_end_leaves_it_unfinished(maps: Path, series: Path) -> None:
     grow(maps)
-    job = ooc.update(series, **HERE)
+    job = flat(ooc.update, series, **HERE)
     zarr.open_array(maps, mode="r+")[0] = 9
     with pytest.raises(RunError, match="have changed since"):
         job.run()
@@ -213,28 +214,28 @@ def test_a_source_that_was_moved_is_named(maps: Path, series: Path, tmp_path: Pa
     shutil.copytree(maps, tmp_path / "moved")  # with times
     shutil.rmtree(maps)
     with pytest.raises(NotFoundError, match="maps"):
-        ooc.update(series, **HERE)
-    job = ooc.update(series, tmp_path / "moved", **HERE)
+        flat(ooc.update, series, **HERE)
+    job = flat(ooc.update, series, source=tmp_path / "moved", **HERE)
     assert job.plan.source_share == pytest.approx(20 / 120)
     np.testing.assert_array_equal(job.run()[...], DAYS)
-    assert not ooc.update(series, **HERE).plan.changed
+    assert not flat(ooc.update, series, **HERE).plan.changed
 
 
-def test_rechunk_updates_what_is_there_and_makes_what_is_not(maps: Path, tmp_path: Path) -> None:
+def test_an_update_makes_what_is_not_there(maps: Path, tmp_path: Path) -> None:
     target = tmp_path / "whole"
     for days in (100, 104, 111, 120):
         grow(maps, days)
-        job = ooc.rechunk(maps, target, chunks={0: -1, 1: 8, 2: 8}, update=True, **HERE)
+        job = flat(ooc.update, target, source=maps, chunks={0: -1, 1: 8, 2: 8}, **HERE)
         np.testing.assert_array_equal(job.run()[...], DAYS[:days])
-    assert isinstance(job, ooc.UpdateJob)
+    assert isinstance(job, ooc.Job)
     assert ooc.open_array(target).chunks == (100, 8, 8)
     with pytest.raises(ChunksError, match=r"has chunks \(100, 8, 8\), not \(100, 4, 8\)"):
-        ooc.rechunk(maps, target, chunks=(100, 4, 8), update=True, **HERE)
-    with pytest.raises(InputError, match="exclude each other"):
-        ooc.rechunk(maps, target, chunks=(100, 8, 8), update=True, overwrite=True, **HERE)
+        flat(ooc.update, target, source=maps, chunks=(100, 4, 8), **HERE)
+    with pytest.raises(InputError, match="does not exist: pass source="):
+        flat(ooc.update, target, chunks=(100, 8, 8), **HERE)
     lazy = ooc.open_array(maps).to_dask()
     with pytest.raises(InputError, match="lazy"):
-        ooc.rechunk(lazy, target, chunks=(100, 8, 8), update=True, **HERE)
+        flat(ooc.update, target, source=lazy, chunks=(100, 8, 8), **HERE)
 
 
 @pytest.mark.parametrize("how", [{"chunks": (8, 2)}, {"chunks": (4, 2), "shards": (16, 4)}], ids=str)
@@ -243,7 +244,7 @@ def test_chunks_longer_than_a_growing_axis_stay_as_they_are_asked_for(tmp_path: 
     source = zarr.create_array(tmp_path / "source", data=data[:6], chunks=(1, 4))
     for days in (6, 9, 11, 30):
         source.append(data[source.shape[0] : days])
-        job = ooc.rechunk(tmp_path / "source", tmp_path / "target", update=True, **how, **HERE)
+        job = flat(ooc.update, ooc.Target(tmp_path / "target", **how), source=tmp_path / "source", **HERE)
         assert not job.notices
         np.testing.assert_array_equal(job.run()[...], data[:days])
         target = zarr.open_array(tmp_path / "target", mode="r")
@@ -253,25 +254,25 @@ def test_chunks_longer_than_a_growing_axis_stay_as_they_are_asked_for(tmp_path: 
 
 def test_what_cannot_be_updated_is_refused_in_one_line(maps: Path, series: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="has no record of its source"):
-        ooc.update(maps, **HERE)
+        flat(ooc.update, maps, **HERE)
     with pytest.raises(NotFoundError):
-        ooc.update(tmp_path / "nowhere", **HERE)
+        flat(ooc.update, tmp_path / "nowhere", **HERE)
     zarr.create_group(tmp_path / "group")
     with pytest.raises(TargetError, match="is a group: name one of its arrays"):
-        ooc.update(tmp_path / "group", **HERE)
+        flat(ooc.update, tmp_path / "group", **HERE)
     with dask.config.set({"oocarrays.fingerprints": False}):
-        ooc.rechunk(maps, tmp_path / "unkept", chunks=(8, 8, 8), **HERE).run()
+        flat(ooc.rechunk, maps, tmp_path / "unkept", chunks=(8, 8, 8), **HERE).run()
     assert not (tmp_path / "unkept" / SOURCE).exists()
     with pytest.raises(NotFoundError, match=r"oocarrays\.fingerprints"):
-        ooc.update(tmp_path / "unkept", **HERE)
+        flat(ooc.update, tmp_path / "unkept", **HERE)
     text = (series / SOURCE).read_bytes()
     (series / SOURCE).write_bytes(text[:-5])
     with pytest.raises(JournalError, match="truncated"):
-        ooc.update(series, **HERE)
+        flat(ooc.update, series, **HERE)
     (series / SOURCE).write_bytes(text)
     zarr.open_array(series, mode="r+").resize((90, 24, 20))
     with pytest.raises(TargetError, match=r"has shape \(90, 24, 20\); it was made with \(100, 24, 20\)"):
-        ooc.update(series, **HERE)
+        flat(ooc.update, series, **HERE)
 
 
 @pytest.mark.parametrize(
@@ -290,30 +291,30 @@ def test_another_source_is_refused(maps: Path, series: Path, other: dict[str, An
     same = {"shape": (100, 24, 20), "dtype": "f4", "chunks": (2, 24, 20), "compressors": None}
     zarr.create_array(maps, **(same | other), overwrite=True)
     with pytest.raises(JournalError, match="write it anew"):
-        ooc.update(series, **HERE)
+        flat(ooc.update, series, **HERE)
 
 
 def test_a_target_that_a_rechunk_left_is_resumed_first(maps: Path, tmp_path: Path, runs: Server) -> None:
     runs.run("rechunk", maps, tmp_path / "t", chunks=[32, 8, 8], **HERE, at="begun")
     with pytest.raises(TargetError, match=r"is unfinished: .* resume=True"):
-        ooc.update(tmp_path / "t", **HERE)
+        flat(ooc.update, tmp_path / "t", **HERE)
     ooc.resume(tmp_path / "t").run()
     grow(maps)
-    np.testing.assert_array_equal(ooc.update(tmp_path / "t", **HERE).run()[...], DAYS)
+    np.testing.assert_array_equal(flat(ooc.update, tmp_path / "t", **HERE).run()[...], DAYS)
 
 
 def test_what_replaces_an_array_keeps_nothing_of_the_one_before(maps: Path, series: Path) -> None:
-    ooc.map_slabs(np.negative, maps, series, overwrite=True, **HERE).run()
+    flat(ooc.map_slabs, np.negative, maps, series, overwrite=True, **HERE).run()
     with pytest.raises(NotFoundError, match="has no record"):
-        ooc.update(series, **HERE)
+        flat(ooc.update, series, **HERE)
 
 
 def test_arrays_of_a_group_are_updated_one_by_one(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "g")
     array = group.create_array("air", data=DAYS[:100], chunks=(2, 24, 20))
-    ooc.rechunk(tmp_path / "g", tmp_path / "t", chunks={"air": (32, 8, 8)}, **HERE).run()
+    flat(ooc.rechunk, tmp_path / "g", tmp_path / "t", chunks={"air": (32, 8, 8)}, **HERE).run()
     array.append(DAYS[100:])
-    np.testing.assert_array_equal(ooc.update(tmp_path / "t" / "air", **HERE).run()[...], DAYS)
+    np.testing.assert_array_equal(flat(ooc.update, tmp_path / "t" / "air", **HERE).run()[...], DAYS)
 
 
 def test_the_command_line(maps: Path, series: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -368,7 +369,7 @@ def test_it_is_as_if_rechunked_again(tmp_path: Path, case: dict[str, Any], data:
     if case["codecs"][1] != case["codecs"][0] and case["format"] == 3:
         how |= {"compressors": CODECS[case["codecs"][1]] or (), "filters": ()}
     with suppress(ChunksError):  # shards that are larger than the array
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", **how, **HERE).run()
+        flat(ooc.rechunk, tmp_path / "s", tmp_path / "t", **how, **HERE).run()
     if not (tmp_path / "t").exists():
         return
     source.resize(case["after"])
@@ -377,12 +378,12 @@ def test_it_is_as_if_rechunked_again(tmp_path: Path, case: dict[str, Any], data:
         upper = [data.draw(st.integers(low + 1, n)) for low, n in zip(lower, case["after"], strict=True)]
         place = tuple(map(slice, lower, upper))
         source[place] = data.draw(st.sampled_from([0, 7]))
-    job = ooc.update(tmp_path / "t", **HERE)
+    job = flat(ooc.update, tmp_path / "t", **HERE)
     a = job.run()
     assert a.shape == case["after"]
     np.testing.assert_array_equal(a[...], source[...])
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "t")[...], source[...])
-    assert not ooc.update(tmp_path / "t", **HERE).plan.changed
+    assert not flat(ooc.update, tmp_path / "t", **HERE).plan.changed
 
 
 # ---------------------------------------------------------------------- on workers
@@ -418,7 +419,7 @@ def test_on_workers(maps: Path, series: Path, client: Any) -> None:
 
 def test_what_is_not_read_is_not_in_the_prediction(maps: Path, series: Path) -> None:
     grow(maps, BEFORE + 1)
-    one = ooc.update(series, **HERE).plan
+    one = flat(ooc.update, series, **HERE).plan
     zarr.open_array(maps, mode="r+")[...] = 1
-    every = ooc.update(series, **HERE).plan
+    every = flat(ooc.update, series, **HERE).plan
     assert one.phases.read < every.phases.read / 10

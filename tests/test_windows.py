@@ -16,6 +16,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError, UnfinishedError
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import Journal, replace_step, step
 from tests.test_slab_iterator import threads
@@ -66,7 +67,7 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance:
 
     with pytest.MonkeyPatch.context() as patched:
         replace_step(patched, "cut slabs", any_ways)
-        job = ooc.map_slabs(kernel, sources, MemoryStore(), memory="64MiB", scheduler="threads", **options)
+        job = flat(ooc.map_slabs, kernel, sources, MemoryStore(), memory="64MiB", scheduler="threads", **options)
     (want,) = expected(kernel, wholes, options["depth"], options["boundary"])
     np.testing.assert_array_equal(job.run()[...], want)
     planned, counted = job.plan.traffic, job.meter
@@ -102,9 +103,9 @@ def tiles(tmp_path: Path) -> Path:
     return tmp_path / "tiles.zarr"
 
 
-def job_of(tiles: Path, kernel: Callable[..., Any], **options: Any) -> ooc.SlabJob:
+def job_of(tiles: Path, kernel: Callable[..., Any], **options: Any) -> ooc.Job:
     given = {"depth": 1, "memory": "64MiB", "ranks": 2, "window": (4, 6), "scheduler": "threads"} | options
-    return ooc.map_slabs(kernel, tiles, given.pop("target", tiles.parent / "target.zarr"), **given)
+    return flat(ooc.map_slabs, kernel, tiles, given.pop("target", tiles.parent / "target.zarr"), **given)
 
 
 @pytest.mark.parametrize("codec", [None, zarr.codecs.ZstdCodec()], ids=["plain", "coded"])
@@ -115,11 +116,18 @@ def test_any_budget_from_the_least_upwards(tmp_path: Path, codec: Any) -> None:
         zarr.create_array(tmp_path / f"{number}.zarr", data=whole, chunks=chunks, compressors=codec)
     sources = [tmp_path / f"{number}.zarr" for number in range(2)]
 
-    def plan(memory: int) -> ooc.SlabJob:
+    def plan(memory: int) -> ooc.Job:
         return ooc.map_slabs(
-            lambda a, b: corners((1, 2))(a - b), sources, tmp_path / "target.zarr", depth=(1, 2), boundary="reflect",
-            memory=memory, chunks=(64, 64), overwrite=True, scheduler="threads", ranks=2, workspace="512KiB",
-        )  # fmt: skip
+            lambda a, b: corners((1, 2))(a - b),
+            sources,
+            ooc.Target(tmp_path / "target.zarr", chunks=(64, 64)),
+            depth=(1, 2),
+            boundary="reflect",
+            memory=memory,
+            overwrite=True,
+            scheduler="threads",
+            resources=ooc.Resources(ranks=2, workspace="512KiB"),
+        )
 
     with pytest.raises(BudgetError) as caught:
         plan(1)
@@ -205,7 +213,7 @@ def test_a_killed_run_is_resumed(tiles: Path, runs: Any, at: str) -> None:
     runs.run("map_slabs", "numpy:negative", tiles, target, at=at, after=1 if at in ("begun", "mark") else 4, **options)
     with pytest.raises(UnfinishedError):
         ooc.open_array(target)
-    job = ooc.map_slabs(np.negative, tiles, target, resume=True, **options)
+    job = flat(ooc.map_slabs, np.negative, tiles, target, resume=True, **options)
     np.testing.assert_array_equal(job.run(), -TILES)
     assert (job.meter.write_requests == 0) == (at == "mark")
     assert sorted(path.name for path in target.iterdir()) == [".oocarrays.made", "c", "zarr.json"]

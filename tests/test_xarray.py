@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_parts_are_those_of_xarray(stored: Path, choose: Any) -> None:
 
 def test_only_what_is_chosen_is_read(stored: Path) -> None:
     found = xr.open_dataset(stored, engine="oocarrays")
-    with ooc.metered() as meter:
+    with ooc.advise.metered() as meter:
         found.air.isel(time=slice(5, 10)).load()
     assert meter.decoded_bytes == 5 * 12 * 16 * 2
 
@@ -119,7 +120,9 @@ def smoothed(block: np.ndarray) -> np.ndarray:
 def test_a_kernel_is_given_decoded_values_and_its_results_are_packed(stored: Path, tmp_path: Path) -> None:
     air = xr.open_dataset(stored, engine="oocarrays").air
     target = tmp_path / "smooth.zarr"
-    air.ooc.map_slabs(smoothed, target, depth={"lat": 1, "lon": 1}, boundary="nearest", axis="time", **THREADS).run()
+    air.ooc.map_slabs(
+        smoothed, target, depth={"lat": 1, "lon": 1}, boundary="nearest", window={"time": "auto"}, **THREADS
+    ).run()
     z = zarr.open_array(target, mode="r")
     assert z.dtype == "i2"
     assert z.attrs["scale_factor"] == 0.01
@@ -135,15 +138,19 @@ def test_a_kernel_is_given_decoded_values_and_its_results_are_packed(stored: Pat
 def test_results_of_other_dimensions(stored: Path, tmp_path: Path) -> None:
     """Axes that go are named; what is packed is packed again; chunks are of dimensions that stay."""
     found = xr.open_dataset(stored, engine="oocarrays")
-    how: dict[str, Any] = {"drop_axis": "time", "depth": {"lat": 1}, "chunks": {"lat": 3}}
-    found.air.ooc.map_slabs(lambda block: np.nanmax(block, 0), tmp_path / "most.zarr", **how, **THREADS).run()
+    how: dict[str, Any] = {"results": ooc.Results(drop_axis="time"), "depth": {"lat": 1}}
+    target = ooc.Target(tmp_path / "most.zarr", chunks={"lat": 3})
+    found.air.ooc.map_slabs(lambda block: np.nanmax(block, 0), target, **how, **THREADS).run()
     most = zarr.open_array(tmp_path / "most.zarr", mode="r")
     said = {name: value for name, value in most.attrs.items() if name != "_FillValue"}
     made = xr.decode_cf(xr.Dataset({"air": (("lat", "lon"), most[...], said | {"_FillValue": -32768})})).air
     np.testing.assert_allclose(made.values, np.nanmax(found.air.values, 0), atol=0.00501)
     assert most.chunks[0] == 3
     total = found.land.ooc.map_slabs(
-        lambda block: block.sum((0, 1))[None], tmp_path / "sum.zarr", drop_axis=["lat", "lon"], new_axis=0, **THREADS
+        lambda block: block.sum((0, 1))[None],
+        tmp_path / "sum.zarr",
+        results=ooc.Results(drop_axis=["lat", "lon"], new_axis=0),
+        **THREADS,
     ).run()
     np.testing.assert_array_equal(total[:], [found.land.values.sum()])
 
@@ -194,8 +201,12 @@ def test_wrong_input_is_one_line(stored: Path, tmp_path: Path) -> None:
             InputError,
             "is not a dimension",
         ),
-        (lambda: found.land.ooc.map_slabs(np.negative, x, axis="x"), InputError, "'x' is not a dimension"),
-        (lambda: found.land.ooc.map_slabs(np.negative, x, drop_axis=["x"]), InputError, "'x' is not a dimension"),
+        (lambda: found.land.ooc.map_slabs(np.negative, x, window={"x": "auto"}), InputError, "'x' is not a dimension"),
+        (
+            lambda: found.land.ooc.map_slabs(np.negative, x, results=ooc.Results(drop_axis=["x"])),
+            InputError,
+            "'x' is not a dimension",
+        ),
         (lambda: found.land.ooc.sections([{"x": 1}]), InputError, "which has lat, lon"),
         (lambda: xr.open_dataset(tmp_path / "none.zarr", engine="oocarrays"), NotFoundError, "none.zarr"),
     ]
@@ -260,8 +271,8 @@ def test_a_kernel_has_arguments_of_its_own_and_boundaries_by_dimension(tmp_path:
         return np.roll(block, by, axis=1)
 
     air = xr.open_dataset(tmp_path / "a.zarr", engine="oocarrays").air
-    how: dict[str, Any] = {"depth": {"x": 1}, "boundary": {"x": "periodic"}, "args": [1], "memory": "64MiB"}
-    made = air.ooc.map_slabs(moved, tmp_path / "b.zarr", scheduler="threads", **how).run()
+    how: dict[str, Any] = {"depth": {"x": 1}, "boundary": {"x": "periodic"}, "memory": "64MiB"}
+    made = air.ooc.map_slabs(partial(moved, by=1), tmp_path / "b.zarr", scheduler="threads", **how).run()
     np.testing.assert_array_equal(0.5 * made[...], np.roll(values, 1, axis=1))
 
 

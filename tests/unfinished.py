@@ -49,9 +49,14 @@ def _least(method: str) -> int:
         make_field(Path(folder))
         try:
             ooc.rechunk(
-                f"{folder}/source.zarr", f"{folder}/t.zarr", chunks=CHUNKS, memory=1, ranks=2, method=method,
+                f"{folder}/source.zarr",
+                f"{folder}/t.zarr",
+                chunks=CHUNKS,
+                memory=1,
+                method=method,
                 scheduler="threads",
-            )  # fmt: skip
+                resources=ooc.Resources(ranks=2),
+            )
         except BudgetError as error:
             return error.least
     raise AssertionError("a byte is enough")
@@ -130,7 +135,7 @@ def break_disk(patch: pytest.MonkeyPatch, after: int) -> None:
         replace_step(patch, name, full(step(name)))
 
 
-def fail(job: ooc.RechunkJob, after: int) -> None:
+def fail(job: ooc.Job, after: int) -> None:
     """Run a job that fails after some chunks."""
     with pytest.MonkeyPatch.context() as patch:
         break_disk(patch, after)

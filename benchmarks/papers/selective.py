@@ -100,7 +100,7 @@ def version(job: Job, client) -> dict:
         layout, place = ooc.Layout.of((job.edge,) * 2, PATTERNS[pattern], ranks=RANKS), os.path.join(job.source, stored)
 
         def read(layout, place=place, method=method):
-            return ooc.read_sections(place, layout, scheduler=client, method=method).persist()
+            return ooc.ranks.read_sections(place, layout, scheduler=client, method=method).persist()
 
         seconds[pattern, stored, method] = timed(client, read, layout)[0]
     return {"figures": {f"setup {n}": [sum(k * seconds[read] for read, k in each)] for n, each in wanted.items()}}

@@ -100,7 +100,7 @@ def advised(job: Job) -> dict:
     for name, pipeline in PIPELINES.items():
         sections = pipeline.sections(shapes(job.edge)[pipeline.kind])
         today, target = _place(job, pipeline, pipeline.today), os.path.join(job.scratch, "advised")
-        with ooc.trace(block=name, weight=WEIGHT) as seen:
+        with ooc.advise.trace(block=name, weight=WEIGHT) as seen:
             _run(today, sections)
         (verdict,) = seen.trace.advise(memory=job.budget, scheduler="threads").arrays
         ooc.rechunk(today, target, chunks=verdict.chunks, memory=job.budget, scheduler="threads").run()

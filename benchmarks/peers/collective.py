@@ -56,7 +56,7 @@ def ours(job: Job, client: Client) -> dict:
     """`read_sections` as it chooses, and by each method; each rank's part stays with its rank."""
 
     def by(method: str) -> Callable[[Any], Any]:
-        return lambda layout: ooc.read_sections(job.source, layout, scheduler=client, method=method).persist()
+        return lambda layout: ooc.ranks.read_sections(job.source, layout, scheduler=client, method=method).persist()
 
     figures = _timed(job, client, by("auto"))
     for method, called in METHODS.items():

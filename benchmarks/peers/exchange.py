@@ -44,11 +44,11 @@ def workers(job: Job) -> Iterator[tuple[Client, da.Array, int]]:
 def ours(job: Job, held: tuple[Client, da.Array, int]) -> dict:
     """`redistribute` by the schedule that it chooses, and by each of the others."""
     client, rows, count = held
-    mine = ooc.distribute(rows, "(block, *)", ranks=count).persist()
+    mine = ooc.ranks.distribute(rows, "(block, *)", ranks=count).persist()
     wait(mine)
 
     def by(schedule: str) -> list[float]:
-        return _timed(client, rows, lambda: ooc.redistribute(mine, "(*, block)", schedule=schedule).persist())
+        return _timed(client, rows, lambda: ooc.ranks.redistribute(mine, "(*, block)", schedule=schedule).persist())
 
     return {"figures": {MOVE: by("auto"), **{f"{MOVE}, {name}": by(name) for name in SCHEDULES}}}
 

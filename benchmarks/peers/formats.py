@@ -86,7 +86,7 @@ def ours(job: Job) -> dict:
     """`rechunk` of the files as one array."""
     import oocarrays as ooc
 
-    return _ours(job, ooc.open_group(ooc.files(_files(job), concat_dim="time"))["air"])
+    return _ours(job, ooc.open_group(ooc.open_files(_files(job), concat_dim="time"))["air"])
 
 
 def ours_from_zarr(job: Job) -> dict:
@@ -99,9 +99,12 @@ def _ours(job: Job, source: Any) -> dict:
     from peers.ours import told
 
     work = ooc.rechunk(
-        source, job.target, chunks=_chunks(job), memory=job.budget, compressors=[_codec()], filters=[], zarr_format=3,
+        source,
+        ooc.Target(job.target, compressors=[_codec()], filters=[], zarr_format=3),
+        chunks=_chunks(job),
+        memory=job.budget,
         scheduler="threads",
-    )  # fmt: skip
+    )
     work.run()
     return told(work)
 

@@ -29,12 +29,11 @@ def rechunk(job: Job) -> dict:
     """Plan and run; `method` may be given."""
     work = ooc.rechunk(
         job.source,
-        job.target,
+        ooc.Target(job.target, shards=shards(job.target_chunks, job.params.get("target_per_shard", ()))),
         chunks=job.target_chunks,
-        shards=shards(job.target_chunks, job.params.get("target_per_shard", ())),
         memory=job.budget,
         method=job.params.get("method", "auto"),
-        scratch=job.scratch,
+        resources=ooc.Resources(scratch=job.scratch),
     )
     work.run()
     return told(work)

@@ -28,7 +28,7 @@ def maps(path: str) -> None:
     data = xr.Dataset({"air": (tuple(axes), air)}, axes)
     data.to_zarr(folder / "maps.zarr", encoding={"air": {"chunks": (1, 36, 48)}}, consolidated=False)
     read = xr.open_zarr(folder / "maps.zarr", consolidated=False, chunks=None).air
-    trace = ooc.trace(maps=read, series=read.sel(PLACE, method="nearest"), weights=[1, TIMES])
+    trace = ooc.advise.trace(maps=read, series=read.sel(PLACE, method="nearest"), weights=[1, TIMES])
     chunks = trace.advise(memory="64MiB").apply(folder / "air.zarr").run().chunks
     data.to_zarr(folder / "series.zarr", encoding={"air": {"chunks": chunks}}, consolidated=False)
 

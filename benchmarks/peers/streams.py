@@ -34,13 +34,13 @@ def streams(job: Job) -> dict:
     options = {"ranks": job.ranks, "memory": job.budget} | job.params.get("options", {})
 
     def write(path: Path, values: list[np.ndarray]) -> None:
-        with ooc.open_streams(path, "w", shape=job.items, dtype="f8", **options) as s:
+        with ooc.streams.open_streams(path, "w", shape=job.items, dtype="f8", **options) as s:
             _written(s, job.mode, values)
             if s.mode != job.mode[:2]:
                 raise AssertionError(s.mode)
 
     def read(path: Path) -> Iterator[np.ndarray]:
-        with ooc.open_streams(path) as s:
+        with ooc.streams.open_streams(path) as s:
             for _ in range(STEPS):
                 yield s.read()
 
@@ -138,16 +138,16 @@ def events(job: Job) -> dict:
     path, given = Path(job.scratch, "events.zarr"), list(batches(job))
     some = np.random.default_rng(1).integers(0, _cells(job), SOME).tolist()
     begun = time.perf_counter()
-    with ooc.open_streams(path, "w", shape=_cells(job), dtype=EVENT, ranks=2, memory=job.budget) as s:
+    with ooc.streams.open_streams(path, "w", shape=_cells(job), dtype=EVENT, ranks=2, memory=job.budget) as s:
         for where, values in given:
             s.write(values, at=where)
     written = time.perf_counter() - begun
     begun = time.perf_counter()
-    with ooc.open_streams(path, memory=job.budget) as s:
+    with ooc.streams.open_streams(path, memory=job.budget) as s:
         got = [s[cell] for cell in some]
     at_random = time.perf_counter() - begun
     begun = time.perf_counter()
-    with ooc.open_streams(path, memory=job.budget) as s:
+    with ooc.streams.open_streams(path, memory=job.budget) as s:
         total = _in_time(s)
     in_time = time.perf_counter() - begun
     _check_events(given, dict(zip(some[:CHECKED], got, strict=False)), total)
@@ -175,7 +175,7 @@ def _in_time(s: Any) -> int:
     total = 0
     for _ in range(8):
         got = s.read(64)
-        if not isinstance(got, ooc.Ragged):
+        if not isinstance(got, ooc.streams.Ragged):
             total += got.size
             continue
         total += len(got.values)

@@ -46,7 +46,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 def _transfer(disks: list[SlowDisk], block: int, buffers: int, each: int, way: str) -> float:
     """Bytes a second of one long transfer, some blocks of each disk."""
     nbytes = block * len(disks) * each
-    with ooc.open_striped(f"x{len(disks)}", "w+", disks=disks, block=block, buffers=buffers) as file:
+    with ooc.disks.open_striped(f"x{len(disks)}", "w+", disks=disks, block=block, buffers=buffers) as file:
         data = bytes(nbytes)
         if way == "write":
             return nbytes / _seconds(lambda: file.pwrite(data, 0))
@@ -59,7 +59,7 @@ def _processor_seconds(block: int) -> float:
     """Seconds of a processor that a block takes here, where disks take none."""
     with _folders(2) as made:
         count = 200
-        with ooc.open_striped("x", "w+", disks=[SlowDisk(each) for each in made], block=block) as file:
+        with ooc.disks.open_striped("x", "w+", disks=[SlowDisk(each) for each in made], block=block) as file:
             before = resource.getrusage(resource.RUSAGE_SELF)
             file.pwrite(bytes(2 * block * count), 0)
             after = resource.getrusage(resource.RUSAGE_SELF)
@@ -108,12 +108,19 @@ def arrays(job: Job) -> dict:
     data = np.random.default_rng(0).random((job.edge, job.edge), "f4")
     with _folders(job.disks, MEMORY if job.slow else job.scratch) as made:
         disks = [SlowDisk(folder, bytes_per_second=100e6) for folder in made] if job.slow else made
-        source, target = (ooc.StripedStore(disks).below(name) for name in ("source.zarr", "target.zarr"))
+        source, target = (ooc.disks.StripedStore(disks).below(name) for name in ("source.zarr", "target.zarr"))
         part = max(job.edge // 32, 1)
-        array = ooc.create_array(source, shape=data.shape, chunks=(part, job.edge), dtype="f4", compressors=())
+        array = ooc.create_array(
+            ooc.Target(source, compressors=()), shape=data.shape, chunks=(part, job.edge), dtype="f4"
+        )
         figures = {"write": [_seconds(lambda: array.__setitem__(..., data))], "read": [_seconds(lambda: array[...])]}
         work = ooc.rechunk(
-            source, target, chunks=(job.edge, part), memory=job.budget, scratch=job.scratch, scheduler="threads"
+            source,
+            target,
+            chunks=(job.edge, part),
+            memory=job.budget,
+            scheduler="threads",
+            resources=ooc.Resources(scratch=job.scratch),
         )
         figures["rechunk"] = [_seconds(work.run)]
         if not np.array_equal(ooc.open_array(target)[...], data):

@@ -31,7 +31,7 @@ def plans(job: Job) -> dict:
     for name, (shape, source, target, workers, memory) in list(PROBLEMS.items())[: job.items]:
         path = os.path.join(job.scratch, "source")
         zarr.create_array(path, shape=shape, chunks=source, dtype="f4", compressors=None, overwrite=True)
-        cluster = ooc.Cluster(workers=workers, memory=memory, threads=2, storage="50GB")
+        cluster = ooc.networks.planned_cluster(workers=workers, memory=memory, threads=2, storage="50GB")
         begun = time.perf_counter()
         work = ooc.rechunk(path, f"{path}.target", chunks=target, scheduler=cluster, method=job.method)
         planned, plan = time.perf_counter(), work.plan

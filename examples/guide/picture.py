@@ -61,8 +61,8 @@ def draw(picture: Path, edge: int = 16384) -> None:
     from matplotlib.figure import Figure
 
     with tempfile.TemporaryDirectory() as folder:
-        form = {"shape": (edge, edge), "dtype": "f4", "chunks": (edge // 64, -1), "compressors": "none"}
-        rows = ooc.create_array(f"{folder}/rows", **form)
+        stored = ooc.Target(f"{folder}/rows", chunks=(edge // 64, -1), compressors="none")
+        rows = ooc.create_array(stored, shape=(edge, edge), dtype="f4")
         rows[...] = 1
         job = ooc.rechunk(rows, f"{folder}/columns", chunks=(-1, edge // 64), memory=f"{BUDGET}MiB")
         seconds, mib = watched(job.run)

@@ -10,16 +10,25 @@ create ─► make ──┬─► read ─┬─► write ──┬─► read 
                               exchange: between workers in the schedule's steps, see `steps`
 
 A round waits for the one two before it, so at most two rounds are in memory. A rank writes in the order of rounds.
+
+begin     direction, source, chunks of a round; settings of local array files     ─► journal
+resume    journal ─► the same rounds, without the parts that ranks have written; or, with less memory,
+                     other rounds, without the stored chunks
+          files on workers' own disks are not checked: they are written again
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, ClassVar
 
 import numpy as np
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.exchange.messages import Came, Exchange, parts_for, steps_of
@@ -27,9 +36,12 @@ from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, Outbox, RoundsAhead
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.recovery import Interrupted
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Document
 from oocarrays.plan.files.partitions import FileBlock, message_size, views
 from oocarrays.plan.files.scatter import UNDER_WAY, FilesPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
@@ -38,7 +50,7 @@ from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
-from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget, TargetSpec
@@ -322,3 +334,41 @@ def place_names(plan: FilesPlan) -> list[str]:
 
 def _has_any(wanted: Sequence[tuple[FileBlock, Any]], section: Section) -> bool:
     return any(places_in(block.axes, section) for block, _ in wanted)
+
+
+def files_content(
+    plan: FilesPlan, call: Mapping[str, Any], read: Any, made: Mapping[str, Any] | None = None
+) -> Document:
+    """Return the journal content of a scatter or gather, with the metadata of the largest local array file."""
+    like = {} if made is None else {"like": _documents(made)}
+    return {"files": plan.way, "room": plan.room, "source_metadata": read, **like, **call}
+
+
+def _documents(made: Mapping[str, Any]) -> Document:
+    array = zarr.create_array(MemoryStore(), **made)
+    found = array.metadata.to_buffer_dict(default_buffer_prototype())
+    return {name: json.loads(buffer.to_bytes()) for name, buffer in found.items()}
+
+
+def made_like(content: Mapping[str, Any]) -> zarr.Array:
+    """Return an in-memory array without chunks, with the metadata of the largest file of a scatter."""
+    read = default_buffer_prototype().buffer.from_bytes
+    documents: Any = {name: read(json.dumps(each).encode()) for name, each in content["like"].items()}
+    return zarr.open_array(MemoryStore(documents), mode="r")
+
+
+def resumed_files(program: Files, content: Document, left: Interrupted, before: FilesPlan) -> Run[Files]:
+    """Return the rest of a scatter or gather; ``before`` is its plan with the rounds of the journal."""
+    plan, local, left = program.plan, program.local, left.recorded(program.read_from, files=True)
+    places = {name: local.place(int(name)) if name else left.target for name in place_names(plan)}
+
+    def is_there(name: str) -> bool:
+        """Return whether the run has made a file, and perhaps closed it."""
+        closed = name and (int(name),) in left.stored and is_finished(places[name])
+        return bool(closed) or unfinished_run(places[name]) == left.id
+
+    own_disks = bool(local.descriptor.folders) and program.scatters
+    there = {name: place for name, place in places.items() if not own_disks and is_there(name)}
+    recovered = left.recover(plan, there, before=None if plan.room == before.room else before)
+    told = "files on workers' own disks are written again" if own_disks else ""
+    return Run(program, content | left.begun_with, recovered.told(told))

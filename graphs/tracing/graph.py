@@ -83,7 +83,7 @@ class FoundAccesses:
         """Return a line for each array passed to a task as a whole: only a run shows the sections that are read."""
         return [
             f"{task} is given the stored array {array} itself: what it reads of it is not in the graph; run it "
-            "inside 'with ooc.trace() as t:' to see it"
+            "inside 'with ooc.advise.trace() as t:' to see it"
             for array, task in self._blind.items()
         ]
 

@@ -26,9 +26,10 @@ from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
 from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.mapping.section import Section
 from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.given import around
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.geometry import Slab
-from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
+from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
 from oocarrays.storage.files.array_file import ArrayFile
@@ -146,43 +147,6 @@ class OutOfCoreArray(StoredArray):
     ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Created by `open_array`.
     """
 
-    def partitions(self, layout: Any = None, **how: Any) -> Iterator[Any]:
-        """Iterate over the array in partitions that fit in memory, each a lazy `DistributedArray`.
-
-        Parameters
-        ----------
-        layout : Layout, str, Distribution or sequence of them
-            Layout of each partition over its ranks; by default that of the array's descriptor.
-        how
-            As in `read_sections`: ``ranks``, ``grid``, ``memory``, ``method``, ``scheduler``, ``workers`` and others.
-            Partitions are as large as fit in ``memory`` bytes of all processes together.
-
-        Yields
-        ------
-        DistributedArray
-            Its ``.section`` locates it: whole chunks of the array, in file order.
-
-        Raises
-        ------
-        InputError
-            `BudgetError` if not one chunk fits, `LayoutError` without a layout: before the first partition.
-
-        Notes
-        -----
-        Thakur 1995, section 5.3.2: the partitioned in-core model.
-
-        Examples
-        --------
-        >>> import numpy as np, zarr
-        >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(48).reshape(8, 6), chunks=(2, 6)))
-        >>> parts = a.partitions("(block, *)", ranks=2, memory="1GiB", scheduler="threads")
-        >>> [(part.section.lower, part.local(1).compute().shape) for part in parts]
-        [((0, 0), (4, 6))]
-        """
-        from oocarrays.distributed.collective import partitions_of
-
-        return partitions_of(self, layout, **how)
-
     def slabs(
         self,
         *,
@@ -191,9 +155,7 @@ class OutOfCoreArray(StoredArray):
         boundary: BoundaryLike = "none",
         prefetch: int = 1,
         reuse: bool = True,
-        axis: int | str | None = None,
-        height: int | None = None,
-        window: WindowLike | None = None,
+        window: WindowLike | int | None = None,
     ) -> SlabIterator:
         """Iterate over the array in slabs with their halos, with read-ahead.
 
@@ -209,11 +171,8 @@ class OutOfCoreArray(StoredArray):
             Number of slabs that a thread reads ahead; with 0 each slab is read on demand.
         reuse : bool
             Whether to keep rows that the next slab needs, instead of reading them again.
-        axis, height : int
-            The axis along which slabs follow one another, by number or name, and the elements of each slab along it; by
-            default chosen by the plan.
-        window : sequence of int or mapping
-            Elements of a slab along each axis, as in `map_slabs`: for blocks that are whole in no axis.
+        window : int, sequence or mapping
+            Elements of a slab, as in `map_slabs`; by default chosen by the plan.
 
         Yields
         ------
@@ -234,16 +193,16 @@ class OutOfCoreArray(StoredArray):
         --------
         >>> import numpy as np, zarr
         >>> a = OutOfCoreArray(zarr.create_array({}, data=np.arange(7), chunks=(2,)))
-        >>> for slab in a.slabs(depth=1, height=4, memory="16MiB"):
+        >>> for slab in a.slabs(depth=1, window=4, memory="16MiB"):
         ...     print(slab.section, slab.data, slab.data[slab.inside])
         Section(lower=(0,), upper=(4,)) [0 1 2 3 4] [0 1 2 3]
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
-        asked: Any = {"depth": depth, "boundary": boundary, "axis": axis, "heights": window}
-        options = SlabOptions(prefetch=prefetch, reuse=reuse, height=height, **asked)
+        asked: Any = {"depth": depth, "boundary": boundary, **window_options(window)}
+        options = SlabOptions(prefetch=prefetch, reuse=reuse, **asked)
         options = options.along(self.ndim, self.dimension_names)
         edge = checked_boundary(options.boundary, self.ndim, self.dtype)
-        return slabs_of(self._file, replace(options, boundary=edge), memory)
+        return slabs_of(self._file, replace(options, boundary=edge), around().memory if memory is None else memory)
 
     @property
     def T(self) -> da.Array:

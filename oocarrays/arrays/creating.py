@@ -24,6 +24,7 @@ from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
+from oocarrays.options.given import Resources, Target, around, chunked, means_of, stored_as, verb
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
@@ -46,9 +47,9 @@ def open_array(
     store: StoreLike | zarr.Array | zarr.Group | np.ndarray,
     *,
     mode: Literal["r", "r+"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    scheduler: Client | str | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
+    scheduler: Client | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> OutOfCoreArray | LocalArrays:
     """Open an array file: a Zarr array, or the local array files in a Zarr group.
 
@@ -87,7 +88,8 @@ def open_array(
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    place = placer(storage_options, store)(store)
+    means = Resources(scheduler=scheduler, missing=missing, storage_options=storage_options).over(around())
+    place, missing, scheduler = placer(means.storage_options, store)(store), means.missing, means.scheduler
     try:
         opened = array.open_array(place, mode=mode, missing=missing)
     except NotFoundError:
@@ -105,65 +107,54 @@ def open_array(
     return opened
 
 
+@verb(
+    target=(
+        "chunks", "shards", "orientation", "compressors", "filters", "zarr_format", "fill_value", "attributes",
+        "dimension_names", "folders",
+    ),
+)  # fmt: skip
 def create_array(
-    store: StoreLike,
+    store: Target | StoreLike,
     *,
     shape: int | Sequence[int],
     dtype: Any,
-    orientation: Literal["row", "column"] | Sequence[int] | None = None,
     chunks: ChunksLike | None = None,
-    shards: ChunksLike | None = None,
     layout: LayoutLike | None = None,
     ranks: int | None = None,
     grid: Sequence[int] | None = None,
     placement: Placement = "global",
     depth: int | Sequence[int] | Mapping[Any, int] = 0,
-    folders: str | None = None,
-    fill_value: Any = None,
-    compressors: Any = None,
-    filters: Any = None,
-    zarr_format: Literal[2, 3] = 3,
-    attributes: Mapping[str, Any] | None = None,
-    dimension_names: Sequence[str | None] | None = None,
-    memory: int | float | str | None = None,
     overwrite: bool = False,
+    resources: Resources | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    scheduler: Client | str | None = None,
 ) -> OutOfCoreArray | LocalArrays:
     """Create an array file without data: every element has the fill value.
 
     Parameters
     ----------
-    store : path, URL or Zarr store
-        Location of the new array file.
+    store : path, URL, Zarr store or Target
+        Location of the new array file; a `Target` also states its shards, orientation, codecs, format, fill value,
+        attributes, dimension names and ``folders``. Chunks run along the fastest axes of an orientation as far as they
+        go; by default it is "row", if chunks are not given either.
     shape, dtype
         Extent of each axis of the whole array in elements, and the type of its elements.
-    orientation : "row", "column" or sequence of int
-        Storage order of a chunk's elements: the last axis fastest, the first, or the axes from the slowest to the
-        fastest (Zarr's ``transpose``, or ``order="F"`` of format 2), as in `rechunk`. Chunks run along the fastest axes
-        as far as they go. By default "row", if ``chunks`` are not given either.
-    chunks, shards : int, str, tuple or dict
-        Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or together with a matching one.
-        Chunks may be of unequal lengths with zarr-python 3.3 and later: listed as Dask lists blocks, ``x.chunks``, or
-        ``"layout"`` for the part of each rank of a global array. One process writes them.
+    chunks : int, str, tuple or dict
+        Chunk lengths as `rechunk` takes them, instead of an orientation, or together with a matching one. Chunks may be
+        of unequal lengths with zarr-python 3.3 and later: listed as Dask lists blocks, ``x.chunks``, or ``"layout"``
+        for the part of each rank of a global array. One process writes them.
     layout, ranks, grid
         The layout of the array over ranks, as `Layout.of` takes them. Required for local array files.
     placement : "global" or "local"
         One Zarr array for all ranks, or a group with one for each, ``rank-0000`` and so on.
     depth : int, sequence of int or mapping
         Halo width along each axis in elements. Local array files reserve it on both sides.
-    folders : str
-        Location of each rank's file, such as ``"/scratch/u/{rank}.zarr"``, on the own disk of the rank's worker; the
-        group then holds only the descriptor. By default files are in the group.
-    fill_value, compressors, filters, zarr_format, attributes, dimension_names
-        As ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors also by name,
-        as in `rechunk`.
-    memory : int or str
-        Budget of a rank in bytes: chunks without given lengths are at most an eighth of it, and at most 16 MiB.
     overwrite : bool
         Whether an array file at ``store`` may be replaced.
-    storage_options, scheduler
-        As in `rechunk`; the scheduler is only used to find the workers of ``folders``.
+    resources : Resources
+        ``memory``, the budget of a rank: chunks without given lengths are at most an eighth of it, and at most 16 MiB;
+        ``scheduler``, to find the workers of ``folders``.
+    storage_options : mapping
+        As in `rechunk`.
 
     Returns
     -------
@@ -178,46 +169,44 @@ def create_array(
     Examples
     --------
     >>> store = zarr.storage.MemoryStore()
-    >>> a = create_array(store, shape=(8, 6), dtype="f4", orientation="column", layout="(block, *)", ranks=2)
+    >>> columns = Target(store, orientation="column")
+    >>> a = create_array(columns, shape=(8, 6), dtype="f4", layout="(block, *)", ranks=2)
     >>> a.chunks, a.orientation, a.layout.ranks
     ((8, 6), (1, 0), 2)
     """
-    shape = extents(shape)
-    dimension_names = names_of_axes(dimension_names, len(shape))
-    place = placer(storage_options, store)(store)
-    descriptor = described(shape, layout, ranks, grid, placement, depth, dimension_names)
+    means = means_of(resources, create_array, storage_options=storage_options)
+    to, shape = chunked(stored_as(store, create_array), chunks), extents(shape)
+    names = names_of_axes(to.dimension_names, len(shape))
+    place = placer(means.storage_options, to.store)(to.store)
+    descriptor = described(shape, layout, ranks, grid, placement, depth, names)
     known = element_type(dtype, error=UnsupportedError)
-    blocks = uneven_blocks(chunks, descriptor)
-    if blocks is not None:
-        chunks = tuple(max(each) for each in blocks)
-    chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
-    shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
-    for cut in cuts(chunks, shards, ChunkGrid.of(largest_shape(descriptor), chunked), dimension_names):
+    blocks = uneven_blocks(to.chunks, descriptor)
+    asked = to.chunks if blocks is None else tuple(max(each) for each in blocks)
+    lengths, order = chunks_and_order(descriptor, known, to.orientation, asked, names, _chunk_bytes(means.memory))
+    shard = regular_shards(to.shards, lengths, largest_shape(descriptor), known, names)
+    for cut in cuts(asked, to.shards, ChunkGrid.of(largest_shape(descriptor), lengths), names):
         LOG.warning("%s: %s", place, cut)
-    form = chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError)
+    form = chosen(3 if to.zarr_format is None else to.zarr_format, "zarr_format", (2, 3), error=UnsupportedError)
+    filters: Any = "auto" if to.filters is None else to.filters
     made = {
         "dtype": known,
-        "chunks": chunked,
+        "chunks": lengths,
         "shards": shard,
-        "fill_value": fill_value,
-        "compressors": compressors_in(form, "auto" if compressors is None else compressors, known.itemsize),
-        "filters": "auto"
-        if filters is None
-        else None
-        if isinstance(filters, list | tuple) and not filters
-        else filters,
+        "fill_value": to.fill_value,
+        "compressors": compressors_in(form, "auto" if to.compressors is None else to.compressors, known.itemsize),
+        "filters": None if isinstance(filters, list | tuple) and not filters else filters,
         "zarr_format": form,
-        "attributes": {} if attributes is None else named(attributes, "attributes"),
-        "dimension_names": dimension_names,
+        "attributes": {} if to.attributes is None else named(to.attributes, "attributes"),
+        "dimension_names": names,
     }
     made = in_order(made, order)
     if blocks is not None:
         return _uneven(place, blocks, made | {"shape": shape}, overwrite)
     wanted = replace(descriptor, orientation=order)
     if placement == "local":
-        return _local(place, wanted, made, folders, overwrite, scheduler)
-    if folders is not None:
-        raise LayoutError(f"folders={folders!r} apply to local array files: pass placement='local'")
+        return _local(place, wanted, made, to.folders, overwrite, means.scheduler)
+    if to.folders is not None:
+        raise LayoutError(f"folders={to.folders!r} apply to local array files: pass placement='local'")
     return _global(place, wanted, made, overwrite)
 
 

@@ -11,6 +11,7 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.graphs import settings
+from oocarrays.options.given import Resources, around
 from oocarrays.options.rechunks import LINES
 from oocarrays.show import report
 from oocarrays.show.contents import array_facts
@@ -127,5 +128,6 @@ def open_group(
     >>> list(group), group["deep/temp"].chunks
     (['deep/temp'], (1, 4))
     """
-    place = placer(storage_options, store)(store)
+    means = Resources(missing=missing, storage_options=storage_options).over(around())
+    place, missing = placer(means.storage_options, store)(store), means.missing
     return OutOfCoreGroup(group_file.describe_group(group_file.open_group(place)), missing)

@@ -151,16 +151,16 @@ GROUPS = {
     ),
     "read": (
         Entry("info", "show an array, or a group as a tree", "stores.info_command"),
-        Entry("read", "print a section of an array", "sections.read_command"),
+        Entry("read", "print a section of an array", "ranks.read_command"),
         Entry("compare", "compare two arrays or groups", "stores.compare_command"),
-        Entry("advise", "recommend chunks from recorded reads", "advise.advise_command"),
-        Entry("plan", "plan a rechunk for clusters that do not exist", "planning.plan_command"),
+        Entry("advise", "recommend chunks from recorded reads", "advice.advise_command"),
+        Entry("plan", "plan a rechunk for clusters that do not exist", "advice.plan_command"),
     ),
     "tools": (
-        Entry("calibrate", "measure this machine for later plans", "machine.calibrate_command"),
-        Entry("schedule", "show who sends to whom in each step of an exchange", "exchange.schedule_command"),
-        Entry("redistribute", "show the cost of a change of an array's layout", "exchange.redistribute_command"),
-        Entry("requests", "count the requests of ranks that read their parts", "exchange.requests_command"),
+        Entry("calibrate", "measure this machine for later plans", "advice.calibrate_command"),
+        Entry("schedule", "show who sends to whom in each step of an exchange", "ranks.schedule_command"),
+        Entry("redistribute", "show the cost of a change of an array's layout", "ranks.redistribute_command"),
+        Entry("requests", "count the requests of ranks that read their parts", "ranks.requests_command"),
     ),
 }
 VERBOSE = "log plan, progress and end to standard error"

@@ -12,7 +12,7 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.given import from_home
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.storage.files.formats import NAMED_CODECS
-from oocarrays.storage.foreign.places import WILD, files
+from oocarrays.storage.foreign.places import WILD, open_files
 
 # ---------------------------------------------------------------------- values
 
@@ -55,6 +55,11 @@ def values(text: str, kind: Callable[[str], Any]) -> Any:
     if len(found) != len(pairs) or len(by_name) > 1 or nameless:
         raise argparse.ArgumentTypeError(f"{text!r} is not one value, one for each axis (2,1,1), or by name (y=2,x=1)")
     return found if by_name == {True} else found[0] if len(found) == 1 else tuple(found.values())
+
+
+def length(text: str) -> int | str:
+    """Parse the elements of a slab along an axis."""
+    return text if text == "auto" else int(text)
 
 
 def named(text: str) -> int | str:
@@ -127,7 +132,7 @@ def sources_of(concat_dim: str | None, storage_options: Any, *places: str) -> li
     if not any(map(WILD.search, places)):
         raise InputError(f"--concat-dim {concat_dim}: {', '.join(places)} has no wildcard such as 'day*.nc'")
     how = {"concat_dim": concat_dim, "storage_options": storage_options}
-    return [files(place, **how) if WILD.search(place) else place for place in places]
+    return [open_files(place, **how) if WILD.search(place) else place for place in places]
 
 
 # ---------------------------------------------------------------------- the table
@@ -221,10 +226,10 @@ KINDS = {
         "BOUNDARY", partial(values, kind=boundary),
     ),
     "window": Kind(
-        "elements of a slab along each axis: 64,-1 or y=64; -1: the whole axis (default: chosen by the plan)",
-        "LENGTHS", partial(values, kind=int),
+        "elements of a slab along each axis: 64,-1 or y=64; -1: the whole axis, time=auto: slabs along time (default: "
+        "chosen by the plan)",
+        "LENGTHS", partial(values, kind=length),
     ),
-    "height": Kind("elements of a slab along --axis (default: chosen by the plan)"),
     "workspace": Kind(
         "working memory of the kernel: a size such as 64MiB, or a multiple of its blocks such as 2 (default: 2)",
         "SIZE", workspace,

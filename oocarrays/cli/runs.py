@@ -10,6 +10,7 @@ import sys
 import tempfile
 import warnings
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,17 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
+from oocarrays.cli.advice import planned_for
 from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import sources_of
-from oocarrays.cli.planning import planned_for
 from oocarrays.cli.reports import print_json, run_and_report, show_and_run
-from oocarrays.cli.signatures import command, taken
+from oocarrays.cli.signatures import asked, command, taken
 from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.jobs.pyramid import pyramid
 from oocarrays.jobs.rechunking import rechunk
+from oocarrays.jobs.rechunking import update as update_array
 from oocarrays.jobs.slabs import map_slabs
-from oocarrays.jobs.updating import update
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.rechunks import read_chunks
 from oocarrays.recovery.resume import kind_left, resume, run_status
@@ -38,6 +39,9 @@ from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, rebuilt
+
+OWN = ("fill_value", "attributes", "dimension_names")
+"""Fields of a target that a stored source gives it."""
 
 
 def what_now(options: argparse.Namespace) -> str:
@@ -62,9 +66,15 @@ def _scalar(lengths: Any) -> Any:
     return lengths[0] if isinstance(lengths, tuple) and len(lengths) == 1 else lengths
 
 
-@command(rechunk, planned_for, show_and_run, leave_out=("filters",), stopped=what_now)
+@command(rechunk, planned_for, show_and_run, leave_out=("filters", *OWN), stopped=what_now)
 def rechunk_command(
-    source: str, target: str, *, chunks: list[str] | tuple[()] = (), concat_dim: str | None = None, **how: Any
+    source: str,
+    target: str,
+    *,
+    chunks: list[str] | tuple[()] = (),
+    update: bool = False,
+    concat_dim: str | None = None,
+    **how: Any,
 ) -> None:
     """Write an array, or arrays of a group, again in other chunks.
 
@@ -74,16 +84,30 @@ def rechunk_command(
     method: strategy
     schedule: order of the messages between ranks: lex, pex, bex, pex-gen, pex-gen-shift, gen, rex, ipex, coloring or
         unordered (default: the fastest)
-    update: bring TARGET up to date with the changes of SOURCE
+    update: bring TARGET up to date with the changes of SOURCE, if it exists
     """
-    if not chunks and how["orientation"] is how["zarr_format"] is None and not how["update"]:
+    if not chunks and how["orientation"] is how["zarr_format"] is None and not update:
         raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
     shown, cluster = taken(how, show_and_run), taken(how, planned_for)
     where = planned_for(how.pop("scheduler"), shown["dry_run"], **cluster)
     (read,) = sources_of(concat_dim, how["storage_options"], source)
     how["filters"] = None if how["compressors"] is None else ()
     how["chunks"] = _chunks(list(chunks), placer(how["storage_options"])(read)) if chunks else None
-    show_and_run(rechunk(read, target, scheduler=where, **how), target, **shown)
+    if update:
+        show_and_run(_updated(read, target, where, how), target, **shown)
+        return
+    to, how = asked(rechunk, target, how)
+    show_and_run(rechunk(read, to, scheduler=where, **how), target, **shown)
+
+
+def _updated(read: Any, target: str, where: Any, how: dict[str, Any]) -> Any:
+    """Return the job that makes a target, or brings it up to date."""
+    if how.pop("overwrite"):
+        raise InputError("--update and --overwrite exclude each other: one changes TARGET, the other replaces it")
+    if (method := how.pop("method")) != "auto":
+        raise InputError(f"--method {method} does not apply to --update")
+    to, how = asked(update_array, target, how)
+    return update_array(to, source=read, scheduler=where, **how)
 
 
 def _chunks(words: list[str], source: Any) -> Any:
@@ -100,9 +124,18 @@ def _chunks(words: list[str], source: Any) -> Any:
 
 
 @command(
-    map_slabs, show_and_run, leave_out=("args", "folders", "shape", "new_axis", "draw", "workers"), stopped=what_now
+    map_slabs, show_and_run, leave_out=("folders", "filters", "shape", "new_axis", "draw", "workers"), stopped=what_now
 )
-def map_command(source: list[str], target: str, *, kernel: str, concat_dim: str | None = None, **how: Any) -> None:
+def map_command(
+    source: list[str],
+    target: str,
+    *,
+    kernel: str,
+    kwargs: Any = None,
+    reuse: bool = True,
+    concat_dim: str | None = None,
+    **how: Any,
+) -> None:
     """Apply a function of numpy blocks to an array, or to several of one shape, and write the result.
 
     source: array to read, or several of one shape: paths or URLs of Zarr, or files of another format
@@ -111,14 +144,15 @@ def map_command(source: list[str], target: str, *, kernel: str, concat_dim: str 
     prefetch: number of slabs to read ahead; 0: read, compute and write in turn
     reuse: read rows that two slabs share twice
     dtype: type of the elements of TARGET, such as float32 (default: the source's)
-    axis: axis along which slabs follow one another, by number or name (default: chosen by the plan)
     verify: compute some slabs again with a larger halo; fail if they differ
     """
     shown = taken(how, show_and_run)
     how["chunks"] = _scalar(how["chunks"])
     read = sources_of(concat_dim, how["storage_options"], *source)
-    where = how.pop("scheduler") or "threads"
-    show_and_run(map_slabs(_kernel(kernel), read, target, scheduler=where, **how), target, **shown)
+    where, function = how.pop("scheduler") or "threads", _kernel(kernel)
+    to, how = asked(map_slabs, target, how | {"reuse": reuse})
+    function = partial(function, **kwargs) if kwargs else function
+    show_and_run(map_slabs(function, read, to, scheduler=where, **how), target, **shown)
 
 
 def _kernel(name: str) -> Any:
@@ -128,9 +162,16 @@ def _kernel(name: str) -> Any:
     return imported(name)
 
 
-@command(reduce, show_and_run, leave_out=("a", "where", "draw", "workers"), stopped=what_now)
+@command(reduce, show_and_run, leave_out=("source", "where", "draw", "workers"), stopped=what_now)
 def reduce_command(
-    source: str, target: str, *, how: str, by: str | None = None, concat_dim: str | None = None, **more: Any
+    source: str,
+    target: str,
+    *,
+    how: str,
+    by: str | None = None,
+    ddof: int = 0,
+    concat_dim: str | None = None,
+    **more: Any,
 ) -> None:
     """Reduce an array along axes, and write the result.
 
@@ -144,7 +185,9 @@ def reduce_command(
     shown, labels = taken(more, show_and_run), None if by is None else _labels(by)
     (read,) = sources_of(concat_dim, more["storage_options"], source)
     where = more.pop("scheduler") or "threads"
-    show_and_run(reduce(read, how, by=labels, target=target, scheduler=where, **more), target, **shown)
+    reduction: Any = (how, {"ddof": ddof}) if ddof else how
+    _, more = asked(reduce, target, more)
+    show_and_run(reduce(read, reduction, by=labels, target=target, scheduler=where, **more), target, **shown)
 
 
 def _labels(path: str) -> Any:
@@ -159,7 +202,10 @@ def _labels(path: str) -> Any:
         raise InputError(f"--by {path} cannot be read: {why}") from None
 
 
-@command(update, show_and_run, leave_out=("draw", "workers"), stopped=what_now)
+@command(
+    update_array, show_and_run, leave_out=(*update_array.target, "ranks", "schedule", "scratch", "draw", "workers"),  # type: ignore[attr-defined]
+    stopped=what_now,
+)  # fmt: skip
 def update_command(target: str, *, source: str | None = None, concat_dim: str | None = None, **how: Any) -> None:
     """Bring a rechunked array up to date with its source.
 
@@ -169,7 +215,8 @@ def update_command(target: str, *, source: str | None = None, concat_dim: str | 
     """
     shown = taken(how, show_and_run)
     read = None if source is None else sources_of(concat_dim, how["storage_options"], source)[0]
-    job = update(target, read, scheduler=how.pop("scheduler") or "threads", **how)
+    where = how.pop("scheduler") or "threads"
+    job: Any = update_array(target, source=read, scheduler=where, **asked(update_array, target, how)[1])
     done = "" if shown["dry_run"] or job.plan.changed else f"{target} is up to date"
     show_and_run(job, target, (), done, **shown)
 
@@ -186,7 +233,8 @@ def pyramid_command(source: str, target: str, *, concat_dim: str | None = None, 
     shown = taken(how, show_and_run)
     how["chunks"] = _scalar(how["chunks"])
     (read,) = sources_of(concat_dim, how["storage_options"], source)
-    show_and_run(pyramid(read, target, scheduler=how.pop("scheduler") or "threads", **how), target, **shown)
+    where, (to, how) = how.pop("scheduler") or "threads", asked(pyramid, target, how)
+    show_and_run(pyramid(read, to, scheduler=where, **how), target, **shown)
 
 
 @command(resume, show_and_run, leave_out=("kind", "parts", "workers"), stopped=what_now)
@@ -221,7 +269,7 @@ def resume_command(
     kernels = list(map(_kernel, kernel)) or None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the notices are printed below
-        job = resume(target, source=read, kernel=kernels, scheduler=scheduler, **how)
+        job = resume(target, source=read, kernel=kernels, scheduler=scheduler, **asked(resume, None, how)[1])
         kind = kind_left(place)
     done = f"{100 * (1 - job.left):.0f} % of {target} is done by {kind}; {100 * job.left:.0f} % is left"
     show_and_run(job, target, (done, *job.notices), **shown)

@@ -9,6 +9,7 @@
     disks: list[str] = ()      [DISK ...]                  skipna: bool = True         --no-skipna
     *, ranks: int              --ranks N, required         method: Literal["a", "b"]   --method {a,b}
     *, keep: list[str] = ()    --keep ARRAY, repeated      in `KINDS`                  as the table says
+    resources: Resources       those that it takes         target: Target, results     likewise
 
 Help is the text of the command's own docstring, of `KINDS`, or the first sentence of the function's docstring.
 """
@@ -20,11 +21,13 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from oocarrays.cli.options import KINDS, Kind, number, whole
+from oocarrays.options.given import EACH_RUN, Resources, Target, nested
+from oocarrays.options.shapes import Results
 
 METAVARS = {whole: "N", number: "NUMBER"}
 LAST = ("draw", "dry_run", "json", "quiet")
@@ -45,6 +48,15 @@ def taken(how: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
     """Remove the arguments by name of a function from others, and return them."""
     by_name = [each.name for each in inspect.signature(call).parameters.values() if each.kind is each.KEYWORD_ONLY]
     return {name: how.pop(name) for name in by_name if name in how}
+
+
+def asked(call: Callable[..., Any], target: Any, how: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the target and the arguments by name of a function, with typed ones in their `Target` and `Resources`."""
+    rest = dict(how)
+    names = [each.name for each in fields(Results)] if "results" in inspect.signature(call).parameters else []
+    results = {name: rest.pop(name) for name in names if name in rest}
+    to, rest = nested(call, target, rest)
+    return to, rest | ({"results": Results(**results)} if results else {})
 
 
 @dataclass(frozen=True)
@@ -150,7 +162,7 @@ class Parameter:
 def _of(call: Callable[..., Any], texts: Mapping[str, tuple[str, str]], *, own: bool = False) -> Iterator[Parameter]:
     """Yield the parameters of a function; those without a keyword only of the command's own function."""
     others = documented(call)
-    for each in inspect.signature(call).parameters.values():
+    for each in _flat(call, others):
         by_place = each.kind is each.POSITIONAL_OR_KEYWORD
         if each.kind is each.KEYWORD_ONLY or (by_place and (own or each.default is not Empty)):
             kind, (metavar, text) = KINDS.get(each.name, Kind()), texts.get(each.name, ("", ""))
@@ -160,6 +172,20 @@ def _of(call: Callable[..., Any], texts: Mapping[str, tuple[str, str]], *, own: 
                 name=each.name, annotation=str(each.annotation), default=each.default, is_positional=own and by_place,
                 text=text, kind=kind,
             )  # fmt: skip
+
+
+def _flat(call: Callable[..., Any], texts: dict[str, tuple[str, str]]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a function, and instead of nested ones their fields, whose texts are added."""
+    found = inspect.signature(call).parameters
+    yield from (each for name, each in found.items() if name not in ("resources", "results"))
+    kinds = (Target, getattr(call, "target", ())), (Resources, (*EACH_RUN, *getattr(call, "resources", ())))
+    takes_results = ((Results, [each.name for each in fields(Results)]),) if "results" in found else ()
+    for kind, names in (*(kinds if "resources" in found else kinds[:1]), *takes_results):
+        texts |= {name: text for name, text in documented(kind).items() if name not in found}
+        for each in fields(kind):
+            if each.name in names and each.name not in found:
+                annotation, by_name = each.type, inspect.Parameter.KEYWORD_ONLY
+                yield inspect.Parameter(each.name, by_name, default=each.default, annotation=annotation)
 
 
 def documented(call: Callable[..., Any]) -> dict[str, tuple[str, str]]:

@@ -19,7 +19,7 @@ from dask.utils import format_bytes
 from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import sources_of
 from oocarrays.cli.reports import print_json
-from oocarrays.cli.signatures import command
+from oocarrays.cli.signatures import asked, command
 from oocarrays.comparing import Comparison, compare
 from oocarrays.jobs.rechunking import clean
 from oocarrays.plan.documents import Document
@@ -34,7 +34,7 @@ from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, stream_rows
 
 
-@command(compare)
+@command(compare, leave_out=("scheduler", "missing"))
 def compare_command(
     a: str, b: str, *, concat_dim: str | None = None, json: bool = False, quiet: bool = False, **how: Any
 ) -> int:
@@ -49,7 +49,7 @@ def compare_command(
     quiet: print nothing
     """
     one, other = sources_of(concat_dim, how["storage_options"], a, b)
-    found = compare(one, other, **how)
+    found = compare(one, other, **asked(compare, None, how)[1])
     if json:
         print_json(_comparison(found))
     elif not quiet:

@@ -16,11 +16,10 @@ from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
-from oocarrays.graphs.collective.read import collective_read
+from oocarrays.graphs.collective.sections import collective_read
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
 from oocarrays.graphs.run.builder import RankTasks
-from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
@@ -28,11 +27,12 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import cluster_of, ranks_on, resources_of
 from oocarrays.options.chunks import method_for
+from oocarrays.options.given import Resources, means_of, verb
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
-from oocarrays.plan.files.partitions import partitions
+from oocarrays.plan.files import partitions as file_order
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.show import report
@@ -47,25 +47,64 @@ if TYPE_CHECKING:
     from oocarrays.storage.files.places import StoreLike
 
 
-def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
-    """Iterate over the partitions of an array: see `OutOfCoreArray.partitions`."""
+def partitions(
+    source: StoredArray | zarr.Array | np.ndarray | StoreLike, layout: Any = None, *, grid: Any = None, **how: Any
+) -> Iterator[DistributedArray]:
+    """Iterate over an array in partitions that fit in memory, each a lazy `DistributedArray`.
+
+    Parameters
+    ----------
+    source : OutOfCoreArray, zarr.Array, path, URL or store
+        The array to read.
+    layout : Layout, str, Distribution or sequence of them
+        Layout of each partition over its ranks; by default that of the array's descriptor.
+    grid : sequence of int
+        Ranks along each axis.
+    how
+        As in `read_sections`: ``ranks``, ``memory``, ``method``, ``scheduler``, ``resources`` and others. Partitions
+        are as large as fit in ``memory`` bytes of all processes together.
+
+    Yields
+    ------
+    DistributedArray
+        Its ``.section`` locates it: whole chunks of the array, in file order.
+
+    Raises
+    ------
+    InputError
+        `BudgetError` if not one chunk fits, `LayoutError` without a layout: before the first partition.
+
+    Notes
+    -----
+    Thakur 1995, section 5.3.2: the partitioned in-core model.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> z = zarr.create_array({}, data=np.arange(48).reshape(8, 6), chunks=(2, 6))
+    >>> parts = partitions(z, "(block, *)", ranks=2, memory="1GiB", scheduler="threads")
+    >>> [(part.section.lower, part.local(1).compute().shape) for part in parts]
+    [((0, 0), (4, 6))]
+    """
+    a: Any = source if isinstance(source, StoredArray) else StoredArray(opened(source))
     wanted: Any = a.layout if layout is None else layout
     if wanted is None:
         raise LayoutError(f"{a.store} has no layout: pass one, such as '(block, *)', and ranks=")
     if isinstance(wanted, Layout):
         wanted, grid = list(wanted.distributions), wanted.grid if grid is None else grid
     read = partial(read_sections, a, wanted, grid=grid, **how)
-    cut = _fitting(a, read, **{name: how.get(name) for name in ("memory", "scheduler", "workers")})
+    means = means_of(how.get("resources"), read_sections, memory=how.get("memory"), scheduler=how.get("scheduler"))
+    cut = _fitting(a, read, means)
     return (read(within=section).as_partition(section) for section in cut)
 
 
-def _fitting(a: StoredArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
+def _fitting(a: StoredArray, read: Any, means: Resources) -> Sequence[Section]:
     """Return boxes of whole chunks that use up to half of the memory: the rest is for reading them."""
     stored = a._file.stored
-    resources = resources_of(cluster_of(scheduler, workers), memory)
+    resources = resources_of(cluster_of(means.scheduler, means.workers), means.memory)
     room = min(stored.grid.count, resources.budget * (resources.workers or 1) // (2 * stored.chunk_bytes))
     while True:
-        cut = partitions(stored.grid, max(room, 1))
+        cut = file_order.partitions(stored.grid, max(room, 1))
         try:
             for section in cut[:1]:
                 read(within=section)
@@ -143,9 +182,9 @@ SectionsLike = LayoutLike | Sequence[Any]
 """A layout, or one section a rank."""
 
 
-@renamed(partition="domains")
+@verb(resources=("workers", "schedule", "disks"), old={"partition": "domains="})
 def read_sections(
-    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
     sections: SectionsLike,
     *,
     ranks: int | None = None,
@@ -155,17 +194,15 @@ def read_sections(
     domains: str = "auto",
     deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
-    disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
-    schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> Any:
     """Read a section of a stored array for each rank, each chunk read and decoded once for all. Lazy.
 
     Parameters
     ----------
-    a : OutOfCoreArray, zarr.Array, path, URL or store
+    source : OutOfCoreArray, zarr.Array, path, URL or store
         The array to read.
     sections : Layout, str, or sequence of one section a rank
         A layout, such as ``"(block, *)"``; or for each rank a numpy index (the product is taken of sequences of
@@ -184,15 +221,14 @@ def read_sections(
         Assignment of chunks to aggregators: consecutive in the file, or in turn.
     aggregators : "auto", int or sequence of int
         Number of aggregators, or their ranks; by default the number of least predicted time.
-    disks : mapping or callable
-        The disk of each chunk by its index, if known: each disk is then served by its own aggregators.
-    schedule : str, optional
-        Order of the messages of a round between workers, as in `redistribute`; ``"unordered"`` sends all at once.
     memory : int, float or str, optional
         Budget of this process, or of each worker, in bytes, parts included: ``"1GiB"``. The buffer of an aggregator
         fits in it, and does not exceed the setting ``oocarrays.collective-buffer``.
-    scheduler, workers
-        As in `distribute`. There may be more ranks than workers.
+    scheduler : Client, address or "threads"
+        As in `rechunk`. There may be more ranks than workers.
+    resources : Resources
+        ``workers``; ``disks``, the disk of each chunk, if known; ``schedule`` of the messages of a round between
+        workers, as in `redistribute`: ``"unordered"`` sends all at once; ``missing`` and ``storage_options``.
 
     Returns
     -------
@@ -219,23 +255,26 @@ def read_sections(
     >>> tiles.plan
     <CollectivePlan two-phase: 2 chunks read by 1 of 2 ranks in 1 round, 48 bytes for others>
     """
-    a = a if isinstance(a, StoredArray) else StoredArray(opened(a))
-    cluster, there = ranks_on(scheduler, workers)
+    means = means_of(resources, read_sections, memory=memory, scheduler=scheduler)
+    a = source
+    if not isinstance(a, StoredArray):
+        a = StoredArray(opened(a, storage_options=means.storage_options), means.missing)
+    cluster, there = ranks_on(means.scheduler, means.workers)
     if cluster:
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
-    resources = resources_of(cluster, memory, schedule)
+    within_means = resources_of(cluster, means.memory, means.schedule)
     file = as_planned(a._file) if a.zarr.read_only else a._file  # a writable array may lose chunks
     plan = plan_collective(
         file.stored,
         wanted.requests,
-        resources,
+        within_means,
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks, file), chunk_times(file, resources.costs)),
+        dealing=Dealing.asked(domains, deal, disk_of(means.disks, file), chunk_times(file, within_means.costs)),
         buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
-    how = {"under_way": resources.requests, "costs": resources.costs}
+    how = {"under_way": within_means.requests, "costs": within_means.costs}
     return wanted.arrays(file, plan, cluster, there, how)
 
 

@@ -74,7 +74,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
     Examples
     --------
     >>> import oocarrays as ooc
-    >>> x = ooc.distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
+    >>> x = ooc.ranks.distribute(np.arange(10), "cyclic(2)", ranks=2, scheduler="threads")
     >>> x.local(1).compute(), x.compute()
     (array([2, 3, 6, 7]), array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
     """
@@ -169,7 +169,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
         schedule: str | Schedule | None = "auto",
         assembly: str = "asynchronous",
     ) -> DistributedArray:
-        """Return the array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
+        """Return the array in another layout, by default over as many ranks: see `oocarrays.ranks.redistribute`."""
         costs = settings.costs()
         if not self.cluster:  # threads send no messages
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
@@ -241,7 +241,7 @@ class DistributedArray(Extents, RankArrays[Parts]):
         Examples
         --------
         >>> import oocarrays as ooc
-        >>> x = ooc.distribute(np.arange(6), "cyclic", ranks=2, scheduler="threads")
+        >>> x = ooc.ranks.distribute(np.arange(6), "cyclic", ranks=2, scheduler="threads")
         >>> x.map_local(np.cumsum).local(1).compute(), (2 * x - 1).compute()
         (array([1, 4, 9]), array([-1,  1,  3,  5,  7,  9]))
         """

@@ -29,6 +29,7 @@ from oocarrays.mapping.given import element_type, listed, refuse
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.asked import check_lazy, ranks_on
+from oocarrays.options.given import Resources, around, means_of, stated_in, verb
 from oocarrays.options.networks import carrier_of
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.schedule import Schedule
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@verb(resources=("workers",))
 def distribute(
     x: np.ndarray | da.Array | StoredArray | zarr.Array | StoreLike,
     layout: LayoutLike,
@@ -50,7 +52,7 @@ def distribute(
     ranks: int | None = None,
     grid: Sequence[int] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> DistributedArray:
     """Lay an array out over ranks. Computes nothing.
 
@@ -67,8 +69,10 @@ def distribute(
     ranks, grid : int, sequence of int
         Ranks in all, or along each axis, as `Layout.of` takes them; by default the number of the cluster's workers, or
         of this machine's cores.
-    scheduler, workers
+    scheduler : Client, address or "threads"
         As in `rechunk`. There may be more ranks than workers.
+    resources : Resources
+        ``workers``; of a stored array also ``missing`` and ``storage_options``.
 
     Returns
     -------
@@ -88,9 +92,11 @@ def distribute(
            [ 7,  9, 11]])
     """
     if isinstance(x, StoredArray | zarr.Array | Store | StorePath | str | os.PathLike):
-        read: DistributedArray = read_sections(x, layout, ranks=ranks, grid=grid, scheduler=scheduler, workers=workers)
+        how: Any = {"ranks": ranks, "grid": grid, "scheduler": scheduler, "resources": resources}
+        read: DistributedArray = read_sections(x, layout, **how)
         return read
-    cluster, there = ranks_on(scheduler, workers)
+    means = means_of(resources, distribute, scheduler=scheduler)
+    cluster, there = ranks_on(means.scheduler, means.workers)
     wanted = _wanted(x, layout, ranks, grid, there)
     first = _first(x, wanted, cluster, there)
     return first if isinstance(x, np.ndarray) else first.redistribute(wanted)
@@ -146,7 +152,7 @@ def redistribute(
     how: Any = {"method": method, "schedule": schedule, "assembly": assembly}
     if isinstance(x, DistributedArray):
         return x.redistribute(layout, ranks=ranks, grid=grid, **how)
-    cluster, there = ranks_on(None, None)
+    cluster, there = ranks_on(around().scheduler, around().workers)
     wanted = _wanted(x, layout, ranks, grid, there)
     return _first(x, wanted, cluster, there).redistribute(wanted, **how)
 
@@ -174,6 +180,7 @@ def _first(x: Any, wanted: Layout, cluster: Cluster | None, workers: Sequence[st
     return DistributedArray(layout, x.dtype, build, Where(cluster, tuple(workers)))
 
 
+@verb(resources=("workers",))
 def exchange(
     parts: Sequence[np.ndarray] | RankArrays[Any],
     counts: Any,
@@ -181,7 +188,7 @@ def exchange(
     displacements: Any = None,
     schedule: str | Schedule | None = "auto",
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> RankBlocks[AlltoallPlan]:
     """Send rows of each rank to each rank by a matrix of counts (MPI's alltoallv). Computes nothing.
 
@@ -197,8 +204,8 @@ def exchange(
         overlap. By default they follow one another in the order of targets.
     schedule : str or Schedule
         Order of the messages between workers, or its name, as in `redistribute`.
-    scheduler, workers
-        For arrays of this process, as in `rechunk`.
+    scheduler, resources
+        For arrays of this process, as in `rechunk`: ``workers``.
 
     Returns
     -------
@@ -224,12 +231,13 @@ def exchange(
     build: Callable[[], RankParts]
     if isinstance(parts, RankArrays):
         why = "goes with arrays of this process; those of ranks are where these are"
-        refuse(why, scheduler=scheduler, workers=workers)
+        refuse(why, scheduler=scheduler, **stated_in(resources))
         shapes, dtype = [parts.local_shape(rank) for rank in range(parts.ranks)], parts.dtype
         held, where = parts, Where(parts.cluster, parts.workers)
         build = lambda: held.tasks  # noqa: E731
     else:
-        arrays, (cluster, there) = _arrays(parts), ranks_on(scheduler, workers)
+        means = means_of(resources, exchange, scheduler=scheduler)
+        arrays, (cluster, there) = _arrays(parts), ranks_on(means.scheduler, means.workers)
         shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
         build, where = partial(_parts, arrays, spread(len(arrays), there)), Where(cluster, tuple(there))
     row, lengths = _row(shapes), [shape[0] for shape in shapes]
@@ -299,7 +307,7 @@ def plan_redistribution(
     schedule : str or Schedule
         Order of the messages, or its name, as in `redistribute`.
     network : Network or str, optional
-        The network: ``ooc.Mesh(rows=8, columns=8)``, "torus:8x8", "fat-tree", …; by default workers on a flat one.
+        The network: ``ooc.networks.Mesh(rows=8, columns=8)``, "torus:8x8", …; by default workers on a flat one.
     constants : str, mapping or list of mappings, optional
         Cost constants of its messages: "delta", "cm-5", "workers", "startup=5us,exchange=0.1ns", a file, or its
         content; by default the setting ``oocarrays.networks``, or built-in constants of such a network.

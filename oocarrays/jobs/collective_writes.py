@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,20 +17,21 @@ from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.collective.write import Writing, build_graph
+from oocarrays.graphs.collective.sections import Writing, build_graph
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
-from oocarrays.mapping.given import listed, renamed
+from oocarrays.mapping.given import listed
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.options.asked import ResumeMeans, check_lazy, ranks_on, resources_of
+from oocarrays.options.given import Resources, means_of, nested, verb
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
@@ -39,6 +40,7 @@ from oocarrays.storage.journal.notes import kept_sections, sections_again
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import PARTS
 from oocarrays.storage.sections.write import check_writable
+from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
     import zarr
@@ -91,9 +93,9 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
         return f"oocarrays.CollectiveWriteJob sections of {self.plan.ranks} ranks → {self._array.store}"
 
 
-@renamed(partition="domains")
+@verb(resources=("workers", "schedule", "disks"), old={"partition": "domains="})
 def write_sections(
-    a: OutOfCoreArray | zarr.Array | StoreLike,
+    target: OutOfCoreArray | zarr.Array | StoreLike,
     sections: SectionsLike,
     parts: RankArrays[Any] | Sequence[Any],
     *,
@@ -101,12 +103,10 @@ def write_sections(
     domains: str = "dynamic",
     deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
-    disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
-    schedule: str | None = "auto",
-    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
+    resume: bool | Literal["verify", "as-is"] = False,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> CollectiveWriteJob:
     """Plan to write each rank's part of a stored array, each chunk once for all ranks. Writes nothing.
 
@@ -118,7 +118,7 @@ def write_sections(
 
     Parameters
     ----------
-    a : OutOfCoreArray, zarr.Array, path, URL or store
+    target : OutOfCoreArray, zarr.Array, path, URL or store
         The array to write: an existing array, opened with ``"r+"``.
     sections : Layout, str, or sequence of one section a rank
         As in `read_sections`.
@@ -133,18 +133,15 @@ def write_sections(
         Assignment of chunks to aggregators: consecutive in the file, or in turn.
     aggregators : "auto", int or sequence of int
         Number of aggregators, or their ranks; by default the number of least predicted time.
-    disks : mapping or callable
-        The disk of each chunk by its index, if known, as of a striped store: each disk is then served by its own
-        aggregators.
-    schedule : str
-        Order of the messages between workers, as in `redistribute`; ``"unordered"`` goes in steps here.
     resume : bool or str
         As in `rechunk`. A written array keeps no record of finished runs, so all is written again. If the sections or
         parts differ from those of an interrupted run, the call fails.
     memory : int, float or str, optional
         Budget of this process, or of each worker, beside the parts, in bytes: ``"1GiB"``.
-    scheduler, workers
-        As in `distribute`; by default the workers that hold the parts.
+    scheduler : Client, address or "threads"
+        As in `rechunk`; by default the workers that hold the parts.
+    resources : Resources
+        ``workers``, ``disks`` and ``schedule`` as in `read_sections`; ``"unordered"`` goes in steps here.
 
     Returns
     -------
@@ -166,36 +163,38 @@ def write_sections(
     (1, array([[1, 1, 2, 2, 2, 2],
            [1, 1, 1, 1, 0, 0]], dtype=int32))
     """
-    a = a if isinstance(a, OutOfCoreArray) else open_array(a, mode="r+")
+    means = means_of(resources, write_sections, memory=memory, scheduler=scheduler)
+    opened = placer(means.storage_options, target)(target)
+    a = target if isinstance(target, OutOfCoreArray) else open_array(opened, mode="r+")
     file = describe(a.zarr, written=True)
     check_writable(file)
     aggregators = aggregators if isinstance(aggregators, str | int) else listed(aggregators, "aggregators")
     there: Sequence[str]
-    if isinstance(parts, RankArrays) and scheduler is None and workers is None:
+    if isinstance(parts, RankArrays) and means.scheduler is means.workers is None:
         cluster, there = parts.cluster, parts.workers
     else:
-        cluster, there = ranks_on(scheduler, workers)
+        cluster, there = ranks_on(means.scheduler, means.workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
-    resources = replace(resources_of(cluster, memory, schedule), workers=len(there) or None)
+    within_means = replace(resources_of(cluster, means.memory, means.schedule), workers=len(there) or None)
     plan = plan_collective_write(
         file.stored,
         wanted.requests,
-        resources,
+        within_means,
         method=method,
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks, file), chunk_times(file, resources.costs)),
+        dealing=Dealing.asked(domains, deal, disk_of(means.disks, file), chunk_times(file, within_means.costs)),
         buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
-    how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": schedule}
-    note = _note(file, wanted, resources, **how)
+    how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": means.schedule}
+    note = _note(file, wanted, within_means, **how)
     run = Run(Writing(plan=plan, file=file, selections=tuple(wanted.selections), note=note))
     parts_before = noted_parts(run.destination.store, note, resume)
     job = CollectiveWriteJob(a, run, held, cluster, there)
     return job.going_on_with(parts_before) if parts_before else job
 
 
-def _note(file: ArrayFile, wanted: RankSelections, resources: Resources, **how: Any) -> Document:
+def _note(file: ArrayFile, wanted: RankSelections, resources: PlanResources, **how: Any) -> Document:
     """Return the note of a call for a repetition after a crash; empty for an array without a name."""
     if named(file.zarr.store_path) is None:
         return {}
@@ -221,7 +220,7 @@ def resume_sections(
     how = dict(content[CALL]["options"])
     sections = sections_again(how.pop("sections"), a.shape)
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
-    job = write_sections(a, sections, parts, **how, **where)
+    job = write_sections(a, sections, parts, **nested(write_sections, None, {**how, **where})[1])
     return job if as_is else job.going_on_with(content[PARTS])
 
 

@@ -18,18 +18,18 @@ from oocarrays.errors import InputError, JournalError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.resume import files_content, made_like, resumed_files
-from oocarrays.graphs.files.scatter import Files
+from oocarrays.graphs.files.scatter import Files, files_content, made_like, resumed_files
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of
 from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
-from oocarrays.options.chunks import ChunksLike, cuts, regular_shards
+from oocarrays.options.chunks import cuts, regular_shards
+from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.requests import checked, requested, unnamed
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
@@ -65,28 +65,25 @@ class FilesJob(Job[Run[Files], Result], Generic[Result]):
         return f"oocarrays.FilesJob {self.plan.way} → {self._run.destination.store}"
 
 
+STORED = ("chunks", "shards", "orientation", "compressors", "filters", "zarr_format")
+"""Fields of a target that scatters and gathers take."""
+
+
+@verb(target=(*STORED, "folders"), resources=("workers", "schedule"))
 def scatter_files(
-    a: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
+    source: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
     layout: LayoutLike,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     ranks: int | None = None,
     grid: Sequence[int] | None = None,
     depth: int | Sequence[int] | Mapping[Any, int] = 0,
-    orientation: Literal["row", "column"] | Sequence[int] | None = None,
-    chunks: ChunksLike | None = None,
-    shards: ChunksLike | None = None,
-    folders: str | None = None,
-    compressors: Any = None,
-    filters: Any = None,
-    zarr_format: Literal[2, 3] | None = None,
     memory: int | float | str | None = None,
-    schedule: str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> FilesJob[LocalArrays]:
     """Plan to write each rank's part of an array to a file of its own, with its halo. Reads no data.
 
@@ -94,19 +91,20 @@ def scatter_files(
 
     Parameters
     ----------
-    a : OutOfCoreArray, zarr.Array, path, URL or store
+    source : OutOfCoreArray, zarr.Array, path, URL or store
         The global array file.
     layout, ranks, grid
         The layout of the array over ranks, as `Layout.of` takes them.
-    target : path, URL or Zarr store
-        Location of the new group of local array files.
-    depth, orientation, chunks, shards, folders
-        Of the local files, as `create_array` takes them; by default chunks have about the size and the orientation of
-        those of ``a``. Halos are filled from the neighbours' elements; beyond the array's border, with the fill value.
-    compressors, filters, zarr_format
-        As in `rechunk`: by default those of ``a``.
-    memory, schedule, overwrite, resume, storage_options, scheduler, workers
+    target : path, URL, Zarr store or Target
+        Location of the new group of local array files. By default their chunks have about the size and the orientation
+        of the source's, and their codecs and format are the source's.
+    depth : int, sequence of int or mapping
+        Halo width along each axis in elements. Halos are filled from the neighbours' elements; beyond the array's
+        border, with the fill value.
+    memory, overwrite, resume, scheduler, storage_options
         As in `rechunk`.
+    resources : Resources
+        ``workers``, ``schedule`` and ``missing``.
 
     Returns
     -------
@@ -130,40 +128,40 @@ def scatter_files(
     >>> job.plan.traffic.read_requests, job.run().local(1)[...]
     (2, array([3, 4, 5, 6, 7, 0]))
     """
-    place = placer(storage_options, a, target)
-    opened = open_global(place(a), mode="r").zarr
-    store = place(target)
-    source, cluster = describe_source(opened, missing_of(a)), cluster_of(scheduler, workers)
+    means = means_of(resources, scatter_files, memory=memory, scheduler=scheduler, storage_options=storage_options)
+    to = stored_as(target, scatter_files)
+    place = placer(means.storage_options, source, to.store)
+    opened, store = open_global(place(source), mode="r").zarr, place(to.store)
+    file = describe_source(opened, missing_of(source, means.missing))
+    cluster = cluster_of(means.scheduler, means.workers)
     said = described(tuple(opened.shape), layout, ranks, grid, "local", depth, dimension_names(opened))
-    names, size = dimension_names(opened), min(max(source.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
-    runs = orientation_of(opened.shape, source.stored.grid.chunks)
-    known = runs if orientation is None and chunks is None else orientation
-    chunked, order = chunks_and_order(said, source.dtype, known, chunks, names, size)
+    names, size = dimension_names(opened), min(max(file.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
+    runs = orientation_of(opened.shape, file.stored.grid.chunks)
+    known = runs if to.orientation is to.chunks is None else to.orientation
+    chunked, order = chunks_and_order(said, file.dtype, known, to.chunks, names, size)
     made = target_settings(
-        opened, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,
-        order=None if orientation is None else order,
-        shards=regular_shards(shards, chunked, largest_shape(said), source.dtype, names),
+        opened, chunked, compressors=to.compressors, filters=to.filters, zarr_format=to.zarr_format,
+        order=None if to.orientation is None else order,
+        shards=regular_shards(to.shards, chunked, largest_shape(said), file.dtype, names),
     )  # fmt: skip
-    said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
+    said, disks = own_disks(replace(said, orientation=order), to.folders, means.scheduler)
     check_apart(opened, store)
     checked(local_files.check_group_place, store, overwrite=overwrite, resume=resume)
-    cut = cuts(chunks, shards, ChunkGrid.of(largest_shape(said), chunked), names)
+    cut = cuts(to.chunks, to.shards, ChunkGrid.of(largest_shape(said), chunked), names)
     files = LocalFiles(store=store, descriptor=said, name=str(store))
     spec = LocalTarget(store=store, settings=made, overwrite=overwrite, said=cut, files=files)
-    plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
-    called = _called("scatter_files", [named(opened.store_path)], plan, missing=source.presence.missing)
-    content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
-    run = Run(Files(plan=plan, source=source, target=spec), content)
+    plan = _scattering(file, said, spec, resources_of(cluster, means.memory, means.schedule))
+    called = _called("scatter_files", [named(opened.store_path)], plan, missing=file.presence.missing)
+    content = files_content(plan, called, metadata_digest(file), local_files.largest_settings(said, made))
+    run = Run(Files(plan=plan, source=file, target=spec), content)
     grids = (_grid(local_files.rank_settings(said, made, rank)) for rank in range(plan.ranks))
     request = requested(
-        "scatter_files", [named(opened.store_path)], [metadata_digest(source)],
+        "scatter_files", [named(opened.store_path)], [metadata_digest(file)],
         [(local_files.largest_settings(said, made), sum(grid.count for grid in grids))], files=said.as_json(),
     )  # fmt: skip
-    job = _scatter_job(run, cluster, disks, scheduler).asked_for(request)
-    return job.again(
-        resume, overwrite=overwrite, source=unnamed(a), memory=memory, scheduler=scheduler, workers=workers,
-        storage_options=storage_options,
-    )  # fmt: skip
+    job = _scatter_job(run, cluster, disks, means.scheduler).asked_for(request)
+    same = means.only("memory", "scheduler", "workers", "storage_options")
+    return job.again(resume, overwrite=overwrite, source=unnamed(source), means=same)
 
 
 def _scatter_job(run: Run[Files], cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
@@ -173,7 +171,7 @@ def _scatter_job(run: Run[Files], cluster: Cluster | None, disks: Disks, schedul
 
 
 def _scattering(
-    source: ArrayFile, said: Descriptor, target: TargetSpec, resources: Resources, room: int | None = None
+    source: ArrayFile, said: Descriptor, target: TargetSpec, resources: PlanResources, room: int | None = None
 ) -> FilesPlan:
     """Plan a scatter to files of the given descriptor."""
     assert said.layout is not None, "local array files have a layout"
@@ -194,23 +192,17 @@ def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **opt
     )  # fmt: skip
 
 
+@verb(target=STORED, resources=("workers", "schedule"))
 def gather_files(
-    local: LocalArrays | StoreLike,
-    target: StoreLike,
+    source: LocalArrays | StoreLike,
+    target: Target | StoreLike,
     *,
-    orientation: Literal["row", "column"] | Sequence[int] | None = None,
-    chunks: ChunksLike | None = None,
-    shards: ChunksLike | None = None,
-    compressors: Any = None,
-    filters: Any = None,
-    zarr_format: Literal[2, 3] | None = None,
     memory: int | float | str | None = None,
-    schedule: str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> FilesJob[OutOfCoreArray]:
     """Plan to write local array files into one global array file. Reads no data.
 
@@ -219,17 +211,15 @@ def gather_files(
 
     Parameters
     ----------
-    local : LocalArrays, path, URL or store
+    source : LocalArrays, path, URL or store
         The local array files.
-    target : path, URL or Zarr store
-        Location of the new array.
-    orientation, chunks, shards
-        Of the target, as `create_array` takes them; by default chunks have about the size and the orientation of those
-        of the local files.
-    compressors, filters, zarr_format
-        As in `rechunk`: by default those of the local files.
-    memory, schedule, overwrite, resume, storage_options, scheduler, workers
+    target : path, URL, Zarr store or Target
+        Location of the new array. By default its chunks have about the size and the orientation of those of the local
+        files, and its codecs and format are theirs.
+    memory, overwrite, resume, scheduler, storage_options
         As in `rechunk`.
+    resources : Resources
+        ``workers`` and ``schedule``.
 
     Returns
     -------
@@ -247,43 +237,43 @@ def gather_files(
     >>> import oocarrays as ooc
     >>> a = ooc.create_array(halves, shape=8, dtype=int, layout="cyclic", ranks=2, placement="local")
     >>> a[...] = range(8)
-    >>> gather_files(a, store, chunks=4, scheduler="threads").run()[...]
+    >>> gather_files(a, ooc.Target(store, chunks=4), scheduler="threads").run()[...]
     array([0, 1, 2, 3, 4, 5, 6, 7])
     """
-    place = placer(storage_options, local, target)
-    opened = local if isinstance(local, LocalArrays) else open_array(place(local), scheduler=scheduler)
+    means = means_of(resources, gather_files, memory=memory, scheduler=scheduler, storage_options=storage_options)
+    to = stored_as(target, gather_files)
+    place = placer(means.storage_options, source, to.store)
+    opened = source if isinstance(source, LocalArrays) else open_array(place(source), scheduler=means.scheduler)
     if not isinstance(opened, LocalArrays):
         raise InputError(f"{opened.store} is one array, not local array files: there is nothing to gather")
-    like, store, cluster = opened.like(), place(target), cluster_of(scheduler, workers)
+    like, store, cluster = opened.like(), place(to.store), cluster_of(means.scheduler, means.workers)
     said = Descriptor(placement="global", shape=opened.shape, layout=opened.layout, depth=opened.depth)
     names, largest = dimension_names(like), max(opened.stored, key=lambda stored: stored.chunk_bytes)
-    known = opened.files.descriptor.orientation if orientation is None and chunks is None else orientation
+    known = opened.files.descriptor.orientation if to.orientation is to.chunks is None else to.orientation
     size = min(max(largest.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
-    chunked, order = chunks_and_order(said, opened.dtype, known, chunks, names, size)
+    chunked, order = chunks_and_order(said, opened.dtype, known, to.chunks, names, size)
     made = target_settings(
-        like, chunked, compressors=compressors, filters=filters, zarr_format=zarr_format,
-        order=None if orientation is None else order,
-        shards=regular_shards(shards, chunked, said.shape, opened.dtype, names),
+        like, chunked, compressors=to.compressors, filters=to.filters, zarr_format=to.zarr_format,
+        order=None if to.orientation is None else order,
+        shards=regular_shards(to.shards, chunked, said.shape, opened.dtype, names),
     )  # fmt: skip
     made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}
     made["attributes"] = attributes
     check_apart(opened.zarr, store)
     checked(check_place, store, overwrite=overwrite, resume=resume)
-    plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, memory, schedule))
+    plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, means.memory, means.schedule))
     content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
-    cut = cuts(chunks, shards, ChunkGrid.of(said.shape, chunked), names)
+    cut = cuts(to.chunks, to.shards, ChunkGrid.of(said.shape, chunked), names)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
     run = Run(Files(plan=plan, source=RankFiles(opened.files), target=spec), content)
-    source, count = named(opened.files.store), array_file.preview(made, store).grid.count
-    request = requested("gather_files", [source], _said(opened), [(made, count)])
+    name, count = named(opened.files.store), array_file.preview(made, store).grid.count
+    request = requested("gather_files", [name], _said(opened), [(made, count)])
     job = FilesJob(run, lambda name: open_global(store), cluster, opened.disks).asked_for(request)
-    return job.again(
-        resume, overwrite=overwrite, source=opened if source is None else None, memory=memory, scheduler=scheduler,
-        workers=workers, storage_options=storage_options,
-    )  # fmt: skip
+    same = means.only("memory", "scheduler", "workers", "storage_options")
+    return job.again(resume, overwrite=overwrite, source=opened if name is None else None, means=same)
 
 
-def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: int | None = None) -> FilesPlan:
+def _gathering(local: LocalArrays, whole: Stored, resources: PlanResources, room: int | None = None) -> FilesPlan:
     grids, largest = [stored.grid for stored in local.stored], max(local.stored, key=lambda stored: stored.chunk_bytes)
     return plan_files("gather", whole, largest, grids, local.layout, local.depth, resources, room=room)
 
@@ -304,7 +294,7 @@ def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob
 
 
 def _resumed_gather(
-    left: Interrupted, local: LocalArrays, means: ResumeMeans, resources: tuple[Resources, Resources]
+    left: Interrupted, local: LocalArrays, means: ResumeMeans, resources: tuple[PlanResources, PlanResources]
 ) -> FilesJob[OutOfCoreArray]:
     store, whole, cluster = left.target, written_file(left.target).stored, means.cluster
     now, before = resources
@@ -316,7 +306,7 @@ def _resumed_gather(
 
 
 def _resumed_scatter(
-    left: Interrupted, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[Resources, Resources]
+    left: Interrupted, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[PlanResources, PlanResources]
 ) -> FilesJob[LocalArrays]:
     files = local_files.open_local_files(left.target, unfinished=True)
     assert files is not None, "a scatter makes local array files"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,16 +27,18 @@ from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.sweeps import Residual, change
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
+from oocarrays.kernels.binding import check_call
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import as_list, workspace_of
+from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.slabs import SlabRequest, iteration
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
-from oocarrays.plan.slabs.options import DepthLike, WindowLike
+from oocarrays.plan.slabs.options import DepthLike, window_options
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.places import StoreLike
@@ -211,7 +212,7 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
 def iterate(
     kernel: Callable[..., Any],
     source: LocalArrays | Sequence[LocalArrays],
-    target: StoreLike,
+    target: Target | StoreLike,
     **keywords: Unpack[SweepKeywords],
 ) -> IterateJob[LocalArrays]: ...
 
@@ -229,7 +230,7 @@ def iterate(
 def iterate(
     kernel: Callable[..., Any],
     source: Source | Sequence[Source],
-    target: StoreLike,
+    target: Target | StoreLike,
     **keywords: Unpack[SweepKeywords],
 ) -> IterateJob[OutOfCoreArray]: ...
 
@@ -243,36 +244,32 @@ def iterate(
 ) -> IterateJob[list[OutOfCoreArray]]: ...
 
 
+@verb(
+    target=("folders",),
+    resources=("workers", "ranks", "prefetch", "workspace", "window", "fuse", "scratch"),
+    old={
+        "residual": "until=(tolerance, residual)", "axis": "resources=oocarrays.Resources(window={axis: 'auto'})",
+        "height": "resources=oocarrays.Resources(window={axis: height})",
+    },
+)  # fmt: skip
 def iterate(
     kernel: Callable[..., Any],
     source: Source | LocalArrays | Sequence[Source | LocalArrays],
-    target: StoreLike | Sequence[StoreLike],
+    target: Target | StoreLike | Sequence[Target | StoreLike],
     *,
     sweeps: int,
+    until: float | tuple[float | None, Residual] | None = None,
     depth: DepthLike | None = None,
     boundary: BoundaryLike = "none",
-    fuse: int | Literal["auto"] = "auto",
-    until: float | None = None,
-    residual: Residual | None = None,
     memory: int | float | str | None = None,
-    prefetch: int = 1,
-    workspace: float | str | None = None,
-    axis: int | str | None = None,
-    height: int | None = None,
-    window: WindowLike | None = None,
-    ranks: int | None = None,
-    folders: str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> IterateJob[Any]:
     """Plan to apply a kernel to an array repeatedly: the result equals ``sweeps`` sweeps of the whole array.
 
-    A pass reads the array once, sweeps every slab several times, and writes it once: passes = ⌈sweeps ÷ fuse⌉. The
+    A pass reads the array once, sweeps every slab several times, and writes it once. The
     result is bit for bit that of plain sweeps. Reads no data.
 
     Parameters
@@ -286,40 +283,35 @@ def iterate(
         The arrays to sweep; they are not changed. In a list, the first ones, as many as targets, evolve together. The
         others are arrays of the same shape and of any type that every sweep reads unchanged, such as a right-hand side,
         coefficients or a land mask.
-    target : path, URL or Zarr store, or a list of them
+    target : path, URL, Zarr store or Target, or a list of them
         Location of the result, with the source's shape, type, chunks, codecs, attributes and dimension names. If the
         sources are local array files, the targets are too: of the same layout, without halos. In a list, each target is
         like its own source.
     sweeps : int
         Number of sweeps; with ``until`` the maximum.
+    until : float or (float, callable)
+        The residual at which sweeping ends, tested after each pass: the largest change of an element in the last sweep,
+        or the maximum of ``residual(before, after)`` over all parts of the array, of several arrays as tuples:
+        ``(1e-6, residual)``. ``(None, residual)`` measures it, and ends nothing.
     depth : int, sequence of int or mapping
         Neighbours that one sweep reads on each side, as in `map_slabs`. By default the depth that a kernel of
         `oocarrays.kernels` needs, as in `map_slabs`, and one for any other kernel.
     boundary : str or number, or a mapping or sequence of them
         Values beyond the edges in every sweep, as in `map_slabs`.
-    fuse : int or str
-        Maximum number of sweeps of one pass; ``"auto"``: the number of least predicted time. More sweeps per pass move
-        fewer bytes to and from disk, but ``fuse × depth`` rows between two slabs are computed by both.
-    until : float
-        The residual at which sweeping ends, tested after each pass. With it, ``fuse="auto"`` leaves at least 8 passes.
-    residual : callable
-        ``residual(before, after)`` of a part of the array before and after the last sweep of a pass, of several arrays
-        as tuples; the maximum over all parts counts. By default, with ``until``, the largest change of an element.
-    memory, prefetch, axis, height, window, ranks, folders
-        As in `map_slabs`.
-    workspace : float or str
-        Working memory of the kernel beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
+    memory : int or str
+        Budget of each process in bytes; by default as in `rechunk`.
     overwrite : bool
         Whether an existing target may be replaced.
     resume : bool or str
         As in `map_slabs`: from the pass in which the run stopped, less the slabs that it wrote. The number of sweeps of
         each pass stays.
-    scratch : path or URL
-        Location of the intermediate results between passes, at most two arrays a target, until the end; by default
-        beside the target. For local array files on workers' own disks: beside the file of each rank, or in a folder
-        there with ``{rank}`` in its name for the rank.
-    missing, storage_options, scheduler, workers
+    scheduler : Client, address or "threads"
         As in `rechunk`.
+    resources : Resources
+        ``ranks``, ``workers``, ``missing`` and ``storage_options``; ``prefetch``, ``workspace``, ``window`` and
+        ``fuse`` of the passes: ⌈sweeps ÷ fuse⌉, at least 8 with ``until``; and ``scratch`` for the results between
+        passes, at most two arrays a target, by default beside it; of local array files on workers' own disks beside the
+        file of each rank, or in a folder there with ``{rank}`` in its name for the rank.
 
     Returns
     -------
@@ -342,14 +334,38 @@ def iterate(
     >>> def smooth(block):
     ...     return np.convolve(block, [0.25, 0.5, 0.25], "same")
     >>> store = zarr.storage.MemoryStore()
-    >>> job = iterate(smooth, z, store, sweeps=3, boundary="nearest", fuse=2, memory="64MiB", scheduler="threads")
+    >>> job = iterate(smooth, z, store, sweeps=3, boundary="nearest", memory="64MiB", scheduler="threads",
+    ...               resources=Resources(fuse=2))
     >>> len(job.plan.passes), job.run()[...]
     (2, array([8.75, 5.25, 1.75, 0.25, 0.  , 0.  ]))
     """
-    if not callable(kernel):
-        raise InputError(
-            f"kernel={kernel!r} is not callable: pass a function of a NumPy block that returns a block of its shape"
-        )
+    check_call(kernel, len(as_list(source)))
+    tolerance, watched = _watched(until)
+    means = means_of(resources, iterate, memory=memory, scheduler=scheduler)
+    targets = [stored_as(each, iterate) for each in as_list(target)]
+    along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, **window_options(means.window)}
+    options = SweepOptions(
+        sweeps=sweeps, fuse="auto" if means.fuse is None else means.fuse, watched=watched is not None,
+        boundary=as_asked(boundary), prefetch=1 if means.prefetch is None else means.prefetch,
+        workspace=workspace_of(means.workspace), ranks=means.ranks, **along,
+    )  # fmt: skip
+    place = placer(means.storage_options, source, [each.store for each in targets], means.scratch)
+    request = SlabRequest(
+        kernel=kernel, options=options, means=means, overwrite=overwrite, resume=resume, residual=watched,
+        until=tolerance, targets=[replace(each, store=place(each.store)) for each in targets],
+        single=not isinstance(target, list | tuple),
+    )  # fmt: skip
+    arrays = arrays_of(request, as_list(source), place, means.missing)
+    where, between = preview_scratch(arrays, None if means.scratch is None else place(means.scratch))
+    threads = arrays.resources.threads
+    plan = partial(plan_iterate, arrays.read, between, arrays.written, threads=threads)
+    job = IterateJob(iteration(arrays, plan, where), opener(arrays), arrays.cluster, arrays.disks)
+    return job.again(resume, overwrite=overwrite)
+
+
+def _watched(asked: Any) -> tuple[Any, Residual | None]:
+    """Return the residual at which sweeping ends, if any, and its measure, if there is one."""
+    until, residual = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
     if until is not None and not isinstance(until, Real):
         raise InputError(f"until={until!r} is not a number: the residual at which sweeping ends")
     if until is not None and (math.isnan(until) or (until < 0 and residual is None)):
@@ -358,21 +374,4 @@ def iterate(
         raise InputError(
             f"residual={residual!r} is not callable: pass a function of the fields before and after a sweep"
         )
-    place = placer(storage_options, source, target, scratch)
-    watched = residual or (change if until is not None else None)
-    along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, "axis": axis, "heights": window}
-    options = SweepOptions(
-        sweeps=sweeps, fuse=fuse, watched=watched is not None, boundary=as_asked(boundary), prefetch=prefetch,
-        workspace=workspace_of(workspace), height=height, ranks=ranks, **along,
-    )  # fmt: skip
-    request = SlabRequest(
-        kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, folders=folders, residual=watched, until=until,
-        stores=[place(each) for each in as_list(target)], single=not isinstance(target, list | tuple),
-    )  # fmt: skip
-    arrays = arrays_of(request, as_list(source), place, missing)
-    where, between = preview_scratch(arrays, None if scratch is None else place(scratch))
-    threads = arrays.resources.threads
-    plan = partial(plan_iterate, arrays.read, between, arrays.written, threads=threads)
-    job = IterateJob(iteration(arrays, plan, where), opener(arrays), arrays.cluster, arrays.disks)
-    return job.again(resume, overwrite=overwrite)
+    return until, residual or (None if until is None else change)

@@ -27,6 +27,7 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.layouts.local import spread
+from oocarrays.options.given import EACH_RUN, Resources
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.requests import check_continues, made_before
@@ -34,8 +35,8 @@ from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED, bytes_text, measured, missing_text
-from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
@@ -183,7 +184,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
     def _put_content(self, content: Document) -> None:
         self._run.content = content
 
-    def again(self, resume: Any, *, overwrite: bool = False, **how: Any) -> Self:
+    def again(self, resume: Any, *, overwrite: bool = False, means: Resources | None = None, **how: Any) -> Self:
         """Return the job for a call with ``resume``: this one, the rest of a stopped one, or a finished one.
 
         Parameters
@@ -192,8 +193,10 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
             As of the call.
         overwrite : bool
             Whether a finished target of another request may be replaced.
+        means : Resources
+            Memory, ranks and other means of the call.
         how : object
-            Memory, ranks, kernel and other arguments, as `oocarrays.resume` takes them.
+            Source and other arguments, as `oocarrays.resume` takes them.
 
         Raises
         ------
@@ -211,7 +214,8 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
             return self
         resumed = import_module(f"oocarrays.{RESUMER}").resume
         try:
-            left: Self = resumed(target, as_is=trust.as_is, verify=trust.verify, **how)
+            same = means and means.only(*EACH_RUN, "workers", "ranks")
+            left: Self = resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)
         except NotFoundError:
             if self._restarts:
                 return self
@@ -354,7 +358,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
             return text
         found = [*self._measured(), ("missing chunks", "", str(self.meter.missing_chunks))]
         moves = "".join(f"\n{report.move_text(move, self.placement)}" for move in self.moves)
-        return f"{text}\n\nlast run\n{report.table(found, indent='  ')}{moves}"
+        return f"{text}\n\nlast run: {report.verdict(found[:-1])}\n{report.table(found, indent='  ')}{moves}"
 
     @property
     def notices(self) -> tuple[str, ...]:

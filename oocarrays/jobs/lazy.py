@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -24,16 +24,18 @@ from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import ChunksLike, block_lengths, cuts, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.requests import checked, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.creating import check_place, is_empty
+from oocarrays.storage.files.creating import check_place
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.stores.urls import check_replaces
@@ -41,7 +43,6 @@ from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
     import dask.array as da
-    from distributed import Client
 
 
 class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
@@ -85,115 +86,49 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
 
 def from_dask(
-    x: da.Array,
-    target: StoreLike,
-    *,
-    chunks: ChunksLike | None = None,
-    shards: ChunksLike | None = None,
-    zarr_format: Literal[2, 3] = 3,
-    memory: int | float | str | None = None,
-    compressors: Any = None,
-    filters: Any = None,
-    fill_value: Any = None,
-    attributes: Mapping[str, Any] | None = None,
-    dimension_names: Sequence[str | None] | None = None,
-    overwrite: bool = False,
-    resume: bool | Literal["verify", "as-is"] = False,
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    x: da.Array, to: Target, means: Resources = NONE, *, overwrite: bool = False, resume: Any = False
 ) -> FromDaskJob:
-    """Plan to write a Dask array of any blocks into a Zarr array of any chunks. Computes nothing.
-
-    Each block is computed once. If blocks consist of whole target chunks (or shards), the task that computes a block
-    writes them. Otherwise blocks are written to scratch as plain bytes, and are rechunked from there.
-
-    Parameters
-    ----------
-    x : dask.array.Array
-        Blocks of any lengths: numpy arrays with elements of a fixed size.
-    target : path, URL or Zarr store
-        Location of the result.
-    chunks, shards : int, str, tuple or dict
-        Chunk and shard lengths as `rechunk` takes them; by default the chunks are the longest block in each axis.
-    zarr_format : 2 or 3
-        Zarr format of the target.
-    memory : int or str
-        Budget of this process, or of each worker on a cluster, in bytes, beside the blocks and the memory of their own
-        tasks; by default as in `rechunk`.
-    compressors, filters, fill_value, attributes, dimension_names
-        Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors
-        also by name, as in `rechunk`.
-    overwrite : bool
-        Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
-    resume : bool or str
-        As in `rechunk`. Requests are compared by the name of ``x``, which Dask derives from its graph. A stopped run
-        continues if all blocks had been computed; otherwise blocks are computed again.
-    scratch, scheduler, workers
-        As in `rechunk`; scratch is always a local folder. Dask places the blocks' own tasks.
-    storage_options : mapping
-        Options for opening a URL, by their names in fsspec.
-
-    Returns
-    -------
-    FromDaskJob
-        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
-
-    Raises
-    ------
-    InputError
-        Before anything is computed: see `oocarrays.errors`.
-
-    Examples
-    --------
-    >>> import dask.array as da, zarr
-    >>> x = da.ones((6, 4), chunks=((1, 3, 2), 4)).cumsum(axis=0)
-    >>> job = from_dask(x, zarr.storage.MemoryStore(), chunks=(6, 1), memory="64MiB", scheduler="threads")
-    >>> job.plan.aligned, job.plan.count
-    (False, 3)
-    >>> job.run()[:, 1]
-    array([1., 2., 3., 4., 5., 6.])
-    """
+    """Plan to write a Dask array of any blocks into a Zarr array of any chunks: see `oocarrays.rechunk`."""
     check_lazy(x)
-    target = placer(storage_options, target)(target)
-    grid, names = block_grid(x), names_of_axes(dimension_names, x.ndim)
-    lengths = uneven_lengths(chunks, grid, x.dtype, names)
-    known = tuple(map(max, lengths)) if lengths else chunks
+    target = placer(means.storage_options, to.store)(to.store)
+    grid, names = block_grid(x), names_of_axes(to.dimension_names, x.ndim)
+    lengths = uneven_lengths(to.chunks, grid, x.dtype, names)
+    known = tuple(map(max, lengths)) if lengths else to.chunks
     shape = grid.chunks if known is None else regular_chunks(known, grid, x.dtype, names)
     made = target_settings(
         described(
             x,
-            fill_value=fill_value,
-            attributes={} if attributes is None else named(attributes, "attributes"),
+            fill_value=to.fill_value,
+            attributes={} if to.attributes is None else named(to.attributes, "attributes"),
             dimension_names=names,
         ),
         shape,
-        shards=regular_shards(shards, shape, x.shape, x.dtype, names),
-        zarr_format=zarr_format,
-        compressors=compressors,
-        filters=filters,
+        shards=regular_shards(to.shards, shape, x.shape, x.dtype, names),
+        zarr_format=3 if to.zarr_format is None else to.zarr_format,
+        compressors=to.compressors,
+        filters=to.filters,
     )
-    made |= {} if fill_value is None else {"fill_value": fill_value}
+    made |= {} if to.fill_value is None else {"fill_value": to.fill_value}
     checked(check_place, target, overwrite=overwrite, resume=resume)
     target, made = uneven_target(target, made, lengths, durable=setting("durable"))
     check_replaces(target, new=True)
     checked(check_place, target, overwrite=overwrite, resume=resume)
-    cluster, restarts = cluster_of(scheduler, workers), bool(resume) and unfinished_run(target) is not None
+    cluster = cluster_of(means.scheduler, means.workers)
+    restarts = bool(resume) and unfinished_run(target) is not None
     run = planned(
-        x, target, made, resources_of(cluster, memory), straight=is_empty(target), overwrite=overwrite or restarts,
-        scratch=scratch, said=cuts(chunks, shards, grid, names),
+        x, target, made, resources_of(cluster, means.memory), straight=is_empty(target),
+        overwrite=overwrite or restarts, scratch=means.scratch, said=cuts(to.chunks, to.shards, grid, names),
     )  # fmt: skip
     job = FromDaskJob(x, run, target, cluster)
     job = job.asked_for(requested("from_dask", [x.name], [], [(made, job.plan.rechunk.target.grid.count)]))
-    return job.again(resume, overwrite=overwrite, memory=memory, scheduler=scheduler, workers=workers)
+    return job.again(resume, overwrite=overwrite, means=means.only("memory", "scheduler", "workers"))
 
 
 def planned(
     x: da.Array,
     target: StoreLike,
     made: Settings,
-    resources: Resources,
+    resources: PlanResources,
     *,
     overwrite: bool,
     straight: bool,
@@ -219,14 +154,7 @@ def planned(
 
 
 def rechunk_lazily(
-    x: da.Array,
-    chunks: ChunksLike,
-    *,
-    names: Sequence[str | None] | None = None,
-    memory: int | float | str | None = None,
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    scheduler: Any = None,
-    workers: Sequence[str] | None = None,
+    x: da.Array, chunks: ChunksLike, means: Resources = NONE, *, names: Sequence[str | None] | None = None
 ) -> da.Array:
     """Return a lazy array in other chunks; its blocks go through scratch: see `oocarrays.rechunk`."""
     check_lazy(x)
@@ -234,14 +162,14 @@ def rechunk_lazily(
     blocks = block_lengths(chunks, grid, x.dtype, names)
     if not x.size or blocks == x.chunks:
         return x.rechunk(blocks)  # type: ignore[no-any-return]  # nothing moves
-    cluster = cluster_of(scheduler, workers)
-    resources = resources_of(cluster, memory)
+    cluster = cluster_of(means.scheduler, means.workers)
+    resources = resources_of(cluster, means.memory)
     longest = tuple(max(*lengths, 1) for lengths in blocks)
     stored = Stored(grid=ChunkGrid.of(x.shape, longest), itemsize=x.dtype.itemsize, local=True)
     most = min(grid.chunk_size * x.dtype.itemsize, stored.chunk_bytes) * resources.threads
     if most > resources.budget:
         raise BudgetError(resources.budget, most, "writing the blocks of each thread")
-    folder = scratch_folder(scratch, zarr.storage.MemoryStore())
+    folder = scratch_folder(means.scratch, zarr.storage.MemoryStore())
     return staged(x, stored, blocks, folder, cluster.client if cluster else None)
 
 

@@ -7,7 +7,6 @@ skeleton, without the data of lazy variables, into memory when a job is planned,
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -28,20 +27,21 @@ from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
+from oocarrays.jobs.lazy import FromDaskJob, block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import as_list, check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import cuts, regular_chunks
+from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.plan.machine import within_budget
 from oocarrays.requests import checked, form, requested
-from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.group_file import check_group_place, member_store
-from oocarrays.storage.files.places import StoreLike, store_path
+from oocarrays.storage.files.making_room import is_empty
+from oocarrays.storage.files.places import store_path
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.stores.aside import with_drafts
 from oocarrays.stored.array import placer
@@ -52,7 +52,6 @@ NUMBERS = "biufcmM"
 if TYPE_CHECKING:
     import dask.array as da
     import xarray as xr
-    from distributed import Client
 
 CODECS = ("compressors", "compressor", "filters", "serializer")
 """Keys of an encoding for codecs, which are specific to a Zarr format."""
@@ -118,25 +117,19 @@ def _opened(single: bool, store: Any, name: str) -> Any:
 
 def dataset_job(
     source: xr.Dataset | xr.DataArray,
-    target: StoreLike,
-    chunks: Any,
+    to: Target,
+    means: Resources = NONE,
     *,
-    zarr_format: int | None = None,
-    memory: int | float | str | None = None,
     overwrite: bool = False,
     resume: Any = False,
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> DatasetJob:
     """Plan to write a dataset, its lazy variables in other chunks: see `rechunk`, which calls this."""
     settings.refuse_array_expressions()
-    store = placer(storage_options, target)(target)
+    chunks, store = to.chunks, placer(means.storage_options, to.store)(to.store)
     checked(check_group_place, store, overwrite=overwrite, resume=resume)
     new = is_empty(store)
     single = not hasattr(source, "data_vars")
-    zarr_format = zarr_format or 3
+    zarr_format = to.zarr_format or 3
     whole: Any = _as_dataset(source) if single else source
     ds: Any = _without_foreign_codecs(_in_blocks(whole), zarr_format)
     if not new:  # the target to be replaced may store what Dask does not compute, such as coordinates
@@ -147,12 +140,12 @@ def dataset_job(
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
     made = _settings(ds, lazy, zarr_format)
-    cluster = cluster_of(scheduler, workers)
-    resources = resources_of(cluster, memory)
+    cluster = cluster_of(means.scheduler, means.workers)
+    resources = resources_of(cluster, means.memory)
     makers = [
         partial(
             planned, encoded[name], member_store(store, name), made[name], resources,
-            overwrite=True, straight=new, scratch=scratch_folder(scratch, store),
+            overwrite=True, straight=new, scratch=scratch_folder(means.scratch, store),
             said=_cuts(chunks, name, ds.variables[name]),
         )
         for name in lazy
@@ -323,12 +316,12 @@ def is_lazy(source: Any) -> bool:
     return is_dataset(source) or hasattr(type(source), "__dask_graph__")
 
 
-def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any) -> Any:
+def rechunked(source: Any, chunks: Any, means: Resources, *, others: Mapping[str, Any]) -> Any:
     """Return the result of `rechunk` for a lazy source without a target."""
-    defaults = {
-        name for name, value in others.items() if value is False or (isinstance(value, str) and value == "auto")
-    }
-    refuse("is for a target, and none is given", **{name: others[name] for name in others if name not in defaults})
+    refuse(
+        "is for a target, and none is given",
+        **{name: value for name, value in others.items() if value is not False and value != "auto"},
+    )
     if not is_lazy(source):
         raise InputError(
             "without a target, only lazy arrays are rechunked; of a stored one open_array(…).to_dask(chunks=…) reads "
@@ -337,35 +330,39 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
     if chunks is None:
         return source  # in the chunks that it has
     if not is_dataset(source):
-        return rechunk_lazily(source, chunks, **how)
+        return rechunk_lazily(source, chunks, means)
     if isinstance(chunks, Mapping) and (unknown := [dim for dim in chunks if dim not in source.dims]):
         raise ChunksError(
             f"chunks={chunks!r}: {unknown[0]!r} is not a dimension; the dimensions are {', '.join(source.dims)}"
         )
     if not hasattr(source, "data_vars"):
-        return source.copy(data=_relaid(source.variable, chunks, how).data)
+        return source.copy(data=_relaid(source.variable, chunks, means).data)
     found, names = source.copy(), [name for name in source.variables if name not in source.xindexes]
-    made = within_budget([partial(_relaid, source.variables[name], chunks, how) for name in names])
+    made = within_budget([partial(_relaid, source.variables[name], chunks, means) for name in names])
     for name, variable in zip(names, made, strict=True):
         found[name] = variable
     return found
 
 
-def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
+def _relaid(variable: Any, chunks: Any, means: Resources) -> Any:
     """Return a variable in other chunks if it is lazy and has any of the dimensions."""
     mine = {d: n for d, n in chunks.items() if d in variable.dims} if isinstance(chunks, Mapping) else chunks
     if variable.chunks is None or mine == {}:
         return variable
-    made = variable.copy(data=rechunk_lazily(variable.data, mine, names=variable.dims, **how))
+    made = variable.copy(data=rechunk_lazily(variable.data, mine, means, names=variable.dims))
     made.encoding = {name: each for name, each in made.encoding.items() if "chunks" not in name}
     return made
 
 
-def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str, Any], **options: Any) -> Any:
+def lazy_job(
+    source: Any, to: Target, means: Resources, *, overwrite: bool, resume: Any, others: Mapping[str, Any]
+) -> FromDaskJob | DatasetJob:
+    """Plan to write a lazy array or a dataset; raise for arguments that apply to stored arrays only."""
+    others = {"orientation": to.orientation, **others}
     refuse("is for stored arrays: of a lazy one, leave it out", error=UnsupportedError, **others)
     if not is_dataset(source):
-        return from_dask(source, target, chunks=chunks, **(options | {"zarr_format": options["zarr_format"] or 3}))
-    for name in ("shards", "compressors", "filters"):
-        if options.pop(name) is not None:
-            raise UnsupportedError(f"{name}= of a dataset comes from its variables' encoding: set it there")
-    return dataset_job(source, target, chunks, **options)
+        return from_dask(source, to, means, overwrite=overwrite, resume=resume)
+    for name in ("shards", "compressors", "filters", "fill_value", "attributes", "dimension_names"):
+        if getattr(to, name) is not None:
+            raise UnsupportedError(f"{name}= of a dataset comes from its variables and their encoding: set it there")
+    return dataset_job(source, to, means, overwrite=overwrite, resume=resume)

@@ -28,17 +28,19 @@ from oocarrays.mapping.layouts.halo import checked_boundary, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, scratch_of
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, uneven_lengths
+from oocarrays.options.chunks import cuts, regular_chunks, uneven_lengths
+from oocarrays.options.given import Target
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import coarsened, names_of, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_apart, check_target
 from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, retyped, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
-from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.files.places import name_of
 from oocarrays.storage.files.target import LocalTarget, TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.stores.remote import RemoteStore
@@ -63,8 +65,8 @@ def arrays_of(
         if request.results.words:
             raise InputError(f"{request.results.words} needs arrays in one file each; these are local array files")
         return _in_ranks(request, sources)
-    if request.folders is not None:
-        raise InputError(f"folders={request.folders!r} needs local array files; the sources are in one file each")
+    if (folders := next((each.folders for each in request.targets if each.folders is not None), None)) is not None:
+        raise InputError(f"folders={folders!r} needs local array files; the sources are in one file each")
     arrays = [array_file.open_array(place(each)) for each in sources]
     for array in arrays:
         warn_of_packed(array, request.kernel)
@@ -74,7 +76,7 @@ def arrays_of(
 def opener(arrays: SlabArrays) -> Callable[[str], Any]:
     """Return the function that opens the result: the target, or a list of all."""
     is_local, stores, single = isinstance(arrays.targets[0], LocalTarget), arrays.request.stores, arrays.request.single
-    opened: Any = partial(open_local, mode="r", scheduler=arrays.request.scheduler) if is_local else open_array
+    opened: Any = partial(open_local, mode="r", scheduler=arrays.request.means.scheduler) if is_local else open_array
     return lambda _: opened(stores[0]) if single else list(map(opened, stores))
 
 
@@ -118,13 +120,13 @@ def _in_files(request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequ
     for array, store in product(arrays, request.stores):
         request.check(check_target, array, store)
     cluster, resources = request.resources()
-    request, chunks = _reshaping(request, arrays)
+    request = _reshaping(request, arrays)
     levels, stores = request.options.coarser, request.stores
     if request.iterates:
         likes, dtypes = list(arrays[: len(stores)]), [array.dtype for array in arrays[: len(stores)]]
     else:
         likes, dtypes = [arrays[0]] * len(stores), _result_types(request, arrays, resources.budget)
-    each = zip(likes, stores, levels or [None] * len(stores), chunks, dtypes, strict=True)
+    each = zip(likes, request.targets, levels or [None] * len(stores), dtypes, strict=True)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
     return SlabArrays(
         request=request, cluster=cluster, resources=resources, shape=arrays[0].shape,
@@ -135,22 +137,21 @@ def _in_files(request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequ
     )  # fmt: skip
 
 
-def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> tuple[SlabRequest, list[ChunksLike | None]]:
-    """Return the request with the shapes of its results, and the chunks of each target."""
-    names = dimension_names(arrays[0])
-    chunks = request.results.chunks(request.chunks, len(request.stores), single=request.single)
+def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> SlabRequest:
+    """Return the request with the shapes of its results."""
+    names, chunks = dimension_names(arrays[0]), [target.chunks for target in request.targets]
     levels = request.results.levels(arrays[0].shape, names, chunks, single=request.single)
     options = replace(request.options, coarser=levels).checked(arrays[0].shape)
-    if request.verify:
+    if request.results.verify:
         options.verified()  # refused before the kernel is tried
-    return replace(request, options=options), chunks
+    return replace(request, options=options)
 
 
 def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: int) -> list[np.dtype]:
     """Return the type of each target's elements; for another shape, the kernel is tried on a few zeros first."""
     levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
-    stores = request.stores
-    known = dtypes_of(request.dtype, sources[0], len(stores))
+    stores, asked = request.stores, [target.dtype for target in request.targets]
+    known = dtypes_of(asked, sources[0])
     if not levels:
         return known
     shape, depth = arrays[0].shape, options.depth
@@ -158,7 +159,6 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
     edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
     itemsize = sum(dtype.itemsize for dtype in sources)
     trial = TrialBlock.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
-    asked = request.dtype if isinstance(request.dtype, list | tuple) else [request.dtype] * len(stores)
     free = [own is None and request.results.others for own in asked]
     if trial.window.size * itemsize > max(budget, SMALL):
         return [wide_type(dtype) if any_type else dtype for any_type, dtype in zip(free, known, strict=True)]
@@ -175,14 +175,13 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
 def _target(
     request: SlabRequest,
     like: zarr.Array,
-    store: StoreLike,
+    target: Target,
     level: Coarsening | None,
-    chunks: ChunksLike | None,
     dtype: np.dtype,
 ) -> TargetSpec:
     """Return one target: chunks are of the sources' axes, unless its axes differ."""
-    grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
-    made, said = retyped(target_settings(like, tuple(like.chunks)), like.dtype, dtype)
+    grid, names, chunks = ChunkGrid.of(like.shape, like.chunks), dimension_names(like), target.chunks
+    made, said = retyped(_settings(like, tuple(like.chunks), target), like.dtype, dtype)
     if level is not None and request.results.others:
         made, names = coarsened(made, level), names_of(level, names)
         grid = ChunkGrid.of(made["shape"], made["chunks"])
@@ -195,9 +194,15 @@ def _target(
         made["chunks"] = regular_chunks(chunks, grid, like.dtype, names)
     if level is not None and not request.results.others:
         made = coarsened(made, level)
-    place, settings = uneven_target(store, made, lengths, durable=setting("durable"))
+    place, settings = uneven_target(target.store, made, lengths, durable=setting("durable"))
     said = (*cuts(chunks, None, grid, names), *said)
     return TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said)
+
+
+def _settings(like: zarr.Array, chunks: tuple[int, ...], target: Target) -> Settings:
+    """Return the arguments of ``zarr.create_array`` for a target, by default those of the array that it is like."""
+    codecs = {"compressors": target.compressors, "filters": target.filters, "zarr_format": target.zarr_format}
+    return target_settings(like, chunks, **codecs)
 
 
 # ---------------------------------------------------------------------- local array files
@@ -212,8 +217,9 @@ def _in_ranks(request: SlabRequest, sources: Sequence[Any]) -> SlabArrays:
     if request.iterates:
         likes, dtypes = arrays[: len(stores)], [array.dtype for array in arrays[: len(stores)]]
     else:
-        likes, dtypes = [arrays[0]] * len(stores), dtypes_of(request.dtype, arrays[0].dtype, len(stores))
-    each = zip(likes, stores, dtypes, _folders(request.folders, stores), strict=True)
+        asked = [target.dtype for target in request.targets]
+        likes, dtypes = [arrays[0]] * len(stores), dtypes_of(asked, arrays[0].dtype)
+    each = zip(likes, _in_folders(request.targets), dtypes, strict=True)
     made = [_local_target(request, *one) for one in each]
     targets, layout = [target for target, _ in made], arrays[0].layout
     disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
@@ -233,17 +239,19 @@ def _in_ranks(request: SlabRequest, sources: Sequence[Any]) -> SlabArrays:
         read=[array.stored[largest_rank(layout)] for array in arrays],
         sources=[file for source in files for file in source.shared] if request.goes_on(targets[0].store) else (),
         targets=targets, by="iterate" if request.iterates else "map_slabs", said=said | request.said,
-        places=[named(array.files.store) for array in arrays], more={**request.call, "folders": request.folders},
+        places=[named(array.files.store) for array in arrays],
+        more={**request.call, "folders": request.targets[0].folders},
     )  # fmt: skip
 
 
-def _folders(folders: str | None, stores: Sequence[StoreLike]) -> list[str | None]:
-    """Return one folder a target; ``{rank}`` stays for the rank."""
-    if folders is None:
-        return [None] * len(stores)
-    if len(stores) > 1 and "{target}" not in folders:
-        raise InputError(f"folders={folders!r} must contain {{target}}: there are {len(stores)} targets")
-    return [folders.replace("{target}", str(number)) for number in range(len(stores))]
+def _in_folders(targets: Sequence[Target]) -> list[Target]:
+    """Return targets with ``{target}`` in their folders as their number; ``{rank}`` stays for the rank."""
+    given = [target.folders for target in targets]
+    twice = next((each for n, each in enumerate(given) if each and each in given[:n] and "{target}" not in each), None)
+    if twice is not None:
+        raise InputError(f"folders={twice!r} must contain {{target}}: there are {len(targets)} targets")
+    numbered = (each and each.replace("{target}", str(number)) for number, each in enumerate(given))
+    return [replace(target, folders=folders) for target, folders in zip(targets, numbered, strict=True)]
 
 
 def _checked(sources: Sequence[Any], ranks: int | None) -> list[LocalArrays]:
@@ -268,27 +276,29 @@ def edges_of(layout: Layout) -> Edges:
 
 
 def _local_target(
-    request: SlabRequest, like: LocalArrays, store: StoreLike, dtype: np.dtype, folders: str | None
+    request: SlabRequest, like: LocalArrays, target: Target, dtype: np.dtype
 ) -> tuple[LocalTarget, Disks]:
     """Return a target of the same layout, without a halo: halos are exchanged in memory."""
     largest = largest_rank(like.layout)
     shape, known = like.layout.local_shape(largest), like.like()
     cut = tuple(max(min(c, n), 1) for c, n in zip(like.stored[largest].grid.chunks, shape, strict=True))
-    if request.chunks is not None:
-        cut = regular_chunks(request.chunks, ChunkGrid.of(shape, cut), like.dtype, dimension_names(known))
-    made, left_out = retyped(target_settings(known, cut) | {"attributes": like.attrs}, known.dtype, dtype)
+    if target.chunks is not None:
+        cut = regular_chunks(target.chunks, ChunkGrid.of(shape, cut), like.dtype, dimension_names(known))
+    made, left_out = retyped(_settings(known, cut, target) | {"attributes": like.attrs}, known.dtype, dtype)
     said = Descriptor(placement="local", shape=like.shape, layout=like.layout, depth=(0,) * like.ndim)
     said, disks = own_disks(
-        replace(said, orientation=_orientation(like.layout, cut)), folders, like.disks.client or request.scheduler
+        replace(said, orientation=_orientation(like.layout, cut)),
+        target.folders,
+        like.disks.client or request.means.scheduler,
     )
-    if like.disks.workers and folders:  # each rank where it is
+    if like.disks.workers and target.folders:  # each rank where it is
         said, disks = replace(said, workers=like.disks.workers), like.disks
-    files = LocalFiles(store=store, descriptor=said, name=str(store))
-    said_of = (*cuts(request.chunks, None, ChunkGrid.of(shape, cut), dimension_names(known)), *left_out)
-    target = LocalTarget(store=files.store, settings=made, overwrite=request.overwrite, files=files, said=said_of)
-    target.preview()
-    request.check(local_files.check_group_place, store)
-    return target, disks
+    files = LocalFiles(store=target.store, descriptor=said, name=str(target.store))
+    said_of = (*cuts(target.chunks, None, ChunkGrid.of(shape, cut), dimension_names(known)), *left_out)
+    spec = LocalTarget(store=files.store, settings=made, overwrite=request.overwrite, files=files, said=said_of)
+    spec.preview()
+    request.check(local_files.check_group_place, target.store)
+    return spec, disks
 
 
 def _orientation(layout: Layout, chunks: tuple[int, ...]) -> tuple[int, ...] | None:

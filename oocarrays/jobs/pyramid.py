@@ -30,6 +30,7 @@ from oocarrays.mapping.given import chosen, whole
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import FactorLike, ScaleLike, UnitLike, factors_of, scaled
 from oocarrays.options.chunks import ChunksLike, regular_chunks
+from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.shapes import coarsened
 from oocarrays.options.slabs import SlabArrays, SlabRequest, slab_pass
 from oocarrays.plan.documents import Document
@@ -79,24 +80,21 @@ class PyramidJob(SlabJob[OutOfCoreGroup]):
         ]
 
 
+@verb(target=("chunks",), resources=("workers", "ranks"))
 def pyramid(
     source: OutOfCoreArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     levels: int | None = None,
     factor: FactorLike = 2,
     method: Literal["mean", "median", "nearest", "mode"] = "mean",
     scale: ScaleLike | None = None,
     unit: UnitLike | None = None,
-    chunks: ChunksLike | None = None,
     memory: int | float | str | None = None,
-    ranks: int | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> PyramidJob:
     """Plan to write an image in several resolutions, as an OME-Zarr multiscale group. Reads no data of the image.
 
@@ -110,10 +108,11 @@ def pyramid(
         are those of the source's OME-Zarr metadata, or follow from the names. Unnamed axes are taken as t, c, z, y, x,
         from the last one on. Of an OME-Zarr group, its level of full resolution is read; axes, scale, units and
         channels (``omero``) are carried over, other levels and labels are not.
-    target : path, URL or Zarr store
+    target : path, URL, Zarr store or Target
         Location of the group: level 0 is the image itself, in array ``"0"``. Levels have the source's format, dtype,
-        codecs, attributes and dimension names. The group is OME-Zarr 0.5, or 0.4 in Zarr format 2. Axes are in its
-        order: time, channels or samples, others, space. Sequences in other parameters are in this order.
+        codecs, attributes and dimension names, and its chunks unless a `Target` states others. The group is OME-Zarr
+        0.5, or 0.4 in Zarr format 2. Axes are in its order: time, channels or samples, others, space. Sequences in
+        other parameters are in this order.
     levels : int
         Number of levels, including the image; by default until no axis that gets coarser has more than 256 elements.
     factor : int, sequence of int, or mapping of names or numbers of axes
@@ -131,14 +130,14 @@ def pyramid(
     method : str
         How elements are merged: ``"mean"``, of integers rounded to the nearest one, halves up; ``"median"``;
         ``"nearest"``, the first of them; ``"mode"``, the most frequent one, as for labels.
-    chunks : int, str, tuple or dict
-        Of the levels, as in `rechunk`; by default those of the source.
     memory : int or str
         Budget of each process in bytes; by default as in `rechunk`.
-    ranks, overwrite
-        As in `map_slabs`; ``overwrite`` replaces a group.
-    resume, missing, storage_options, scheduler, workers
+    overwrite : bool
+        Whether an existing group may be replaced.
+    resume, scheduler
         As in `rechunk`.
+    resources : Resources
+        ``ranks`` as in `map_slabs`, ``workers``, ``missing`` and ``storage_options``.
 
     Raises
     ------
@@ -159,8 +158,9 @@ def pyramid(
     >>> levels.attrs["ome"]["multiscales"][0]["datasets"][2]["coordinateTransformations"][0]
     {'type': 'scale', 'scale': [4.0, 4.0]}
     """
-    place = placer(storage_options, source, target)
-    array, group = source_image(source, place), place(target)
+    means, to = means_of(resources, pyramid, memory=memory, scheduler=scheduler), stored_as(target, pyramid)
+    place = placer(means.storage_options, source, to.store)
+    array, group = source_image(source, place), place(to.store)
     chosen(method, "method", METHODS)
     kinds = {"mean": "biufc", "median": "biuf"}.get(method, "biufcmMSU")
     if array.dtype.kind not in kinds:
@@ -173,24 +173,24 @@ def pyramid(
     coarser = tuple(accumulate(steps, Coarsening.then, initial=finest))
     request = SlabRequest(
         kernel=Levels(steps, method, image.order), options=SlabOptions(
-            coarser=tuple(replace(each, axes=image.order) for each in coarser), workspace=WORKSPACE, ranks=ranks
+            coarser=tuple(replace(each, axes=image.order) for each in coarser), workspace=WORKSPACE, ranks=means.ranks
         ),
-        memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler, workers=workers,
+        targets=(), means=means, overwrite=overwrite, resume=resume,
     )  # fmt: skip
     request.check(check_group_target, array, group)
-    cluster, resources = request.resources()
-    file = array_file.describe_source(array, missing_of(source, missing))
-    made = image.settings(array, chunks)
+    cluster, within = request.resources()
+    file = array_file.describe_source(array, missing_of(source, means.missing))
+    made = image.settings(array, to.chunks)
     targets = [
         TargetSpec(store=member_store(group, str(n)), settings=coarsened(made, each)) for n, each in enumerate(coarser)
     ]
     said = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
     arrays = SlabArrays(
-        request=request, cluster=cluster, resources=resources, shape=array.shape, dtypes=[array.dtype], files=[file],
+        request=request, cluster=cluster, resources=within, shape=array.shape, dtypes=[array.dtype], files=[file],
         read=[file.stored], sources=[file], targets=targets,
         group=GroupTarget(store=group, overwrite=overwrite, members=tuple(targets), attributes=said),
         by="pyramid", said=_said(axes, factor, factors, method, len(coarser)), own_kernel=False,
-        more={"missing": missing_of(source, missing)},
+        more={"missing": missing_of(source, means.missing)},
     )  # fmt: skip
     run = slab_pass(arrays, partial(plan_slabs, arrays.read, arrays.written))
     return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
@@ -13,23 +14,24 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import ChunksError, InputError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job, rechunked
 from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job
-from oocarrays.jobs.updating import UpdateJob
-from oocarrays.jobs.updating import update as update_array
-from oocarrays.mapping.given import flag
+from oocarrays.jobs.updating import UpdateJob, update_array
+from oocarrays.mapping.given import flag, refuse
 from oocarrays.mapping.grid import Stored
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.given import Resources, Target, chunked, means_of, stated_in, stored_as, verb
 from oocarrays.options.keywords import RechunkKeywords
 from oocarrays.options.rechunks import Planner
 from oocarrays.requests import is_resumable, unnamed
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import missing_of, placer
@@ -48,7 +50,7 @@ def rechunk(
 @overload
 def rechunk(
     source: OutOfCoreArray | zarr.Array | np.ndarray,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     chunks: ChunksLike | None = None,
     **keywords: Unpack[RechunkKeywords],
@@ -58,7 +60,7 @@ def rechunk(
 @overload
 def rechunk(
     source: OutOfCoreGroup | zarr.Group,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     chunks: ChunksLike | None = None,
     **keywords: Unpack[RechunkKeywords],
@@ -68,7 +70,7 @@ def rechunk(
 @overload
 def rechunk(
     source: StoreLike,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     chunks: int | str | tuple[Any, ...] | list[Any] | Mapping[int, Any] | None = None,
     **keywords: Unpack[RechunkKeywords],
@@ -78,7 +80,7 @@ def rechunk(
 @overload
 def rechunk(
     source: StoreLike,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     chunks: Mapping[str, tuple[Any, ...] | list[Any] | Mapping[Any, Any]],
     **keywords: Unpack[RechunkKeywords],
@@ -88,18 +90,7 @@ def rechunk(
 @overload
 def rechunk(
     source: Any,
-    target: StoreLike,
-    *,
-    update: Literal[True],
-    chunks: ChunksLike | None = None,
-    **keywords: Unpack[RechunkKeywords],
-) -> RechunkJob | UpdateJob: ...
-
-
-@overload
-def rechunk(
-    source: Any,
-    target: StoreLike,
+    target: Target | StoreLike,
     *,
     chunks: ChunksLike | None = None,
     **keywords: Unpack[RechunkKeywords],
@@ -112,75 +103,57 @@ def rechunk(
 ) -> Any: ...
 
 
+@verb(
+    target=(
+        "chunks", "shards", "orientation", "compressors", "filters", "zarr_format", "fill_value", "attributes",
+        "dimension_names",
+    ),
+    resources=("workers", "ranks", "schedule", "scratch"),
+    old={"update": "update(target, source=source, chunks=…)"},
+)  # fmt: skip
 def rechunk(
     source: Any,
-    target: StoreLike | None = None,
+    target: Target | StoreLike | None = None,
     *,
     chunks: ChunksLike | None = None,
-    shards: ChunksLike | None = None,
-    orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
-    memory: int | float | str | None = None,
-    ranks: int | None = None,
     method: Literal["auto", "independent", "two-phase", "assembled", "staged"] = "auto",
-    schedule: str | None = None,
-    compressors: Any = None,
-    filters: Any = None,
-    zarr_format: Literal[2, 3] | None = None,
+    memory: int | float | str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    update: bool = False,
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob | UpdateJob | da.Array:
+    resources: Resources | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob | da.Array:
     """Plan to rewrite an array, or some of a group, in other chunks within a memory budget. Reads no data.
 
     Parameters
     ----------
     source : path, URL, Zarr store, array or group, numpy or dask array, xarray.Dataset or xarray.DataArray
         The array to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
-        xarray writes it. Each block of a lazy source is computed once (see `from_dask`); xarray writes the rest of a
+        xarray writes it. Each block of a lazy source, of any length, is computed once. If the blocks of a Dask array
+        consist of whole target chunks (or shards), the task that computes a block writes them; otherwise blocks are
+        written to scratch, a local folder, as plain bytes, and are rechunked from there. xarray writes the rest of a
         dataset.
-    target : path, URL or Zarr store
-        Location of the result. Attributes, dimension names, fill value, dtype and codecs are carried over. Without a
-        target, a lazy source is rechunked in the middle of a pipeline, and the result is lazy: its blocks, each
-        computed once, go through plain files in scratch, which exist until the tasks that need them are done. Only the
-        options ``memory``, ``scratch``, ``scheduler`` and ``workers`` are accepted then.
+    target : path, URL, Zarr store or Target
+        Location of the result. Attributes, dimension names, fill value, dtype and codecs are carried over, unless a
+        `Target` states other codecs, shards, orientation or format; of a Dask array, which has none, also fill value,
+        attributes and dimension names. A format changes all arrays of a group: those not in ``chunks`` keep their
+        chunks, and texts are converted by Zarr. Without a target, a lazy source is rechunked in the middle of a
+        pipeline, and the result is lazy: its blocks, each computed once, go through plain files in scratch, which exist
+        until the tasks that need them are done. Only memory, scratch, scheduler and workers are accepted then.
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"`` to
         choose multiples of the source's. Or lengths that add up to the axis, such as ``(3, 5, 2)``; one process writes
-        chunks of unequal lengths, which need zarr-python 3.3. By default those of the source; with ``orientation``,
-        chunks of about the same size that run along the fastest axes. Of a group or dataset, a dict of them by array,
-        such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``; other arrays of a group are copied as they are
-        stored.
-    shards : int, str, tuple or dict
-        Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for the whole axis. By
-        default the target is not sharded.
-    orientation : "row", "column" or tuple of int
-        Storage order of the axes in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a tuple names
-        the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
+        chunks of unequal lengths, which need zarr-python 3.3. By default those of the source, of a Dask array the
+        longest block in each axis; with an orientation, chunks of about the same size that run along the fastest axes.
+        Of a group or dataset, a dict of them by array, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``; other
+        arrays of a group are copied as they are stored.
+    method : str
+        ``"auto"`` for the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"assembled"``, ``"staged"``.
     memory : int or str
         Budget of this process, or of each worker on a cluster, in bytes above its idle level, such as ``"1GiB"``. By
         default half of the free memory; on a worker, the memory below its spill threshold.
-    ranks : int
-        Logical processors; by default the plan chooses.
-    method : str
-        ``"auto"`` for the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"assembled"``, ``"staged"``.
-    schedule : str
-        Order of the messages between ranks: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``, ``"pex-gen-shift"``,
-        ``"gen"``, ``"rex"`` or ``"ipex"`` (the last two forward messages between workers); or ``"coloring"`` or
-        ``"unordered"``, as in `redistribute`. By default, and with ``"auto"``, the setting ``oocarrays.schedule``; if
-        that is ``"auto"`` too, the schedule of least predicted time.
-    compressors, filters
-        Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
-        Compressors also by name: ``"zstd"``, ``"blosc"``, ``"gzip"`` or ``"none"``.
-    zarr_format : 2 or 3
-        By default that of the source. Format 2 keeps dimension names in ``_ARRAY_DIMENSIONS`` and the missing value in
-        the fill value, format 3 in ``_FillValue``, both as xarray does. All arrays of a group change: those not in
-        ``chunks`` keep their chunks, and texts are converted by Zarr. With a format, ``chunks`` may be left out.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced, or a group if a group or dataset is written. The old target
         stays until every block of a lazy source has been computed.
@@ -188,27 +161,22 @@ def rechunk(
         Whether the target may exist already, unfinished or finished, as in a cron job or a batch queue. If it does not
         exist, the run starts. A stopped run of the same request continues from its journal; memory, ranks, workers,
         method and schedule may differ. A target that the same request has finished stays as it is: ``job.is_finished``
-        is True, and ``job.run()`` returns the target. Otherwise the call fails, and the error names the difference.
+        is True, and ``job.run()`` returns the target. Otherwise the call fails, and the error names the difference. A
+        Dask array is compared by its name, which Dask derives from its graph, and its run continues if all blocks had
+        been computed.
         ``"verify"`` and ``"as-is"`` continue as `resume` does with ``verify=True`` and ``as_is=True``.
-    update : bool
-        Whether to bring an array at ``target`` that was made from this source up to date, as `update` does; without
-        one, it is made. Chunks may then be longer than an axis that will grow.
-    scratch : path or URL
-        Folder for the intermediate data of a staged or assembled plan; by default beside a local target, else in the
-        system's temporary folder.
-    missing : str
-        Treatment of chunks that the source lacks, as in `open_array`; by default as the source was opened.
-    storage_options : mapping
-        Options for opening URLs, by their names in fsspec; if its keys are schemes, each scheme has its own.
     scheduler : Client, address or "threads"
         Location of the ranks: the workers of a cluster, or threads of this process. By default the workers of the
         active client, if any. Workers must see source, target and scratch under the same paths.
-    workers : sequence of str
-        Addresses or names of the workers to use; by default all.
+    resources : Resources
+        ``ranks``, ``workers``, ``schedule`` of the messages between ranks, ``scratch`` of a staged or assembled plan,
+        and ``missing``.
+    storage_options : mapping
+        Options for opening URLs, by their names in fsspec; if its keys are schemes, each scheme has its own.
 
     Returns
     -------
-    RechunkJob, GroupJob, FromDaskJob, DatasetJob or UpdateJob
+    RechunkJob, GroupJob, FromDaskJob or DatasetJob
         With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. Without a target, a lazy
         dask.array.Array, xarray.DataArray or xarray.Dataset, of the same kind as the source.
 
@@ -233,72 +201,137 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
+    means = means_of(resources, rechunk, memory=memory, scheduler=scheduler, storage_options=storage_options)
     if target is None:
-        others = {
-            "shards": shards, "orientation": orientation, "ranks": ranks, "method": method, "schedule": schedule,
-            "compressors": compressors, "filters": filters, "zarr_format": zarr_format, "overwrite": overwrite,
-            "resume": resume, "update": update, "missing": missing, "storage_options": storage_options,
-        }  # fmt: skip
-        how: Any = {"memory": memory, "scratch": scratch, "scheduler": scheduler, "workers": workers}
-        return rechunked(source, chunks, others=others, **how)  # type: ignore[no-any-return]
-    if update:
-        _check_updatable(source, flag(update, "update"), overwrite)
+        others = {"method": method, "overwrite": overwrite, "resume": resume, "storage_options": storage_options}
+        return rechunked(source, chunks, means, others=others | stated_in(resources, LAZY))  # type: ignore[no-any-return]
+    to = chunked(stored_as(target, rechunk), chunks)
     if is_lazy(source):
-        return lazy_job(  # type: ignore[no-any-return]
-            source, target, chunks,
-            shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
-            overwrite=overwrite, resume=resume, scratch=scratch, scheduler=scheduler, workers=workers,
-            storage_options=storage_options,
-            others={
-                "orientation": orientation,
-                "ranks": ranks,
-                "method": None if method == "auto" else method,
-                "schedule": schedule,
-                "missing": missing,
-            },
-        )  # fmt: skip
-    where = setting("scratch") if scratch is None else scratch
-    place, policy = placer(storage_options, source, target, where), missing_of(source, missing)
-    source, target = place(source), place(target)
-    cluster = cluster_of(scheduler, workers)
-    resources = resources_of(cluster, memory, schedule, setting("ranks") if ranks is None else ranks)
-    planner = Planner(
-        orientation=orientation,
-        method=method,
-        shards=shards,
-        zarr_format=zarr_format,
-        compressors=compressors,
-        filters=filters,
-        overwrite=overwrite,
-        scratch=scratch_of(place(where), target, source),
-        missing=policy,
-        resources=resources,
-        grows=update,
-    )
-    if update and not is_empty(target) and not (resume and is_resumable(target)):
-        on: Any = {"storage_options": storage_options, "scheduler": scheduler, "workers": workers}
-        job = update_array(target, source, memory=memory, missing=policy, resume=resume, **on)
-        if not chunks is orientation is None:
-            asked = planner.planned(array_file.open_array(source), target, chunks)[0].target
-            _check_chunks(asked, job.plan.target, target)
-        return job
-    means: Any = {
-        "overwrite": overwrite, "memory": memory, "ranks": ranks, "missing": missing, "scheduler": scheduler,
-        "workers": workers, "storage_options": storage_options,
-    }  # fmt: skip
+        others = {"method": None if method == "auto" else method} | stated_in(resources, (*LAZY, "storage_options"))
+        return lazy_job(source, to, means, overwrite=overwrite, resume=resume, others=others)  # type: ignore[no-any-return]
+    refuse("is carried over from a stored source: leave it out", **_own(to))
+    place, cluster, planner = _planner(source, to, means, method=method, overwrite=overwrite)
+    source, store = place(source), place(to.store)
     kind: Any = group_job if holds_group(source) else array_job
-    planned: RechunkJob | GroupJob = kind(source, target, chunks, planner, cluster, resume)
-    return planned.again(resume, source=unnamed(source), **means)
+    planned: RechunkJob | GroupJob = kind(source, store, to.chunks, planner, cluster, resume)
+    return planned.again(resume, overwrite=overwrite, source=unnamed(source), means=means)
 
 
-def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
-    """Raise if a lazy source would be updated, or if a target would be both updated and replaced."""
-    if update and overwrite:
-        raise InputError(
-            "update=True and overwrite=True exclude each other: update changes the target, overwrite replaces it"
-        )
-    if update and is_lazy(source):
-        raise InputError("update=True needs a stored source: changes of a lazy array cannot be detected")
+LAZY = ("memory", "scratch", "scheduler", "workers")
+"""Resources that apply to lazy sources."""
+
+
+def _own(to: Target) -> dict[str, Any]:
+    """Return what a stored source gives its target, as a target states it."""
+    return {name: getattr(to, name) for name in ("fill_value", "attributes", "dimension_names")}
+
+
+def _planner(
+    source: Any, to: Target, means: Resources, *, method: Any, overwrite: bool, grows: bool = False
+) -> tuple[Callable[[Any], Any], Cluster | None, Planner]:
+    """Return the function that opens locations, the cluster, and the planner of a rechunk."""
+    where = setting("scratch") if means.scratch is None else means.scratch
+    place, policy = placer(means.storage_options, source, to.store, where), missing_of(source, means.missing)
+    cluster = cluster_of(means.scheduler, means.workers)
+    planner = Planner(
+        orientation=to.orientation,
+        method=method,
+        shards=to.shards,
+        zarr_format=to.zarr_format,
+        compressors=to.compressors,
+        filters=to.filters,
+        overwrite=overwrite,
+        scratch=scratch_of(place(where), place(to.store), place(source)),
+        missing=policy,
+        resources=resources_of(
+            cluster, means.memory, means.schedule, setting("ranks") if means.ranks is None else means.ranks
+        ),
+        grows=grows,
+    )
+    return place, cluster, planner
+
+
+@verb(
+    target=("chunks", "shards", "orientation", "compressors", "filters", "zarr_format"),
+    resources=("workers", "ranks", "schedule", "scratch"),
+)
+def update(
+    target: Target | StoreLike,
+    *,
+    source: Any = None,
+    chunks: ChunksLike | None = None,
+    memory: int | float | str | None = None,
+    resume: bool | Literal["verify", "as-is"] = False,
+    scheduler: Client | str | None = None,
+    resources: Resources | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> RechunkJob | UpdateJob:
+    """Plan to bring a rechunked array up to date after its source grew or some of its chunks changed. Reads no data.
+
+    A finished target keeps sizes and times of its source's chunks, or their ETags, and changes are found by these. The
+    changed data is read, and the target grows. Each target chunk that overlaps it is read, changed and replaced by one
+    rank. All other chunks and all attributes stay as they are. The target is marked unfinished meanwhile.
+
+    Parameters
+    ----------
+    target : path, URL or Target
+        A result of `rechunk`, or an interrupted update of one, which is then continued. With ``source`` and ``chunks``,
+        or a `Target` that states them, a target that does not exist is made, as by `rechunk`.
+    source : path, URL, Zarr store or array
+        Location of the source, if it has moved, or if the target may not exist. Chunks of a copy must have the same
+        sizes and times.
+    chunks : int, str, tuple or dict
+        Chunk length in each axis of a target that may not exist, as in `rechunk`; they may be longer than an axis that
+        will grow. An existing target must have them.
+    resume : bool or str
+        As in `rechunk`. A stopped update is continued in any case.
+    memory, scheduler, storage_options
+        As in `rechunk`.
+    resources : Resources
+        ``workers`` and ``missing``; for a target that does not exist as in `rechunk`.
+
+    Returns
+    -------
+    UpdateJob or RechunkJob
+        With ``.plan``, ``.explain()`` and ``.run()``, which returns the array; ``dask.compute(job)`` runs it too.
+        ``plan.source_share`` and ``plan.target_share`` of an update are the shares that are read and replaced.
+
+    Raises
+    ------
+    InputError
+        Before anything is written: `NotFoundError` if the target keeps no record of its source, `TargetError` if its
+        source is another one, `JournalError` if the source has another type or other chunks now, or is smaller;
+        `ChunksError` if the target has other chunks; `BudgetError`.
+
+    Examples
+    --------
+    >>> import numpy as np, oocarrays, tempfile, zarr
+    >>> folder = tempfile.mkdtemp()
+    >>> z = zarr.create_array(f"{folder}/days", data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> a = oocarrays.rechunk(f"{folder}/days", f"{folder}/series", chunks=(8, 1)).run()
+    >>> z.append(np.arange(12, 16)[None])
+    (4, 4)
+    >>> job = update(f"{folder}/series")
+    >>> job.plan.source_share, job.run()[:, 1]
+    (0.25, array([ 1,  5,  9, 13]))
+    """
+    means = means_of(resources, update, memory=memory, scheduler=scheduler, storage_options=storage_options)
+    to = chunked(stored_as(target, update), chunks)
+    if is_lazy(source):
+        raise InputError("update needs a stored source: changes of a lazy array cannot be detected")
+    asked = not to.chunks is to.orientation is None
+    if source is None or not asked:
+        refuse("is for a target that does not exist: pass source= too", chunks=to.chunks)
+        return update_array(to.store, source, means, resume=resume)
+    place, cluster, planner = _planner(source, to, means, method="auto", overwrite=False, grows=True)
+    read, store = place(source), place(to.store)
+    if is_empty(store) or (resume and is_resumable(store)):
+        kind: Any = group_job if holds_group(read) else array_job
+        planned: RechunkJob = kind(read, store, to.chunks, planner, cluster, resume)
+        return planned.again(resume, source=unnamed(read), means=means)
+    job = update_array(store, read, replace(means, missing=planner.missing), resume=resume)
+    _check_chunks(planner.planned(array_file.open_array(read), store, to.chunks)[0].target, job.plan.target, store)
+    return job
 
 
 def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
@@ -316,6 +349,8 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
 
     Parameters
     ----------
+    path : path
+        The folder.
     unfinished : bool
         Whether to remove unfinished targets too, with their scratch data, and notes of interrupted writes to existing
         arrays: these runs cannot be resumed afterwards.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from oocarrays.arrays.local_array import LocalArrays
@@ -24,6 +23,7 @@ from oocarrays.mapping.layouts.local import depths
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import cluster_of, ranks_on, resources_of
+from oocarrays.options.given import Resources, means_of, stated_in, verb
 from oocarrays.plan.exchange import ordering
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.shift import ShiftPlan
@@ -64,11 +64,7 @@ class ShiftJob(Job[Run[Shift], LocalArrays]):
 
 @overload
 def shift(
-    x: DistributedArray,
-    depth: DepthLike | None = None,
-    *,
-    boundary: Any = "none",
-    schedule: str | None = "auto",
+    x: DistributedArray, depth: DepthLike | None = None, *, boundary: Any = "none", resources: Resources | None = None
 ) -> RankBlocks[HaloPlan]: ...
 
 
@@ -78,24 +74,23 @@ def shift(
     depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
-    schedule: str | None = "auto",
-    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
+    resume: bool | Literal["verify", "as-is"] = False,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> ShiftJob: ...
 
 
+@verb(resources=("workers", "schedule"))
 def shift(
     x: DistributedArray | LocalArrays,
     depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
-    schedule: str | None = "auto",
-    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
+    resume: bool | Literal["verify", "as-is"] = False,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> RankBlocks[HaloPlan] | ShiftJob:
     """Add to every rank's part the border rows of its neighbours, with corners. Computes nothing yet.
 
@@ -109,12 +104,12 @@ def shift(
         rank's part, ranks farther away send their rows, too.
     boundary : "none", "reflect", "nearest", "periodic" or a number, or such by axis
         Values beyond the array's edges, as in `map_slabs`. "none" adds nothing there; halos in files keep their values.
-    schedule : str
-        Order of the messages between workers, by name, as in `redistribute`.
+    memory, scheduler
+        For local array files, as in `rechunk`; files on workers' own disks are read and written there.
     resume : bool or str
         For local array files, as in `write_sections`: all halos are refreshed.
-    memory, scheduler, workers
-        For local array files, as in `rechunk`; files on workers' own disks are read and written there.
+    resources : Resources
+        ``schedule`` of the messages between workers; ``workers``, for local array files.
 
     Returns
     -------
@@ -137,7 +132,7 @@ def shift(
     --------
     >>> import numpy as np
     >>> import oocarrays as ooc
-    >>> x = ooc.distribute(np.arange(6), "block", ranks=3, scheduler="threads")
+    >>> x = ooc.ranks.distribute(np.arange(6), "block", ranks=3, scheduler="threads")
     >>> shift(x, 1, boundary="periodic").compute()
     [array([5, 0, 1, 2]), array([1, 2, 3, 4]), array([3, 4, 5, 0])]
     """
@@ -145,15 +140,10 @@ def shift(
         raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
     stands = checked_boundary(boundary, x.ndim, x.dtype)
     if isinstance(x, LocalArrays):
-        how: Any = {
-            "schedule": schedule,
-            "resume": resume,
-            "memory": memory,
-            "scheduler": scheduler,
-            "workers": workers,
-        }
-        return _shift_files(x, depth, stands, **how)
-    refuse(NO_FILES, resume=resume or None, memory=memory, scheduler=scheduler, workers=workers)
+        return _shift_files(x, depth, stands, means_of(resources, shift, memory=memory, scheduler=scheduler), resume)
+    others = stated_in(resources, ("schedule",))
+    refuse(NO_FILES, resume=resume or None, memory=memory, scheduler=scheduler, **others)
+    schedule = means_of(resources, shift).schedule
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
     plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
@@ -170,22 +160,18 @@ def _shift_files(
     a: LocalArrays,
     depth: DepthLike | None,
     boundary: Boundaries,
-    *,
-    schedule: str | None,
+    means: Resources,
     resume: Any,
-    memory: int | float | str | None,
-    scheduler: Client | str | None,
-    workers: Sequence[str] | None,
 ) -> ShiftJob:
-    """Plan to refresh the halos of local array files: see `oocarrays.shift`."""
+    """Plan to refresh the halos of local array files: see `oocarrays.ranks.shift`."""
     if depth is not None and depths(depth, a.ndim, dimension_names(a.like())) != a.depth:
         raise LayoutError(f"depth={depth!r}: the files of {a.store} have halos of depth {a.depth}: omit depth")
     if not any(a.depth):
         raise InputError(f"the files of {a.store} have no halo: pass depth= to create_array or scatter_files")
     if not a.is_writable:
         raise TargetError(f"{a.store} is open for reading only: open it with mode='r+' to write to it")
-    cluster = cluster_of(a.disks.client or scheduler, workers)
-    resources = resources_of(cluster, memory, schedule)
+    cluster = cluster_of(a.disks.client or means.scheduler, means.workers)
+    resources = resources_of(cluster, means.memory, means.schedule)
     order = ordering.schedule_for(resources.schedule, a.ranks)
     plan = ShiftPlan(
         halos=Halos.of(a.layout, a.depth, boundary),
@@ -200,7 +186,12 @@ def _shift_files(
         {}
         if named(a.files.store) is None
         else call_content(
-            "shift", [], memory=resources.budget, processes=resources.workers, boundary=boundary, schedule=schedule
+            "shift",
+            [],
+            memory=resources.budget,
+            processes=resources.workers,
+            boundary=boundary,
+            schedule=means.schedule,
         )
     )
     noted_parts(a.files.store, note, resume)
@@ -212,13 +203,14 @@ def _written(files: LocalFiles, rank: int) -> Stored:
     return files.file(rank, written=True).stored
 
 
+@verb(resources=("workers",))
 def multicast(
     x: DistributedArray | LocalArrays,
     section: Any,
     *,
     root: int | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> RankBlocks[MulticastPlan]:
     """Send one section of an array to every rank: it is read once and forwarded in a tree. Computes nothing.
 
@@ -230,8 +222,8 @@ def multicast(
         The section that all ranks receive; the product is taken of sequences of indices.
     root : int, optional
         The rank that assembles the section first; by default the rank that holds most of it.
-    scheduler, workers
-        For local array files, as in `rechunk`; files on workers' own disks are read there.
+    scheduler, resources
+        For local array files, as in `rechunk`: ``workers``; files on workers' own disks are read there.
 
     Returns
     -------
@@ -251,7 +243,7 @@ def multicast(
     --------
     >>> import numpy as np
     >>> import oocarrays as ooc
-    >>> x = ooc.distribute(np.arange(6), "block", ranks=3, scheduler="threads")
+    >>> x = ooc.ranks.distribute(np.arange(6), "block", ranks=3, scheduler="threads")
     >>> multicast(x, np.s_[1:4]).compute()
     [array([1, 2, 3]), array([1, 2, 3]), array([1, 2, 3])]
     """
@@ -260,10 +252,11 @@ def multicast(
     key = tuple(map(slice, section.lower, section.upper, section.stride)) if isinstance(section, Section) else section
     plan = plan_multicast(x.layout, Selection.of(key, x.shape), root, x.dtype.itemsize)
     if isinstance(x, DistributedArray):
-        refuse(NO_FILES, scheduler=scheduler, workers=workers)
+        refuse(NO_FILES, scheduler=scheduler, **stated_in(resources))
         here = Where(x.cluster, x.workers)
         return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=here.meter), here)
-    cluster, known = ranks_on(x.disks.client or scheduler, workers)
+    means = means_of(resources, multicast, scheduler=scheduler)
+    cluster, known = ranks_on(x.disks.client or means.scheduler, means.workers)
     there = x.disks.homes(known)
     if cluster:
         check_reach({"store": x.files.store})

@@ -13,7 +13,6 @@ from dask.task_spec import Task
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import WORTH, Copier, Copying
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.run import Run
@@ -23,19 +22,19 @@ from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.passes import Made, arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
-from oocarrays.kernels.binding import bound
+from oocarrays.kernels.binding import check_call
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import FactorLike, as_list, scratch_folder, workspace_of
-from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.asked import as_list, scratch_folder, workspace_of
+from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import SlabKeywords
-from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike
+from oocarrays.options.shapes import NAMES, Results
 from oocarrays.options.slabs import SlabArrays, SlabRequest, slab_pass
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
-from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
+from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED
@@ -111,13 +110,16 @@ class SlabJob(Job[Run[SlabPass], Made], Generic[Made]):
 
 @overload
 def map_slabs(
-    kernel: Kernel, source: Global | Sequence[Global], target: StoreLike, **keywords: Unpack[SlabKeywords]
+    kernel: Kernel, source: Global | Sequence[Global], target: Target | StoreLike, **keywords: Unpack[SlabKeywords]
 ) -> SlabJob[OutOfCoreArray]: ...
 
 
 @overload
 def map_slabs(
-    kernel: Kernel, source: LocalArrays | Sequence[LocalArrays], target: StoreLike, **keywords: Unpack[SlabKeywords]
+    kernel: Kernel,
+    source: LocalArrays | Sequence[LocalArrays],
+    target: Target | StoreLike,
+    **keywords: Unpack[SlabKeywords],
 ) -> SlabJob[LocalArrays]: ...
 
 
@@ -143,42 +145,34 @@ def map_slabs(
 def map_slabs(
     kernel: Kernel,
     source: Sources | Sequence[Sources],
-    target: StoreLike | list[Any] | tuple[Any, ...],
+    target: Target | StoreLike | list[Any] | tuple[Any, ...],
     **keywords: Unpack[SlabKeywords],
 ) -> SlabJob[Any]: ...
 
 
+@verb(
+    target=("dtype", "chunks", "compressors", "filters", "zarr_format", "folders"),
+    resources=("workers", "ranks", "prefetch", "reuse", "workspace"),
+    old={
+        "args": "functools.partial(kernel, name=…), by name,", "kwargs": "functools.partial(kernel, name=…)",
+        "axis": "window={axis: 'auto'}", "height": "window=height, or window={axis: height}",
+        **{name: f"results=oocarrays.Results({name}=…)" for name in (*NAMES, "verify")},
+    },
+)  # fmt: skip
 def map_slabs(
     kernel: Kernel,
     source: Sources | Sequence[Sources],
-    target: StoreLike | Sequence[StoreLike],
+    target: Target | StoreLike | Sequence[Target | StoreLike],
     *,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
     depth: DepthLike | None = None,
     boundary: BoundaryLike = "none",
+    window: WindowLike | int | None = None,
+    results: Results | None = None,
     memory: int | float | str | None = None,
-    prefetch: int = 1,
-    reuse: bool = True,
-    workspace: float | str | None = None,
-    dtype: Any = None,
-    chunks: ChunksLike | None = None,
-    factor: FactorLike | Sequence[FactorLike] | None = None,
-    drop_axis: DropLike | Sequence[DropLike | None] | None = None,
-    new_axis: NewLike | Sequence[NewLike | None] | None = None,
-    shape: ShapeLike | Sequence[ShapeLike | None] | None = None,
-    axis: int | str | None = None,
-    height: int | None = None,
-    window: WindowLike | None = None,
-    ranks: int | None = None,
-    folders: str | None = None,
-    verify: bool = False,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> SlabJob[Any]:
     """Plan to pass one or several aligned arrays through a window, and to write the kernel's results.
 
@@ -191,20 +185,19 @@ def map_slabs(
     kernel : callable
         Takes a numpy block of each source with its halo, and returns one array of the same shape for each target, or of
         the shape that is asked for; the halo is trimmed. It may change its blocks. A kernel that needs more of an axis
-        than ``depth``, such as a mean along it, needs ``axis`` or ``window``, so that blocks are whole in it. A kernel
+        than ``depth``, such as a mean along it, needs a ``window`` that is whole in it. Further arguments are bound by
+        ``functools.partial``, by name, which `resume` accepts, too. A kernel
         with a parameter ``block_info`` receives the position of its block: ``.section`` are the elements of the array
         to compute, ``.window`` these and the halo, ``.inside`` the position of the section in the block, and ``.shape``
         the shape of the array.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
         The arrays to read, of one shape. `LocalArrays` must have one layout in blocks: each rank reads its own file,
         and borders are exchanged in memory; halos in files are not read.
-    target : path, URL or Zarr store, or a list of them
-        Location of the result, with the first source's shape, format, codecs, attributes and dimension names, unless
-        other arguments say otherwise. If the sources are local array files, the targets are too: of the same layout,
-        without halos.
-    args, kwargs : sequence, mapping
-        Arguments of the kernel after its blocks, and by name. They are bound as in a `functools.partial` by name, which
-        `resume` accepts as the kernel.
+    target : path, URL, Zarr store or Target, or a list of them
+        Location of the result, with the first source's shape, chunks, type, format, codecs, attributes and dimension
+        names, unless a `Target` or ``results`` say otherwise. By default a target with other axes has the type of the
+        kernel's result for a few zeros; a result that the type cannot hold is an error; numbers are rounded. If the
+        sources are local array files, the targets are too: of the same layout, without halos.
     depth : int, sequence of int or mapping
         Neighbours that the kernel reads on each side: in all axes, in each, or in some by number or name, as
         ``{"time": 1}``, and none in others. By default the depth that a kernel of `oocarrays.kernels` needs, by itself
@@ -213,60 +206,27 @@ def map_slabs(
         Values beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
         ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends. Per axis as a mapping,
         ``{0: "periodic", 1: "nearest"}``, with ``"none"`` for axes not in it, or as a sequence of one for each axis.
+    window : int, sequence or mapping
+        Elements of a slab along each axis, halo not included, or along some by number or name; None or -1 is the whole
+        axis, and ``"auto"``, of one axis, is chosen: ``{"time": "auto"}`` are slabs along time. A number is that of
+        elements along the axis that the plan chooses. By default slabs are whole in all axes but one if they fit the
+        memory, and else blocks, cut on chunks of the targets.
+    results : Results
+        Shapes of the results, if they differ from the blocks', and whether to verify the kernel's depth:
+        ``Results(drop_axis="time")``.
     memory : int or str
         Budget of each process in bytes; by default as in `rechunk`.
-    prefetch : int
-        Number of slabs to read ahead of the one that is computed; 0 disables all overlap within a rank.
-    reuse : bool
-        Whether to keep rows that the next slab needs, instead of reading them again.
-    workspace : float or str
-        Working memory of the kernel beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks,
-        by default two. The first slab, computed alone, shows whether that is enough.
-    dtype : numpy.dtype, or one a target
-        Of the targets; by default that of the first source, and with ``drop_axis``, ``new_axis`` or ``shape`` that of
-        the kernel's result for a few zeros. A result that it cannot hold is an error; numbers are rounded.
-    chunks : int, str, tuple or dict, or one a target where axes are others
-        Of the targets, as in `rechunk`; by default those of the first source; short new axes are whole.
-    factor : int, sequence or mapping, or one a target
-        Elements of the sources along each axis that are merged into one of the target; targets may have different
-        shapes: ``{0: 24}`` of hours to days, ``{0: [31, 28, …]}`` of days to months; axes not named stay. The kernel
-        returns an array of the merged shape for each target. If the lengths differ, blocks are whole in the axis. A
-        target without whole chunks in a slab stays in memory, and is written at the end.
-    drop_axis : int, str or sequence of them, or one a target
-        Axes that results lack, by number or name, as with ``block.max(axis=0)``: blocks are whole in them.
-    new_axis : int or sequence of int, or one a target
-        Positions of the result's own axes, as in Dask's ``map_blocks``: each block is whole in them. They have no
-        names; their length is that of ``shape`` or ``chunks``, or else 1. With ``drop_axis``, one axis replaces
-        another.
-    shape : int, sequence or mapping, or one a target
-        Of the targets: ``(65, ...)``, ``(65, None, None)`` or ``{0: 65}``, where None keeps a length; a number is the
-        length of the only new axis. By itself it gives an axis another length: blocks are whole in it. If results have
-        another shape than the sources, the kernel is tried on a few zeros before a target is made. A wrong shape is an
-        error; a kernel that fails with zeros is tested by the first slab.
-    axis, height : int
-        The axis along which slabs follow one another, by number or name, and the elements of each slab along it; by
-        default chosen by the plan. If either is given, slabs are whole in all other axes.
-    window : sequence of int or mapping
-        Elements of a slab along each axis, halo not included, or along some by number or name; None or -1 is the whole
-        axis. By default slabs are whole in all axes but one if they fit the memory, and else blocks, cut on chunks of
-        the targets.
-    ranks : int
-        Number of ranks; each has a run of slabs. By default the number of cores, or of workers, and on threads one for
-        kernels of `oocarrays.kernels`. For local array files it is that of their layout.
-    folders : str
-        For local array files: the location of the target's files on workers' own disks, as `create_array` takes it;
-        several targets need ``{target}`` in it, for its number.
-    verify : bool
-        Whether to compute the first, the middle and the last slab of each rank again with a larger halo. A difference
-        ends the run: the kernel reads farther than its depth, or depends on where slabs are cut. Axes along which
-        results have another length are not compared.
     overwrite : bool
         Whether an existing target may be replaced.
     resume : bool or str
         As in `rechunk`: slab by slab. The kernel must have the same name and code. Slabs stay as they were cut; if
         memory is too little for them, they are cut anew, and written chunks stay.
-    missing, storage_options, scheduler, workers
-        As in `rechunk`; local array files are read as they were opened.
+    scheduler : Client, address or "threads"
+        As in `rechunk`.
+    resources : Resources
+        ``ranks``, ``workers``, ``missing`` and ``storage_options``, and ``prefetch``, ``reuse`` and ``workspace`` of a
+        pass. Ranks have a run of slabs each: by default as many as cores, or workers, and on threads one for kernels of
+        `oocarrays.kernels`. Of local array files they are those of the layout, and files are read as they were opened.
 
     Raises
     ------
@@ -290,29 +250,27 @@ def map_slabs(
     >>> job.run()[...]
     array([2., 4., 2., 1., 2., 1.])
     >>> maps = zarr.create_array({}, data=np.arange(12.0).reshape(3, 4) % 5, chunks=(2, 2))
-    >>> job = map_slabs(lambda block: block.argmax(0), maps, zarr.storage.MemoryStore(), drop_axis=0, memory="16MiB",
-    ...                 scheduler="threads")
+    >>> job = map_slabs(lambda block: block.argmax(0), maps, zarr.storage.MemoryStore(), results=Results(drop_axis=0),
+    ...                 memory="16MiB", scheduler="threads")
     >>> job.run()[...]
     array([1, 2, 0, 0])
     """
-    if not callable(kernel):
-        raise InputError(
-            f"kernel={kernel!r} is not callable: pass a function of NumPy blocks that returns a block of the same shape"
-        )
-    kernel = bound(kernel, len(as_list(source)), args, kwargs)
-    along: Any = {"depth": own_depth(kernel) if depth is None else depth, "axis": axis, "heights": window}
+    check_call(kernel, len(as_list(source)))
+    means = means_of(resources, map_slabs, memory=memory, scheduler=scheduler)
+    targets = [stored_as(each, map_slabs) for each in as_list(target)]
+    along: Any = {"depth": own_depth(kernel) if depth is None else depth, **window_options(window)}
     options = SlabOptions(
-        boundary=as_asked(boundary), prefetch=prefetch, reuse=flag(reuse, "reuse"), workspace=workspace_of(workspace),
-        height=height, ranks=ranks, **along,
+        boundary=as_asked(boundary), prefetch=1 if means.prefetch is None else means.prefetch,
+        reuse=means.reuse is None or flag(means.reuse, "reuse"), workspace=workspace_of(means.workspace),
+        ranks=means.ranks, **along,
     )  # fmt: skip
-    place = placer(storage_options, source, target)
+    place = placer(means.storage_options, source, [each.store for each in targets])
     request = SlabRequest(
-        kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks, verify=flag(verify, "verify"), folders=folders,
-        results=ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape),
-        stores=[place(each) for each in as_list(target)], single=not isinstance(target, list | tuple),
+        kernel=kernel, options=options, means=means, overwrite=overwrite, resume=resume,
+        results=Results() if results is None else results, targets=[replace(t, store=place(t.store)) for t in targets],
+        single=not isinstance(target, list | tuple),
     )  # fmt: skip
-    arrays = arrays_of(request, as_list(source), place, missing)
+    arrays = arrays_of(request, as_list(source), place, means.missing)
     planner = _Planner(arrays)
     run = slab_pass(arrays, planner.planned)
     job = SlabJob(run, opener(arrays), arrays.cluster, arrays.disks, copying=planner.copying)

@@ -21,6 +21,7 @@ from oocarrays.jobs.lazy import from_dask
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
+from oocarrays.options.given import Resources, Target, around, chunked, stored_as, verb
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.documents import unfinished_run
@@ -38,6 +39,11 @@ HERE = ("threads", "threading", "sync", "synchronous", "single-threaded")
 """Names of Dask's schedulers within this process."""
 
 
+@verb(
+    target=(
+        "chunks", "shards", "compressors", "filters", "zarr_format", "fill_value", "attributes", "dimension_names",
+    ),
+)  # fmt: skip
 def store(
     x: da.Array | Sequence[da.Array],
     target: Any,
@@ -51,7 +57,7 @@ def store(
 
     Each target chunk (or shard) is written by one task, which receives the parts of the blocks that overlap it: nothing
     is lost if blocks are not whole chunks. If only some elements of a chunk are written, the others stay. If blocks
-    cross chunks, all parts stay in memory until their chunks are complete; `from_dask` uses scratch instead.
+    cross chunks, all parts stay in memory until their chunks are complete; `rechunk` uses scratch instead.
 
     Parameters
     ----------
@@ -60,15 +66,15 @@ def store(
         otherwise nothing is started. If a worker is lost on a cluster, its work is repeated, provided that its input
         has not been overwritten or is no longer needed. Otherwise a `RunError` is raised, and the target holds old and
         new elements.
-    target : OutOfCoreArray, zarr.Array, path, URL or Zarr store; or as many of them
+    target : OutOfCoreArray, zarr.Array, path, URL, Zarr store or Target; or as many of them
         Existing arrays, opened for writing. A path or URL without an array becomes one with chunks as large as the
-        largest block, as `from_dask` makes it.
+        largest block, and so does a `Target`, as it states.
     region : slice or tuple of slices; or as many of them
         The region of the target to write, of the shape of ``x``; by default all.
     compute : bool
         Whether to write now; otherwise the returned `dask.delayed.Delayed` writes when it is computed.
     resume : bool or str
-        As in `from_dask`, for a new target. Existing arrays are written again, all of them.
+        As in `rechunk`, for a new target. Existing arrays are written again, all of them.
     options
         As ``dask.compute`` takes them, such as ``scheduler="threads"``.
 
@@ -108,6 +114,8 @@ def store(
 
 def _is_new(target: Any, resume: Any) -> bool:
     """Return whether the target does not exist yet, or was made by the same call."""
+    if isinstance(target, Target):
+        return True
     if not isinstance(target, str | os.PathLike):
         return False
     if trust_of(resume) and (unfinished_run(placer(None)(target)) or Notes(placer(None)(target)).made()):
@@ -123,8 +131,9 @@ def _made(x: Any, target: Any, compute: bool, resume: Any, **options: Any) -> De
     """Write a Dask array as a new one, with chunks of the largest block, by a job that can be resumed."""
     check_lazy(x)
     asked = options.get("scheduler")
-    how: Any = {"chunks": x.chunksize, "resume": resume}
-    job = from_dask(x, target, **how, scheduler="threads" if asked in HERE else asked)
+    means = Resources(scheduler="threads" if asked in HERE else asked).over(around())
+    to = stored_as(target, store)
+    job = from_dask(x, chunked(to, None if to.chunks else x.chunksize), means, resume=resume)
     if compute:
         job.run()
         return None

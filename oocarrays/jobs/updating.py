@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
@@ -17,9 +17,10 @@ from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.options.given import Resources
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.requests import unfinished_text
 from oocarrays.show.report import READ_AND_WRITTEN, shape_text
 from oocarrays.storage.files import array_file
@@ -34,9 +35,6 @@ from oocarrays.storage.journal.sources import Source, kept_source
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 ANEW = "write it anew, by rechunk with overwrite=True"
 """Advice for an array that cannot be updated."""
@@ -69,67 +67,16 @@ class UpdateJob(Job[Run[Update], OutOfCoreArray]):
         return f"oocarrays.UpdateJob {self._run.program.source.name} → {self._run.destination.store}"
 
 
-def update(
-    target: StoreLike,
-    source: Any = None,
-    *,
-    resume: bool | Literal["verify", "as-is"] = False,
-    memory: int | float | str | None = None,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-) -> UpdateJob:
-    """Plan to bring a rechunked array up to date after its source grew or some of its chunks changed. Reads no data.
-
-    A finished target keeps sizes and times of its source's chunks, or their ETags, and changes are found by these. The
-    changed data is read, and the target grows. Each target chunk that overlaps it is read, changed and replaced by one
-    rank. All other chunks and all attributes stay as they are. The target is marked unfinished meanwhile.
-
-    Parameters
-    ----------
-    target : path or URL
-        A result of `rechunk`, or an interrupted update of one, which is then continued.
-    source : path, URL, Zarr store or array
-        Location of the source, if it has moved. Chunks of a copy must have the same sizes and times.
-    resume : bool or str
-        As in `rechunk`. A stopped update is continued in any case.
-    memory, missing, storage_options, scheduler, workers
-        As in `rechunk`.
-
-    Returns
-    -------
-    UpdateJob
-        With ``.plan``, ``.explain()`` and ``.run()``, which returns the array; ``dask.compute(job)`` runs it too.
-        ``plan.source_share`` and ``plan.target_share`` are the shares that are read and replaced.
-
-    Raises
-    ------
-    InputError
-        Before anything is written: `NotFoundError` if the target keeps no record of its source, `TargetError` if its
-        source is another one, `JournalError` if the source has another type or other chunks now, or is smaller;
-        `BudgetError`.
-
-    Examples
-    --------
-    >>> import numpy as np, oocarrays, tempfile, zarr
-    >>> folder = tempfile.mkdtemp()
-    >>> z = zarr.create_array(f"{folder}/days", data=np.arange(12).reshape(3, 4), chunks=(1, 4))
-    >>> a = oocarrays.rechunk(f"{folder}/days", f"{folder}/series", chunks=(8, 1)).run()
-    >>> z.append(np.arange(12, 16)[None])
-    (4, 4)
-    >>> job = update(f"{folder}/series")
-    >>> job.plan.source_share, job.run()[:, 1]
-    (0.25, array([ 1,  5,  9, 13]))
-    """
-    place = placer(storage_options) if source is None else placer(storage_options, target, source)
+def update_array(target: StoreLike, source: Any, means: Resources, *, resume: Any = False) -> UpdateJob:
+    """Plan to update an existing array: see `oocarrays.update`."""
+    place = placer(means.storage_options) if source is None else placer(means.storage_options, target, source)
     target = place(target)
     trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
+    cluster = cluster_of(means.scheduler, means.workers)
     if left := _interrupted(target, trust):
-        return resume_update(left, place, source, cluster_of(scheduler, workers), memory, missing)
-    cluster = cluster_of(scheduler, workers)
-    resources = resources_of(cluster, memory)
-    now = _Now.of(target, place, source, missing)
+        return resume_update(left, place, source, cluster, means.memory, means.missing)
+    resources = resources_of(cluster, means.memory)
+    now = _Now.of(target, place, source, means.missing)
     grid = now.seen.grid
     changed = [grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
     return now.job(plan_update(now.file.stored, now.grown, changed, resources), cluster, resources)
@@ -196,7 +143,7 @@ class _Now:
         stored = self.written.stored
         return replace(stored, grid=ChunkGrid.of(self.seen.grid.shape, stored.grid.chunks))
 
-    def content(self, plan: UpdatePlan, resources: Resources) -> Document:
+    def content(self, plan: UpdatePlan, resources: PlanResources) -> Document:
         """Return the content of the journal."""
         call = call_content(
             "update", [self.seen.place], memory=resources.budget, processes=resources.workers,
@@ -212,7 +159,7 @@ class _Now:
         self,
         plan: UpdatePlan,
         cluster: Cluster | None,
-        resources: Resources,
+        resources: PlanResources,
         recovered: Recovered = NOTHING_LEFT,
         content: Document | None = None,
     ) -> UpdateJob:

@@ -1,16 +1,10 @@
-"""Calls of a kernel: binding of its arguments after its blocks.
-
-map_slabs(scale, "a.zarr", "b.zarr", args=(2.0,), kwargs={"offset": 1})
-─► scale(block, factor=2.0, offset=1)             if the second parameter of scale is named "factor"
-"""
+"""Calls of a kernel, and checks of arrays given to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from numbers import Integral
-from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,41 +61,25 @@ def takes_info(kernel: Any) -> bool:
     )
 
 
-def bound(
-    kernel: Callable[..., Any], blocks: int, args: Sequence[Any], kwargs: Mapping[str, Any] | None
-) -> Callable[..., Any]:
-    """Return a kernel of several blocks with its other arguments: a partial with each argument by name.
+def check_call(kernel: Callable[..., Any], blocks: int) -> None:
+    """Raise if a kernel cannot be called with as many blocks alone.
 
-    >>> def scale(block, factor, offset=0): return factor * block + offset
-    >>> bound(scale, 1, [2.0], {"offset": 1}).keywords
-    {'factor': 2.0, 'offset': 1}
-
-    Raises
-    ------
-    InputError
-        If it does not accept them, or accepts some by position only.
+    >>> def scale(x, by): return by * x
+    >>> check_call(scale, 1)
+    Traceback (most recent call last):
+        ...
+    oocarrays.errors.InputError: scale(x, by) cannot be called with 1 block: missing a required argument: 'by'
     """
-    if not isinstance(args, list | tuple):
-        raise InputError(f"args={args!r} must be a list or tuple: the kernel's arguments after its blocks")
-    if not isinstance(kwargs, Mapping | None) or not all(isinstance(name, str) for name in kwargs or ()):
-        raise InputError(f"kwargs={kwargs!r} must be a mapping: the kernel's arguments by name")
-    given = dict(kwargs or {})
-    if not args and not given:
-        return kernel
-    found, name = _signature(kernel), getattr(kernel, "__name__", repr(kernel))
-    if found is None:
-        if args:
-            raise InputError(f"args={short(args)}: {name} has no parameter names; pass kwargs=")
-        return partial(kernel, **given)
+    if not callable(kernel):
+        raise InputError(f"kernel={kernel!r} is not callable: pass a function of NumPy blocks")
+    if (found := _signature(kernel)) is None:
+        return
     try:
-        found.bind_partial(*[None] * blocks, *args, **given)
+        found.bind(*[None] * blocks, **({INFO: None} if takes_info(kernel) else {}))
     except TypeError as error:
-        text = f"args={short(tuple(args))}, kwargs={short(given)}"
-        raise InputError(f"{name}{found} cannot be called with {blocks} blocks and {text}: {error}") from None
-    others = list(found.parameters.values())[blocks : blocks + len(args)]
-    if len(others) < len(args) or any(each.kind != Parameter.POSITIONAL_OR_KEYWORD for each in others):
-        raise InputError(f"args={short(tuple(args))}: {name}{found} takes some by position only; pass kwargs=")
-    return partial(kernel, **{each.name: value for each, value in zip(others, args, strict=True)}, **given)
+        name = getattr(kernel, "__name__", repr(kernel))
+        told = f"{blocks} block{'' if blocks == 1 else 's'}"
+        raise InputError(f"{name}{found} cannot be called with {told}: {error}") from None
 
 
 def _signature(kernel: Callable[..., Any]) -> Signature | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -170,20 +169,3 @@ def _index(given: Any) -> int | None:
         return operator.index(given)
     except TypeError:
         return None
-
-
-def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
-    """Decorate a function to reject renamed keywords with an error that states the new ones."""
-
-    def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
-        @wraps(function)
-        def checked(*args: Taken.args, **given: Taken.kwargs) -> Given:
-            old = next((word for word in names if word in given), None)
-            if old is not None:
-                said, called = f"={given[old]!r}", getattr(function, "__name__", "this")
-                raise InputError(f"{old}{said} is {names[old]}{said} now: {called} no longer takes {old}")
-            return function(*args, **given)
-
-        return checked
-
-    return now

@@ -26,6 +26,7 @@ from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import element_type, listed, whole
+from oocarrays.options.given import around
 from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
 from oocarrays.plan.memory import Resources
@@ -102,6 +103,8 @@ def as_list(given: Any) -> list[Any]:
 
 def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] | None) -> Cluster | None:
     """Return the cluster for the given scheduler; None for threads of this process."""
+    scheduler = around().scheduler if scheduler is None else scheduler
+    workers = around().workers if workers is None else workers
     if isinstance(scheduler, Cluster):
         return scheduler
     client = client_of(scheduler)
@@ -153,12 +156,9 @@ def ranks_of(asked: int | None, resources: Resources) -> int:
     return whole(asked, "ranks", 1)
 
 
-def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
+def dtypes_of(asked: Sequence[Any], source: np.dtype) -> list[np.dtype]:
     """Return the dtype of each target: by default that of the source."""
-    given = asked if isinstance(asked, list | tuple) else [asked] * targets
-    if len(given) != targets:
-        raise InputError(f"dtype={asked!r} has {len(given)} types for {targets} targets")
-    return [element_type(source if each is None else each) for each in given]
+    return [element_type(source if each is None else each) for each in asked]
 
 
 def check_distinct(targets: Sequence[StoreLike]) -> None:
@@ -177,6 +177,7 @@ def resources_of(
     cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
 ) -> Resources:
     """Return the resources of a plan, in this process or on a cluster."""
+    memory = around().memory if memory is None else memory
     order, requests = settings.schedule(schedule), settings.ways().requests
     if cluster is None:
         free = available_bytes()

@@ -6,14 +6,12 @@ rechunk("a.zarr", "b.zarr", chunks={"air": (8, 4)})     -> GroupJob         **ke
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from oocarrays.mapping.layouts.halo import BoundaryLike
-from oocarrays.options.asked import FactorLike
-from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.shapes import DropLike, NewLike, ShapeLike
+from oocarrays.options.given import Resources
+from oocarrays.options.shapes import Results
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
 
 if TYPE_CHECKING:
@@ -24,11 +22,8 @@ class RunKeywords(TypedDict, total=False):
     """Keywords of all functions that plan a run."""
 
     memory: int | float | str | None
-    ranks: int | None
-    missing: Literal["fill", "warn", "error"] | None
-    storage_options: Mapping[str, Any] | None
     scheduler: Client | str | None
-    workers: Sequence[str] | None
+    resources: Resources | None
 
 
 class WritingKeywords(RunKeywords, total=False):
@@ -41,59 +36,23 @@ class WritingKeywords(RunKeywords, total=False):
 class RechunkKeywords(WritingKeywords, total=False):
     """Keywords of `oocarrays.rechunk` beside source, target and chunks."""
 
-    shards: ChunksLike | None
-    orientation: Literal["row", "column"] | tuple[int, ...] | None
     method: Literal["auto", "independent", "two-phase", "assembled", "staged"]
-    schedule: str | None
-    compressors: Any
-    filters: Any
-    zarr_format: Literal[2, 3] | None
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    storage_options: Mapping[str, Any] | None
 
 
-class PassKeywords(WritingKeywords, total=False):
-    """Keywords of all functions that plan passes over slabs."""
+class SlabKeywords(WritingKeywords, total=False):
+    """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
     depth: DepthLike | None
     boundary: BoundaryLike
-    prefetch: int
-    workspace: float | str | None
-    axis: int | str | None
-    height: int | None
-    window: WindowLike | None
-    folders: str | None
+    window: WindowLike | int | None
+    results: Results | None
 
 
-class SlabKeywords(PassKeywords, total=False):
-    """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
-
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any] | None
-    reuse: bool
-    dtype: Any
-    chunks: ChunksLike | None
-    factor: FactorLike | Sequence[FactorLike] | None
-    drop_axis: DropLike | Sequence[DropLike | None] | None
-    new_axis: NewLike | Sequence[NewLike | None] | None
-    shape: ShapeLike | Sequence[ShapeLike | None] | None
-    verify: bool
-
-
-class SweepKeywords(PassKeywords, total=False):
+class SweepKeywords(WritingKeywords, total=False):
     """Keywords of `oocarrays.iterate` beside kernel, sources and targets."""
 
     sweeps: Required[int]
-    fuse: int | Literal["auto"]
-    until: float | None
-    residual: Callable[[Any, Any], float] | None
-    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
-
-
-class ResumeKeywords(RunKeywords, total=False):
-    """Keywords of `oocarrays.resume` beside target, source and kind."""
-
-    kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None
-    parts: Any
-    again: bool
-    as_is: bool
-    verify: bool
+    until: float | tuple[float | None, Callable[..., float]] | None
+    depth: DepthLike | None
+    boundary: BoundaryLike

@@ -7,7 +7,7 @@
 
 Missing constants come from the setting ``oocarrays.networks`` for the kind of network, and otherwise from its defaults.
 
-    Cluster(workers=64, memory="4GiB", network="fat-tree")     job = rechunk(…, scheduler=cluster)
+    planned_cluster(workers=64, memory="4GiB", network="fat-tree")     job = rechunk(…, scheduler=cluster)
                                                                job.explain(), job.plan     as of any cluster
                                                                job.run()                   raises in one line
 
@@ -231,7 +231,7 @@ class PlannedCluster(real.Cluster):
     def __repr__(self) -> str:
         one = self.there[0]
         return (
-            f"<oocarrays.Cluster of {len(self.there)} workers that are not there, {one.threads} threads and "
+            f"<oocarrays.PlannedCluster of {len(self.there)} workers that are not there, {one.threads} threads and "
             f"{one.memory_limit} bytes each>"
         )
 
@@ -278,7 +278,7 @@ def planned_cluster(
     --------
     >>> cluster = planned_cluster(workers=64, memory="4GiB", threads=2, network="fat-tree")
     >>> cluster
-    <oocarrays.Cluster of 64 workers that are not there, 2 threads and 4294967296 bytes each>
+    <oocarrays.PlannedCluster of 64 workers that are not there, 2 threads and 4294967296 bytes each>
     >>> len(cluster.workers()), cluster.costs().cores
     (64, 128)
     """
@@ -313,7 +313,3 @@ def _carried(costs: Costs, carrier: Carrier) -> Costs:
     known = dict.fromkeys(("exchange", "send_receive", "single", "saturated"), byte)
     exchange = {**costs.exchange, **known, "startup": startup}
     return replace(costs, message_seconds=startup, message_bandwidth=1 / byte, exchange=exchange)
-
-
-Cluster = planned_cluster
-"""Public name of `planned_cluster`."""

@@ -20,9 +20,10 @@ from typing import Any
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening, Factor
-from oocarrays.mapping.given import listed, whole
+from oocarrays.mapping.given import flag, listed, whole
 from oocarrays.options.asked import FactorLike, factors_of
 from oocarrays.options.chunks import ChunksLike, extent_said
+from oocarrays.options.given import shown
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.formats import with_axes
 
@@ -36,17 +37,49 @@ Names = Sequence[str | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultShapes:
-    """Requested shapes of results; for several targets one each."""
+class Results:
+    """Results of a kernel that differ from its blocks in shape, and their check.
+
+    Parameters
+    ----------
+    factor : int, sequence or mapping, or one a target
+        Elements of the sources along each axis that are merged into one of the target; targets may have different
+        shapes: ``{0: 24}`` of hours to days, ``{0: [31, 28, …]}`` of days to months; axes not named stay. The kernel
+        returns an array of the merged shape for each target. If the lengths differ, blocks are whole in the axis. A
+        target without whole chunks in a slab stays in memory, and is written at the end.
+    drop_axis : int, str or sequence of them, or one a target
+        Axes that results lack, by number or name, as with ``block.max(axis=0)``: blocks are whole in them.
+    new_axis : int or sequence of int, or one a target
+        Positions of the result's own axes, as in Dask's ``map_blocks``: each block is whole in them. They have no
+        names; their length is that of ``shape`` or of the target's chunks, or else 1. With ``drop_axis``, one axis
+        replaces another.
+    shape : int, sequence or mapping, or one a target
+        Of the targets: ``(65, ...)``, ``(65, None, None)`` or ``{0: 65}``, where None keeps a length; a number is the
+        length of the only new axis. By itself it gives an axis another length: blocks are whole in it. If results have
+        another shape than the sources, the kernel is tried on a few zeros before a target is made. A wrong shape is an
+        error; a kernel that fails with zeros is tested by the first slab.
+    verify : bool
+        Whether to compute the first, the middle and the last slab of each rank again with a larger halo. A difference
+        ends the run: the kernel reads farther than its depth, or depends on where slabs are cut. Axes along which
+        results have another length are not compared.
+
+    Examples
+    --------
+    >>> Results(drop_axis="time")
+    Results(drop_axis='time')
+    """
 
     factor: FactorLike | Sequence[FactorLike] | None = None
-    """Elements of the sources merged into one of the target."""
     drop_axis: DropLike | Sequence[DropLike | None] | None = None
-    """Axes of the sources that results lack."""
     new_axis: NewLike | Sequence[NewLike | None] | None = None
-    """Positions of axes in the results that sources lack."""
     shape: ShapeLike | Sequence[ShapeLike | None] | None = None
-    """Extents of the targets."""
+    verify: bool = False
+
+    def __post_init__(self) -> None:
+        flag(self.verify, "verify")
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     @property
     def others(self) -> bool:
@@ -66,11 +99,6 @@ class ResultShapes:
         targets = len(chunks)
         each = [_each(getattr(self, name), name, targets, single=single) for name in NAMES]
         return tuple(_level(_Asked(*one), list(shape), names) for one in zip(*each, chunks, strict=True))
-
-    def chunks(self, asked: Any, targets: int, *, single: bool) -> list[ChunksLike | None]:
-        """Return the requested chunks of each target; a sequence has one entry for each where their axes differ."""
-        one_each = self.others and not single and isinstance(asked, list | tuple)
-        return _each(asked, "chunks", targets, single=False) if one_each else [asked] * targets
 
 
 NAMES = ("factor", "drop_axis", "new_axis", "shape")

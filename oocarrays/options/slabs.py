@@ -38,8 +38,9 @@ from oocarrays.kernels.depths import own_ranks
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import checked_boundary
 from oocarrays.options.asked import cluster_of, ranks_of, resources_of
-from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.shapes import ResultShapes
+from oocarrays.options.given import Resources as Means
+from oocarrays.options.given import Target
+from oocarrays.options.shapes import Results
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.plan import plural
@@ -66,34 +67,27 @@ class SlabRequest:
     """Function of a block."""
     options: SlabOptions
     """Options for cutting, reading and holding slabs."""
-    memory: int | float | str | None
-    """Budget of each process in bytes."""
+    targets: Sequence[Target]
+    """Targets as given, with their locations opened."""
+    means: Means
+    """Means of the run, of the call and around it."""
     overwrite: bool
     """Whether an existing target may be replaced."""
     resume: bool | str
     """Whether to continue an existing target, and which checks to make."""
-    scheduler: Any
-    """Scheduler: a client, or a name."""
-    workers: Sequence[str] | None
-    """Chosen workers."""
-    dtype: Any = None
-    """Type of the targets' elements."""
-    chunks: ChunksLike | None = None
-    """Chunks of the targets."""
-    results: ResultShapes = field(default_factory=ResultShapes)
+    results: Results = field(default_factory=Results)
     """Shapes of the targets, if they differ from that of the sources."""
-    verify: bool = False
-    """Whether to compute some slabs again with a larger halo."""
-    stores: Sequence[StoreLike] = ()
-    """Locations of the targets."""
     single: bool = True
     """Whether a single target was given, not a list."""
-    folders: str | None = None
-    """For local array files on workers' own disks: location of the targets' files."""
     residual: Residual | None = None
     """Measure computed after each pass; None to compute none."""
     until: float | None = None
     """Residual at which sweeping ends."""
+
+    @property
+    def stores(self) -> list[StoreLike]:
+        """Locations of the targets."""
+        return [target.store for target in self.targets]
 
     @property
     def iterates(self) -> bool:
@@ -119,7 +113,7 @@ class SlabRequest:
         if isinstance(self.options, SweepOptions):
             listed = {"single": False} if not self.single and len(self.stores) == 1 else {}
             return {"fuse": self.options.fuse, **listed}
-        return {"reuse": self.options.reuse, "single": self.single, **({"verify": True} if self.verify else {})}
+        return {"reuse": self.options.reuse, "single": self.single, **({"verify": True} if self.results.verify else {})}
 
     def along(self, ndim: int, names: Sequence[str | None] | None, **options: Any) -> Self:
         """Return the request with the axes of its options as numbers, see `SlabOptions.along`, and further options."""
@@ -143,8 +137,8 @@ class SlabRequest:
     def resources(self, client: Any = None) -> tuple[Cluster | None, Resources]:
         """Return the cluster, if any, and the resources of the plan; ``client`` is that of the arrays, if they have
         one."""
-        cluster = cluster_of(client or self.scheduler, self.workers)
-        return cluster, resources_of(cluster, self.memory)
+        cluster = cluster_of(client or self.means.scheduler, self.means.workers)
+        return cluster, resources_of(cluster, self.means.memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +257,7 @@ def _planned(arrays: SlabArrays, plan: Callable[[Any], Plan]) -> tuple[Plan, Doc
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
     )
-    options = options.verified() if request.verify else options
+    options = options.verified() if request.results.verify else options
     left = None
     if request.goes_on(target):
         left_content(target)

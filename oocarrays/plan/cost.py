@@ -18,8 +18,9 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from oocarrays.limits import BATCHED_RUNS
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.machine import BATCHED_RUNS, Costs, speed
+from oocarrays.plan.machine import Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
 PIECE_CALLS = 16

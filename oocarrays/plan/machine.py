@@ -54,8 +54,6 @@ def check_priced(stored: Stored, name: str) -> None:
 
 OTHER = "other"
 """Key of codecs without a measured speed."""
-BATCHED_RUNS = 64
-"""Minimum number of runs of a local file to request in one call; for fewer, the call costs more than it saves."""
 
 
 def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:

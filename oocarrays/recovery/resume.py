@@ -8,27 +8,16 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal
 
-from oocarrays.arrays.array import OutOfCoreArray
-from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
 from oocarrays.graphs.run.recovery import TRUSTED, Interrupted, Trust
-from oocarrays.jobs.collective_writes import CollectiveWriteJob
-from oocarrays.jobs.converting import FilesJob
-from oocarrays.jobs.iterating import IterateJob
-from oocarrays.jobs.pyramid import PyramidJob
-from oocarrays.jobs.shifting import ShiftJob
-from oocarrays.jobs.slabs import SlabJob
-from oocarrays.jobs.stored import GroupJob, RechunkJob
-from oocarrays.jobs.updating import UpdateJob
+from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import as_list
-from oocarrays.options.keywords import ResumeKeywords
+from oocarrays.options.given import Resources, means_of, verb
 from oocarrays.plan.documents import Document
 from oocarrays.recovery.resumers import RESUMERS, ResumeRequest, kind_of
-from oocarrays.reductions.reducing import ReduceJob
 from oocarrays.requests import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
 from oocarrays.storage.files.documents import unfinished_run
@@ -43,7 +32,6 @@ from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import StreamsJob, holds_streams
 
 if TYPE_CHECKING:
-    import zarr
     from distributed import Client
 
 
@@ -123,108 +111,9 @@ Kind = Literal[
     "open_streams",
     "reduce",
 ]
-Resumed = (
-    RechunkJob
-    | GroupJob
-    | SlabJob[Any]
-    | IterateJob[Any]
-    | FilesJob[Any]
-    | CollectiveWriteJob
-    | ShiftJob
-    | UpdateJob
-    | StreamsJob
-    | ReduceJob
-)
 
 
-@overload
-def resume(
-    target: StoreLike,
-    *,
-    source: zarr.Group | OutOfCoreGroup,
-    kind: Literal["rechunk"] | None = None,
-    **keywords: Unpack[ResumeKeywords],
-) -> GroupJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike,
-    *,
-    source: zarr.Array | OutOfCoreArray,
-    kind: Literal["rechunk"],
-    **keywords: Unpack[ResumeKeywords],
-) -> RechunkJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["rechunk"], **keywords: Unpack[ResumeKeywords]
-) -> RechunkJob | GroupJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["map_slabs"], **keywords: Unpack[ResumeKeywords]
-) -> SlabJob[Any]: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["pyramid"], **keywords: Unpack[ResumeKeywords]
-) -> PyramidJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["iterate"], **keywords: Unpack[ResumeKeywords]
-) -> IterateJob[Any]: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["scatter_files"], **keywords: Unpack[ResumeKeywords]
-) -> FilesJob[LocalArrays]: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["gather_files"], **keywords: Unpack[ResumeKeywords]
-) -> FilesJob[OutOfCoreArray]: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, kind: Literal["write_sections"], **keywords: Unpack[ResumeKeywords]
-) -> CollectiveWriteJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["update"], **keywords: Unpack[ResumeKeywords]
-) -> UpdateJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: Literal["reduce"], **keywords: Unpack[ResumeKeywords]
-) -> ReduceJob: ...
-
-
-@overload
-def resume(target: StoreLike, *, kind: Literal["shift"], **keywords: Unpack[ResumeKeywords]) -> ShiftJob: ...
-
-
-@overload
-def resume(target: StoreLike, *, kind: Literal["open_streams"], **keywords: Unpack[ResumeKeywords]) -> StreamsJob: ...
-
-
-@overload
-def resume(
-    target: StoreLike, *, source: Any = None, kind: None = None, **keywords: Unpack[ResumeKeywords]
-) -> Resumed: ...
-
-
+@verb(resources=("workers", "ranks"))
 def resume(
     target: StoreLike,
     *,
@@ -232,16 +121,14 @@ def resume(
     kind: Kind | None = None,
     kernel: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None = None,
     parts: Any = None,
-    memory: int | float | str | None = None,
-    ranks: int | None = None,
     again: bool = False,
     as_is: bool = False,
     verify: bool = False,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
-) -> Any:
+    resources: Resources | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Job[Any, Any]:
     """Plan to continue a stopped run from its journal. Reads no data, except with ``verify``.
 
     The source must be unchanged since the run began: the journal keeps sizes and times of its chunks, or their ETags.
@@ -265,12 +152,7 @@ def resume(
     parts : DistributedArray, SectionArrays, or sequence of arrays
         The parts of `write_sections`, one a rank, which no journal keeps: the same as before, by their checksums.
     kind : str
-        The function that planned the run, such as ``"iterate"``; any other is an error. Type checkers infer the return
-        type from it.
-    memory, ranks
-        As in `rechunk`; by default as the run was planned. If other memory, ranks or workers need another plan, written
-        chunks stay, and intermediate data in scratch is written again. Ranks of local array files are those of their
-        layout.
+        The function that planned the run, such as ``"iterate"``; any other is an error.
     again : bool
         Whether to start over: with the same plan, and with the source as it is now.
     as_is : bool
@@ -279,18 +161,21 @@ def resume(
     verify : bool
         Whether to read written chunks, too, and compare them with the checksums in the journal; chunks without a
         checksum are written again.
-    missing : str
-        Treatment of chunks that the source lacks, as in `open_array`; by default that of the stopped run.
-    storage_options : mapping
-        As in `rechunk`: the journal does not keep these options.
-    scheduler, workers
+    memory : int or str
+        As in `rechunk`; by default as the run was planned. If other memory, ranks or workers need another plan, written
+        chunks stay, and intermediate data in scratch is written again.
+    scheduler : Client, address or "threads"
         As in `rechunk`. By default a run that was planned for threads continues on threads, and one for workers on
         those of the active client. With fewer workers, it is planned anew.
+    resources : Resources
+        ``ranks``, by default as before (those of local array files are those of their layout), ``workers``, and
+        ``missing``, by default that of the stopped run.
+    storage_options : mapping
+        As in `rechunk`: the journal does not keep these options.
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, PyramidJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob, StreamsJob
-    or ReduceJob
+    Job
         With the plan of the stopped run, or its replacement, for a group without finished arrays; ``job.run()`` does
         the rest, and ``job.left`` is the share that is left.
 
@@ -316,7 +201,8 @@ def resume(
     again, as_is, verify = flag(again, "again"), flag(as_is, "as_is"), flag(verify, "verify")
     if again and as_is:
         raise InputError("again=True (start over) and as_is=True (continue) exclude each other")
-    place, beginning = placer(storage_options), uuid.uuid4().hex if again else ""
+    means = means_of(resources, resume, memory=memory, scheduler=scheduler, storage_options=storage_options)
+    place, beginning = placer(means.storage_options), uuid.uuid4().hex if again else ""
     trust = Trust(again=beginning, as_is=as_is, verify=verify, moved=source is not None)
     target = place(target)
     if is_zip(target):
@@ -327,7 +213,7 @@ def resume(
     if holds_streams(target):
         if kind not in (None, "open_streams"):
             raise JournalError(f"{target} was being written by open_streams: not by {kind}")
-        return StreamsJob(target)
+        return StreamsJob(target)  # type: ignore[return-value]  # it is planned and run like a job
     left = _interrupted(target, trust)
     found = kind_of(left.content)
     if found not in RESUMERS or kind not in (None, found):
@@ -338,7 +224,7 @@ def resume(
     asked = ResumeRequest(
         left=left, given=source if source is None else as_list(source), place=place,
         functions=[] if kernel is None else list(map(imported, as_list(kernel))),
-        missing=missing, parts=parts, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers,
+        parts=parts, asked=means,
     )  # fmt: skip
     job = RESUMERS[found](asked)
     return job.asked_for({REQUEST: left.content[REQUEST]}) if REQUEST in left.content else job

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
@@ -28,15 +28,13 @@ from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.stored import interrupted_group, rechunk_group_job, rechunk_job
 from oocarrays.jobs.updating import resume_update
-from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of, scratch_of
-from oocarrays.options.shapes import NAMES
+from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, resources_of, scratch_of
+from oocarrays.options.given import Resources, Target, nested
+from oocarrays.options.shapes import NAMES, Results
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +49,10 @@ class ResumeRequest:
     """Its functions, if given again."""
     place: Callable[[Any], Any]
     """Function that opens a URL as a store."""
-    missing: str | None
-    """Treatment of chunks that sources lack, if given again."""
     parts: Any
     """Parts to write, one a rank, if given again."""
-    memory: Any
-    """Budget of each process, if it differs from the plan's."""
-    ranks: int | None
-    """Number of ranks, if it differs from the plan's."""
-    scheduler: Client | str | None
-    """Scheduler, if given."""
-    workers: Sequence[str] | None
-    """Chosen workers, if given."""
+    asked: Resources
+    """Memory, ranks and location, if they differ from the plan's, and treatment of chunks that sources lack."""
 
     @property
     def call(self) -> Mapping[str, Any]:
@@ -98,9 +88,9 @@ class ResumeRequest:
     def means(self, processes: int | None, budget: int | None, ranks: int | None = None) -> ResumeMeans:
         """Return the location and resources of a run that was planned for these processes, memory and ranks."""
         on_threads = processes is None
-        asked = self.scheduler is not None or self.workers is not None
-        cluster = cluster_of(self.scheduler, self.workers) if asked or not on_threads else None
-        if cluster is None and not on_threads and self.scheduler is None:
+        asked = self.asked.scheduler is not None or self.asked.workers is not None
+        cluster = cluster_of(self.asked.scheduler, self.asked.workers) if asked or not on_threads else None
+        if cluster is None and not on_threads and self.asked.scheduler is None:
             raise PlacementError(
                 f"the run was planned for {processes} workers: pass scheduler=, or create a client; "
                 "scheduler='threads' plans the rest for threads"
@@ -111,10 +101,10 @@ class ResumeRequest:
         return ResumeMeans(
             cluster=cluster,
             scheduler="threads" if cluster is None else cluster.client,
-            workers=self.workers,
-            memory=budget if self.memory is None and not moved else self.memory,
-            ranks=self.ranks,
-            same=self.memory is self.ranks is None and not (moved or fewer),
+            workers=self.asked.workers,
+            memory=budget if self.asked.memory is None and not moved else self.asked.memory,
+            ranks=self.asked.ranks,
+            same=self.asked.memory is self.asked.ranks is None and not (moved or fewer),
         )
 
     def kernels(self) -> list[Callable[..., Any] | None]:
@@ -131,17 +121,25 @@ class ResumeRequest:
         options, means, asked = dict(self.call["options"]), self.arranged, self.left.content["asked"]
         before = {name: options.pop(name, None) for name in ("ranks", "missing")}
         ranks = before["ranks"] if means.ranks is None else means.ranks
-        missing = before["missing"] if self.missing is None else self.missing
+        missing = before["missing"] if self.asked.missing is None else self.asked.missing
+        axis = options.pop("axis", None)
         return options | {
             "depth": tuple(asked["depth"]), "boundary": asked["boundary"], "memory": means.memory, "ranks": ranks,
             "missing": missing, "scheduler": means.scheduler, "workers": means.workers, "resume": self.left.trust,
+            "window": None if axis is None else {axis: "auto"},
         }  # fmt: skip
 
-    def results(self, slabs: Document) -> tuple[bool, Any]:
-        """Return whether a single target was given, and that target or the list."""
+    def target(self, call: Callable[..., Any], slabs: Document, **stated: Sequence[Any]) -> tuple[Any, Document]:
+        """Return the target of a pass, or the list of them, with what each is stated to be, and other arguments."""
         was = self.left.content["asked"]["target"]
         single = slabs.pop("single", len(was) == 1)
-        return single, self.left.target if single else [self.left.target, *map(self.place, was[1:])]
+        _, how = nested(call, None, slabs | {"folders": None})
+        stores = [self.left.target, *map(self.place, was[1:])]
+        targets = [
+            Target(store, folders=slabs.get("folders"), **{name: each[number] for name, each in stated.items()})
+            for number, store in enumerate(stores)
+        ]
+        return targets[0] if single else targets, how
 
 
 def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
@@ -149,14 +147,14 @@ def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
     before = planned_group(left) if is_group else planned(left)
     means = cache(lambda: asked.means(before.processes, before.budget, before.ranks))
 
-    def terms() -> Resources | None:
+    def terms() -> PlanResources | None:
         given = means()
         ranks = setting("ranks") if given.ranks is None else given.ranks
         return None if given.same else resources_of(given.cluster, given.memory, ranks=ranks)
 
     source = None if asked.given is None else asked.given[0]
     scratch = scratch_of(asked.place(setting("scratch")), asked.left.target)
-    how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.missing}
+    how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.asked.missing}
     if is_group:
         return rechunk_group_job(interrupted_group(left, terms, source, **how), means().cluster)
     return rechunk_job(resumed(left, terms, source, **how), means().cluster)
@@ -164,12 +162,13 @@ def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
 
 def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
     (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.left.content["asked"]
-    single, target = asked.results(slabs)
-    shapes, chunks = {name: was[name] for name in NAMES if name in was}, list(map(tuple, was["chunks"]))
-    one_each = not single and len(shapes) > 1
-    how = slabs | {"dtype": was["dtype"], "chunks": chunks if one_each else chunks[0]}
-    how |= {name: each[0] if single else each for name, each in shapes.items()}
-    job: Job[Any, Any] = map_slabs(kernel, asked.sources(), target, **how)  # type: ignore[arg-type]
+    shapes = {name: was[name] for name in NAMES if name in was}
+    dtypes, chunks = as_list(was["dtype"]), list(map(tuple, was["chunks"]))
+    verify = bool(slabs.pop("verify", False))
+    target, how = asked.target(map_slabs, slabs, dtype=dtypes, chunks=chunks)
+    single = isinstance(target, Target)
+    results = Results(verify=verify, **{name: each[0] if single else each for name, each in shapes.items()})
+    job: Job[Any, Any] = map_slabs(kernel, asked.sources(), target, results=results, **how)  # type: ignore[arg-type]
     return job
 
 
@@ -179,16 +178,17 @@ def _pyramid(asked: ResumeRequest) -> Job[Any, Any]:
     slabs, was, (source,) = asked.slabs(), asked.left.content["asked"], replace(asked, given=given).sources()
     how = {name: slabs[name] for name in ("memory", "ranks", "missing", "scheduler", "workers", "resume")}
     how |= {name: was[name] for name in ("levels", "factor", "method", "scale", "unit") if name in was}
-    return pyramid(source, asked.left.target, chunks=tuple(was["chunks"][0]), **how)
+    target, how = nested(pyramid, asked.left.target, how | {"chunks": tuple(was["chunks"][0])})
+    return pyramid(source, target, **how)
 
 
 def _iterate(asked: ResumeRequest) -> Job[Any, Any]:
     (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.left.content["asked"]
     if was["residual"] and not watched:
         raise JournalError(f"{asked.left.target} was being written with residual={was['residual']}: call iterate again")
-    _, target = asked.results(slabs)
-    how = slabs | {"sweeps": was["sweeps"], "until": was["until"], "residual": watched[0] if watched else None}
-    job: Job[Any, Any] = iterate(kernel, asked.sources(), target, **how)  # type: ignore[arg-type]
+    target, how = asked.target(iterate, slabs)
+    until = (was["until"], watched[0]) if watched else was["until"]
+    job: Job[Any, Any] = iterate(kernel, asked.sources(), target, sweeps=was["sweeps"], until=until, **how)  # type: ignore[arg-type]
     return job
 
 
@@ -198,7 +198,7 @@ def _files(asked: ResumeRequest) -> Job[Any, Any]:
         way = left.content["files"]
         again = "pass overwrite=True (--overwrite) to write it again"
         raise JournalError(f"{asked.left.target} was being written by {way}_files: {again}")
-    missing = asked.missing or asked.call["options"].get("missing")
+    missing = asked.asked.missing or asked.call["options"].get("missing")
     (source,) = asked.sources(missing)
     return resume_files(left, source, asked.arranged)
 
@@ -216,18 +216,18 @@ def _shift(asked: ResumeRequest) -> Job[Any, Any]:
     if not isinstance(a, LocalArrays):
         raise JournalError(f"{asked.left.target} was being written by shift, and is not a group of local array files")
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
-    return shift(a, **asked.call["options"], **where)
+    return shift(a, **nested(shift, None, {**asked.call["options"], **where})[1])
 
 
 def _update(asked: ResumeRequest) -> Job[Any, Any]:
     asked.kernels()
     given, means = None if asked.given is None else asked.given[0], asked.arranged
-    return resume_update(asked.left, asked.place, given, means.cluster, means.memory, asked.missing)
+    return resume_update(asked.left, asked.place, given, means.cluster, means.memory, asked.asked.missing)
 
 
 def _reduce(asked: ResumeRequest) -> Job[Any, Any]:
-    functions, (source,) = asked.kernels(), asked.sources(asked.missing)
-    return resumed_reduction(asked.left, functions, source, asked.arranged, asked.missing)
+    functions, (source,) = asked.kernels(), asked.sources(asked.asked.missing)
+    return resumed_reduction(asked.left, functions, source, asked.arranged, asked.asked.missing)
 
 
 RESUMERS: dict[str, Callable[[ResumeRequest], Job[Any, Any]]] = {

@@ -6,10 +6,10 @@ asked ─► Reducer, plan        the same for a result in memory and one that i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,7 +30,8 @@ KINDS = {"sum": NUMBERS + "m", "mean": NUMBERS + "m", "min": "biufmM", "max": "b
 """Kinds of elements that a reduction supports, if not numbers only."""
 
 Decode = Callable[[np.ndarray], np.ndarray]
-How = str | tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+How = str | tuple[str, Mapping[str, int]] | tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+"""Name of a reduction, with a divisor if it has one, or three functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,21 @@ class Asked:
     """Whether NaN does not count."""
     ddof: int = 0
     """Reduction of the count that divides deviations."""
+
+    @classmethod
+    def of(cls, how: How, **others: Any) -> Self:
+        """Return the request for a reduction with its own options beside its name."""
+        if not (isinstance(how, tuple) and len(how) == 2 and isinstance(how[1], Mapping)):
+            return cls(how=how, **others)
+        name, options = how
+        if unknown := options.keys() - {"ddof"}:
+            raise InputError(f"how={how!r}: {min(unknown)!r} is no option of a reduction; there is 'ddof'")
+        return cls(how=name, ddof=options.get("ddof", 0), **others)
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The functions of a reduction without a name."""
+        return () if isinstance(self.how, str) else tuple(self.how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

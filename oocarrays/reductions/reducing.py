@@ -24,9 +24,10 @@ from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
+from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.requests import checked, is_resumable, journaled, requested, unnamed
@@ -65,52 +66,49 @@ class ReduceJob(Job[Run[Reduction], OutOfCoreArray]):
 
 @overload
 def reduce(
-    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How, axis: int | str | Sequence[int | str] | None = None, *, target: None = None,
-    by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
-    resume: bool | Literal["verify", "as-is"] = False, memory: int | float | str | None = None,
-    missing: Literal["fill", "warn", "error"] | None = None, storage_options: Mapping[str, Any] | None = None,
-    scheduler: Client | str | None = None, workers: Sequence[str] | None = None,
+    by: Any = None, where: Any = None, skipna: bool = True, memory: int | float | str | None = None,
+    overwrite: bool = False, resume: bool | Literal["verify", "as-is"] = False,
+    scheduler: Client | str | None = None, resources: Resources | None = None,
 ) -> np.ndarray: ...  # fmt: skip
 
 
 @overload
 def reduce(
-    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
-    how: How, axis: int | str | Sequence[int | str] | None = None, *, target: StoreLike,
-    by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
-    resume: bool | Literal["verify", "as-is"] = False, memory: int | float | str | None = None,
-    missing: Literal["fill", "warn", "error"] | None = None, storage_options: Mapping[str, Any] | None = None,
-    scheduler: Client | str | None = None, workers: Sequence[str] | None = None,
+    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    how: How, axis: int | str | Sequence[int | str] | None = None, *, target: Target | StoreLike,
+    by: Any = None, where: Any = None, skipna: bool = True, memory: int | float | str | None = None,
+    overwrite: bool = False, resume: bool | Literal["verify", "as-is"] = False,
+    scheduler: Client | str | None = None, resources: Resources | None = None,
 ) -> ReduceJob: ...  # fmt: skip
 
 
+@verb(resources=("workers",), old={"ddof": 'how=("std", {"ddof": 1})'})
 def reduce(
-    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How,
     axis: int | str | Sequence[int | str] | None = None,
     *,
-    target: StoreLike | None = None,
+    target: Target | StoreLike | None = None,
     by: Any = None,
     where: Any = None,
     skipna: bool = True,
-    ddof: int = 0,
+    memory: int | float | str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
-    memory: int | float | str | None = None,
-    missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resources: Resources | None = None,
 ) -> np.ndarray | ReduceJob:
     """Reduce an array on disk along axes; each chunk is read once, on threads of this process or on workers.
 
     Parameters
     ----------
-    a : OutOfCoreArray, zarr.Array, path, URL or store
+    source : OutOfCoreArray, zarr.Array, path, URL or store
         The array to reduce.
-    how : str or (callable, callable, callable)
-        ``"sum"``, ``"mean"``, ``"var"``, ``"std"``, ``"min"``, ``"max"`` or ``"count"``; or three functions: of a block
+    how : str, (str, mapping) or (callable, callable, callable)
+        ``"sum"``, ``"mean"``, ``"var"``, ``"std"``, ``"min"``, ``"max"`` or ``"count"``; ``("std", {"ddof": 1})``
+        subtracts 1 from the count in the divisor, of ``"var"`` too; or three functions: of a block
         and the axes, of two of their results, and of the last one. Durations have no ``"var"`` and ``"std"``, dates no
         ``"sum"`` and ``"mean"`` either.
     axis : int, str or sequence of them
@@ -124,16 +122,16 @@ def reduce(
         Mask of the elements that count, broadcast to the array.
     skipna : bool
         Whether NaN does not count, as in xarray; else it makes NaN, as in numpy.
-    ddof : int
-        For ``"var"`` and ``"std"``: the divisor is the count less this.
+    memory : int or str
+        Budget of each process in bytes; by default as in `rechunk`.
     overwrite : bool
         Whether an existing target may be replaced.
     resume : bool or str
         As in `rechunk`, for a target.
-    memory : int or str
-        Budget of each process in bytes; by default as in `rechunk`.
-    missing, storage_options, scheduler, workers
+    scheduler : Client, address or "threads"
         As in `rechunk`.
+    resources : Resources
+        ``workers``, ``missing`` and ``storage_options``.
 
     Returns
     -------
@@ -163,27 +161,26 @@ def reduce(
     array([[ 9., 10., 11.],
            [ 6.,  7.,  8.]])
     """
-    place = placer(storage_options, a, target)
-    array = array_file.open_array(place(a))
+    means = means_of(resources, reduce, memory=memory, scheduler=scheduler)
+    to = None if target is None else stored_as(target, reduce).store
+    place = placer(means.storage_options, source, to)
+    array = array_file.open_array(place(source))
     warn_of_packed(array)
-    file = array_file.describe_source(array, missing_of(a, missing))
-    asked = Asked(how=how, axis=axis, by=by, where=where, skipna=skipna, ddof=ddof)
-    cluster = cluster_of(scheduler, workers)
-    if target is None:
-        return reduced(file, asked, memory, cluster=cluster)
-    store = place(target)
+    file = array_file.describe_source(array, missing_of(source, means.missing))
+    asked = Asked.of(how, axis=axis, by=by, where=where, skipna=skipna)
+    cluster = cluster_of(means.scheduler, means.workers)
+    if to is None:
+        return reduced(file, asked, means.memory, cluster=cluster)
+    store = place(to)
     checked(check_target, array, store, overwrite=overwrite, resume=resume)
     left = (journaled(store) if resume and is_resumable(store) else None) or {}
-    want, resources = wanted(file, asked, box_bytes=left.get(BOX_BYTES)), resources_of(cluster, memory)
+    want, within = wanted(file, asked, box_bytes=left.get(BOX_BYTES)), resources_of(cluster, means.memory)
     spec = _target_of(want, array, store, overwrite=overwrite)
-    plan = want.plan(resources, spec.preview())
-    content = _content(asked, want, plan, resources)
-    own = () if isinstance(how, str) else tuple(how)
+    plan = want.plan(within, spec.preview())
+    content = _content(asked, want, plan, within)
+    own = asked.functions
     job = _job(want, plan, spec, content, cluster).asked_for(_requested(file, spec, content, own))
-    return job.again(
-        resume, overwrite=overwrite, source=unnamed(a), kernel=list(own) or None, memory=memory, missing=missing,
-        scheduler=scheduler, workers=workers, storage_options=storage_options,
-    )  # fmt: skip
+    return job.again(resume, overwrite=overwrite, source=unnamed(source), kernel=list(own) or None, means=means)
 
 
 def _requested(file: ArrayFile, spec: TargetSpec, content: Document, own: Sequence[Any]) -> Document:
@@ -250,9 +247,9 @@ def _plain(labels: np.ndarray) -> list[Any]:
 # ---------------------------------------------------------------------- going on
 
 
-def _content(asked: Asked, want: CheckedReduction, plan: ReducePlan, resources: Resources) -> Document:
+def _content(asked: Asked, want: CheckedReduction, plan: ReducePlan, resources: PlanResources) -> Document:
     """Return the content of the journal: everything except the user's functions."""
-    own = () if isinstance(asked.how, str) else asked.how
+    own = asked.functions
     groups, mask = want.reducer.groups, want.reducer.mask
     call = call_content(
         "reduce", [named(want.reducer.file.zarr.store_path)], functions=own, memory=resources.budget,

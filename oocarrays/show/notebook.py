@@ -16,7 +16,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.lazy.blocks import BlockLengths, BlocksPlan
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.contents import ArrayFacts, chunks_text
-from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_text, shortened
+from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_text, shortened, verdict
 
 MOST_MEMBERS = 12
 """Maximum number of members of a group with a folded page."""
@@ -155,7 +155,7 @@ def rows_html(
 
 
 def _last_run(measured: Sequence[tuple[str, ...]]) -> str:
-    return f"<strong>Last run</strong>{_table(measured)}" if measured else ""
+    return f"<strong>Last run</strong>: {escape(verdict(measured))}{_table(measured)}" if measured else ""
 
 
 def group_html(title: str, members: Mapping[str, ArrayFacts], attributes: Mapping[str, Any]) -> str:

@@ -186,6 +186,18 @@ def measured(
     ]
 
 
+def verdict(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return in a line whether a run did as its plan says: rows are those of `measured`; stored bytes are predicted."""
+    found = {name: (planned, took) for name, planned, took in rows[1:]}
+    planned, took = found["seconds"]
+    exact = [name for name in found if name in COUNTED and name not in ("read", "written")]
+    other = [name for name in exact if found[name][0] != found[name][1]]
+    counts = f"not as planned: {', '.join(other)}" if other else f"{', '.join(exact)} as planned"
+    if not planned or not float(planned):
+        return counts
+    return f"{counts}; {float(took) / float(planned):.1f} × the predicted seconds"
+
+
 def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.2f}"
 

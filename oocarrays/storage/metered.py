@@ -91,7 +91,7 @@ def metered() -> Iterator[Meter]:
     --------
     >>> import numpy as np, oocarrays as ooc, zarr
     >>> z = zarr.create_array({}, data=np.arange(24.0).reshape(4, 6), chunks=(2, 6), compressors=None)
-    >>> with ooc.metered() as meter:
+    >>> with ooc.advise.metered() as meter:
     ...     row = ooc.open_array(z)[3]
     >>> meter.read_requests, meter.read_bytes
     (1, 48)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from oocarrays.errors import InputError, LayoutError, NotFoundError, OocError, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
+from oocarrays.options.given import around, verb
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
 from oocarrays.show.report import bytes_text, shape_text
@@ -100,21 +100,21 @@ def stream_rows(store: StoreLike) -> list[tuple[str, ...]]:
     return rows
 
 
+@verb(old={"layout": "always (block, *, …), so that it is left out"})
 def open_streams(
     store: StoreLike,
     mode: Literal["r", "w", "a", "r+"] = "r",
     *,
     shape: Any = None,
     dtype: Any = None,
-    layout: str | None = None,
     ranks: int | None = None,
-    memory: int | float | str | None = None,
-    overwrite: bool = False,
     offset: int | None = None,
     order: Literal["C", "F"] | None = None,
     blocks: dict[str, int] | None = None,
-    storage_options: Settings | None = None,
+    memory: int | float | str | None = None,
+    overwrite: bool = False,
     scheduler: Client | str | None = None,
+    storage_options: Settings | None = None,
 ) -> Any:
     """Open a file with one stream for each cell of a shape.
 
@@ -131,14 +131,9 @@ def open_streams(
     dtype : dtype
         Type of an item. Streams of bytes accept items of any type. For an existing file it must be its own type; in
         mode ``"r"`` bytes are read as any type, and items of any type as bytes.
-    layout : str, optional
-        Distribution of cells over ranks: ``"(block, *, …)"``, in blocks along the first axis.
     ranks : int, optional
-        Number of ranks: threads, each with its own buffers and superblocks (default: the setting, or one).
-    memory : int or str, optional
-        Budget in bytes, including the buffers of all cells.
-    overwrite : bool
-        Whether ``"w"`` replaces an existing stream file, or a plain one.
+        Number of ranks, with cells in blocks along the first axis: threads, each with its own buffers and superblocks
+        (default: the setting, or one).
     offset : int, optional
         For a plain binary file: the bytes before the first step; ``"w"`` writes zeros there.
     order : str, optional
@@ -147,9 +142,14 @@ def open_streams(
     blocks : dict, optional
         Block sizes in bytes that override the defaults: ``cb_block``, ``ib_block``, ``superblock``; and
         ``ib_pointers``.
-
+    memory : int or str, optional
+        Budget in bytes, including the buffers of all cells.
+    overwrite : bool
+        Whether ``"w"`` replaces an existing stream file, or a plain one.
     scheduler : Client or address, optional
         The cluster to run on, by default with one rank on each worker.
+    storage_options : mapping
+        Options for opening a URL, by their names in fsspec.
 
     Returns
     -------
@@ -181,7 +181,7 @@ def open_streams(
     client = None if scheduler is None else client_of(scheduler)
     ranks = len(workers_of(client)) if client is not None and ranks is None else ranks
     count = 1 if (given := setting("ranks") if ranks is None else ranks) is None else whole(given, "ranks", 1)
-    budget = settings.budget(memory)
+    budget = settings.budget(around().memory if memory is None else memory)
     durable = bool(setting("durable"))
     if _is_plain(place, mode, (shape, dtype), (offset, order)):
         file: StreamFile = _plain(place, mode, (shape, dtype, offset, order), overwrite=overwrite, durable=durable)
@@ -192,7 +192,6 @@ def open_streams(
     else:
         file = _found(place, mode, durable=durable)
         _check_same(file, mode, shape, dtype)
-    check_layout(layout, len(file.meta.cells.shape))
     if client is not None:
         return _on_workers(file, client, mode, count, budget, _sizes(blocks))
     return _begun(file, mode, count, partial(_here, file, mode, count, budget, dtype, _sizes(blocks)))
@@ -298,18 +297,6 @@ def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
         raise InputError(f"dtype={wanted}: {file.name} is written as items of dtype {file.meta.item}; leave out dtype=")
 
 
-def check_layout(layout: str | None, ndim: int) -> None:
-    """Raise for layouts other than blocks along the first axis."""
-    if layout is None:
-        return
-    words = [word for word in re.split(r"[\s(),…]+", str(layout).lower()) if word and word != "..."]
-    fits = (
-        words[:1] == ["block"] and all(word in ("*", "collapsed") for word in words[1:]) and len(words) <= max(ndim, 1)
-    )
-    if not fits:
-        raise LayoutError(f"layout={layout!r}: streams are distributed in blocks along the first axis: '(block, *)'")
-
-
 def _here(file: StreamFile, mode: str, ranks: int, budget: int, dtype: Any, blocks: dict[str, int]) -> Streams:
     """Return the streams of an open file with all ranks in this process."""
     writes, count = mode != "r", file.meta.cells.ranks
@@ -331,6 +318,10 @@ def streams_from_ragged(
 
     Parameters
     ----------
+    store : path, URL or Zarr store
+        The file to create.
+    mode : str
+        ``"w"`` to create the file, ``"a"`` to append to it.
     counts : Ragged, DaskRagged, or array of int
         Items of each cell.
     values : array, optional

@@ -16,13 +16,22 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
-from oocarrays.streaming.cells import Cell, returned
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.opened import OpenFile, OpenStreams, Prepared
 from oocarrays.streaming.ragged import DaskRagged, Ragged
-from oocarrays.streaming.reading import boxes_of, fill_steps, moved, read_each, read_level, simple, steps_settings
+from oocarrays.streaming.reading import (
+    Cell,
+    boxes_of,
+    fill_steps,
+    moved,
+    read_each,
+    read_level,
+    returned,
+    simple,
+    steps_settings,
+)
 from oocarrays.streaming.text import printed, scanned_cells, tokens_of
 
 
@@ -219,8 +228,8 @@ class Streams(OpenStreams):
         --------
         >>> import tempfile, oocarrays as ooc
         >>> place = tempfile.mkdtemp() + "/s.zarr"
-        >>> ooc.streams_from_ragged(place, [2, 0, 1], [1.5, 2.5, 3.5])
-        >>> counts, values = ooc.open_streams(place).to_dask()
+        >>> ooc.streams.streams_from_ragged(place, [2, 0, 1], [1.5, 2.5, 3.5])
+        >>> counts, values = ooc.streams.open_streams(place).to_dask()
         >>> counts.chunks, values.chunks, float(values.sum().compute())
         (((3,),), ((3,),), 7.5)
         """

@@ -16,6 +16,7 @@ from astropy.io import fits
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError, SkippedArraysWarning, UnsupportedError
+from tests.flat import flat
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 TYPES = ["u1", "i2", "i4", "i8", "f4", "f8"]
@@ -77,7 +78,7 @@ def test_values_and_types_are_those_of_astropy(tmp_path: Path, dtype: str, shape
     keys += [(slice(1, 9, 2), ..., slice(3, 9, 2))] * (len(shape) > 1)
     for key in keys:
         np.testing.assert_array_equal(array[key], expected[key])
-    again = pickle.loads(pickle.dumps(ooc.files(path)))
+    again = pickle.loads(pickle.dumps(ooc.open_files(path)))
     np.testing.assert_array_equal(zarr.open_group(again, mode="r")[name][...], expected)  # type: ignore[index]
 
 
@@ -235,9 +236,9 @@ def test_files_are_joined_stacked_and_rechunked(tmp_path: Path) -> None:
         paths = [tmp_path / f"{dtype}{night}.fits" for night in range(3)]
         wild, expected = f"{tmp_path}/{dtype}*.fits", [fits.getdata(path) for path in paths]
         how: dict[str, Any] = {"chunks": {"PRIMARY": (3, 3, 7)}, **HERE}
-        made = ooc.rechunk(ooc.files(wild, concat_dim="night"), tmp_path / f"{dtype}.zarr", **how).run()
+        made = flat(ooc.rechunk, ooc.open_files(wild, concat_dim="night"), tmp_path / f"{dtype}.zarr", **how).run()
         np.testing.assert_array_equal(made["PRIMARY"][...], np.stack(expected))
-        long = ooc.open_group(ooc.files(wild, concat_dim="y"))["PRIMARY"]
+        long = ooc.open_group(ooc.open_files(wild, concat_dim="y"))["PRIMARY"]
         np.testing.assert_array_equal(long[...], np.concatenate(expected))
         np.testing.assert_array_equal(long[5:20:3, 2:9], np.concatenate(expected)[5:20:3, 2:9])
 
@@ -249,7 +250,7 @@ def test_images_of_other_packing_are_unpacked_as_they_are_joined(tmp_path: Path)
         part.header["BSCALE"], part.header["BZERO"] = 0.5, zero
         raw(tmp_path / f"{night}.fits", part.header, stored)
     expected = np.stack([fits.getdata(tmp_path / f"{night}.fits") for night in range(2)])
-    found = ooc.open_group(ooc.files(tmp_path / "*.fits", concat_dim="night"))["PRIMARY"]
+    found = ooc.open_group(ooc.open_files(tmp_path / "*.fits", concat_dim="night"))["PRIMARY"]
     np.testing.assert_allclose(found[...], expected)
 
 

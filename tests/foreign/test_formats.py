@@ -58,7 +58,7 @@ def test_info_and_files_name_it_too(tmp_path: Path, name: str, capsys: pytest.Ca
     assert re.search(f"{name} has a format that is not read: {seems}; ", error)
     for wild in (name, f"{name[:-1]}*"):
         with pytest.raises(UnsupportedError, match=f"{name} has a format that is not read: {seems}; "):
-            ooc.files(tmp_path / wild)
+            ooc.open_files(tmp_path / wild)
 
 
 @pytest.mark.parametrize("damage", ["ends in the header", "ends in the directory", "no directory"])

@@ -18,6 +18,7 @@ from zarr.storage import StorePath
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError, RunError, TargetError
+from tests.flat import flat
 from tests.seams import store_at
 
 icechunk = pytest.importorskip("icechunk")
@@ -55,7 +56,7 @@ def test_results_of_a_kernel_and_of_dask_are_written_to_a_group_of_a_session(rep
     session = repository.writable_session("main")
     zarr.create_group(session.store)
     ooc.map_slabs(np.negative, source, StorePath(session.store, "n"), **HERE).run()
-    ooc.from_dask(da.from_array(DATA, (50, 60)), StorePath(session.store, "d"), **HERE).run()
+    ooc.rechunk(da.from_array(DATA, (50, 60)), StorePath(session.store, "d"), **HERE).run()
     np.testing.assert_array_equal(committed(repository, session, "n"), -DATA)
     np.testing.assert_array_equal(ooc.open_array(StorePath(session.store, "d"))[...], DATA)
 
@@ -113,12 +114,12 @@ def test_a_group_of_a_session_is_a_source(repository: Any, dataset: Any, tmp_pat
 # ---------------------------------------------------------------------- workers write to forks
 
 WORKERS: dict[str, Callable[..., Any]] = {
-    "independent": lambda a, to, how: ooc.rechunk(a, to, chunks=(100, 10), method="independent", **how),
-    "two-phase": lambda a, to, how: ooc.rechunk(a, to, chunks=(100, 10), method="two-phase", **how),
-    "assembled": lambda a, to, how: ooc.rechunk(a, to, chunks=(100, 10), method="assembled", **how),
-    "slabs": lambda a, to, how: ooc.map_slabs(np.abs, a, to, **how),
-    "dask": lambda a, to, how: ooc.from_dask(da.from_array(DATA, (33, 40)), to, chunks=(25, 40), **how),
-    "blocks": lambda a, to, how: ooc.from_dask(da.from_array(DATA, (25, 40)), to, **how),
+    "independent": lambda a, to, how: flat(ooc.rechunk, a, to, chunks=(100, 10), method="independent", **how),
+    "two-phase": lambda a, to, how: flat(ooc.rechunk, a, to, chunks=(100, 10), method="two-phase", **how),
+    "assembled": lambda a, to, how: flat(ooc.rechunk, a, to, chunks=(100, 10), method="assembled", **how),
+    "slabs": lambda a, to, how: flat(ooc.map_slabs, np.abs, a, to, **how),
+    "dask": lambda a, to, how: flat(ooc.rechunk, da.from_array(DATA, (33, 40)), to, chunks=(25, 40), **how),
+    "blocks": lambda a, to, how: flat(ooc.rechunk, da.from_array(DATA, (25, 40)), to, **how),
 }
 
 
@@ -153,9 +154,9 @@ def test_workers_write_to_forks_which_are_merged(on_disk: Any, source: Path, cli
 
 
 def test_gathered_files_too(on_disk: Any, source: Path, client: Client, tmp_path: Path) -> None:
-    ooc.scatter_files(source, "(block, *)", tmp_path / "f", ranks=3, scheduler=client).run()
+    ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "f", ranks=3, scheduler=client).run()
     session = on_disk.writable_session("main")
-    ooc.gather_files(tmp_path / "f", StorePath(session.store, "a"), scheduler=client).run()
+    ooc.ranks.gather_files(tmp_path / "f", StorePath(session.store, "a"), scheduler=client).run()
     session.commit("gathered")
     found = zarr.open_array(on_disk.readonly_session("main").store, path="a", mode="r")
     np.testing.assert_array_equal(found[...], DATA)
@@ -176,7 +177,7 @@ def test_what_a_dead_worker_wrote_is_not_taken_for_written(on_disk: Any, source:
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        job = ooc.map_slabs(dies_once, source, StorePath(session.store, "a"), height=10, scheduler=client)
+        job = ooc.map_slabs(dies_once, source, StorePath(session.store, "a"), scheduler=client, window=10)
         with pytest.raises(RunError, match=r"workers were lost, with their writes to forks of .* run it again"):
             job.run()
         assert not session.has_uncommitted_changes
@@ -192,9 +193,9 @@ def test_what_workers_cannot_do_is_one_line(on_disk: Any, repository: Any, sourc
     group = zarr.create_group(source.parent / "g.zarr")
     group.create_array("a", data=DATA, chunks=(10, 120))
     for call in (
-        lambda to: ooc.rechunk(source.parent / "g.zarr", to, chunks={"a": (100, 10)}, **how),
-        lambda to: ooc.iterate(np.abs, source, to, sweeps=2, depth=0, **how),
-        lambda to: ooc.scatter_files(source, "(block, *)", to, ranks=2, **how),
+        lambda to: flat(ooc.rechunk, source.parent / "g.zarr", to, chunks={"a": (100, 10)}, **how),
+        lambda to: flat(ooc.iterate, np.abs, source, to, sweeps=2, depth=0, **how),
+        lambda to: flat(ooc.ranks.scatter_files, source, "(block, *)", to, ranks=2, **how),
     ):
         with pytest.raises(PlacementError, match="workers write single arrays in one pass"):
             call(StorePath(session.store, "a"))

@@ -70,7 +70,7 @@ def test_images_are_stacked_along_a_new_axis(tmp_path: Path, how: dict[str, Any]
         image = np.random.default_rng(n).integers(0, 999, (40, 48)).astype("u2")
         tifffile.imwrite(path, image, byteorder=">" if n == 2 else "<", **how)
     expected = np.stack([tifffile.imread(path) for path in paths])
-    stack = ooc.files(tmp_path / "z*.tif", concat_dim="z")
+    stack = ooc.open_files(tmp_path / "z*.tif", concat_dim="z")
     array = ooc.open_array(stack)
     assert array.zarr.metadata.dimension_names == ("z", "y", "x")
     np.testing.assert_array_equal(array[...], expected)
@@ -83,14 +83,14 @@ def test_images_that_have_the_axis_are_joined_along_it(tmp_path: Path) -> None:
     for n in range(2):
         tifffile.imwrite(tmp_path / f"z{n}.tif", np.full((2, 8, 8), n, "u1"), metadata={"axes": "ZYX"}, ome=False)
     expected = np.concatenate([tifffile.imread(tmp_path / f"z{n}.tif") for n in range(2)])
-    np.testing.assert_array_equal(ooc.open_array(ooc.files(tmp_path / "z*.tif", concat_dim="z"))[...], expected)
+    np.testing.assert_array_equal(ooc.open_array(ooc.open_files(tmp_path / "z*.tif", concat_dim="z"))[...], expected)
 
 
 def test_images_of_two_shapes_are_refused_by_name(tmp_path: Path) -> None:
     for n in range(2):
         tifffile.imwrite(tmp_path / f"z{n}.tif", np.zeros((8, 8 + n), "u1"))
     with pytest.raises(UnsupportedError, match=r"the array has shape \(1, 8, 8\) in .*z0\.tif and \(1, 8, 9\) in"):
-        ooc.open_array(ooc.files(tmp_path / "z*.tif", concat_dim="z"))
+        ooc.open_array(ooc.open_files(tmp_path / "z*.tif", concat_dim="z"))
 
 
 def test_scalars_become_the_coordinate_of_a_new_axis(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_scalars_become_the_coordinate_of_a_new_axis(tmp_path: Path) -> None:
     wild = f"{tmp_path}/*.nc"
     nested: Any = {"combine": "nested", "concat_dim": "time", "engine": "h5netcdf"}
     with xr.open_mfdataset(wild, **nested) as expected:
-        source = ooc.files(wild, concat_dim="time")
+        source = ooc.open_files(wild, concat_dim="time")
         found = xr.open_dataset(source, engine="oocarrays", chunks=None)
         xr.testing.assert_equal(found.load(), expected.load())
 
@@ -114,8 +114,10 @@ def test_files_of_numpy_and_hdf5_are_stacked(tmp_path: Path, order: Any) -> None
         with h5py.File(tmp_path / f"{n}.h5", "w") as file:
             file["deep/x"] = each
     stack = np.stack([np.load(tmp_path / f"{n}.npy") for n in range(3)])
-    np.testing.assert_array_equal(ooc.open_array(ooc.files(tmp_path / "*.npy", concat_dim="run"))[...], stack)
-    np.testing.assert_array_equal(ooc.open_group(ooc.files(tmp_path / "*.h5", concat_dim="run"))["deep/x"][...], stack)
+    np.testing.assert_array_equal(ooc.open_array(ooc.open_files(tmp_path / "*.npy", concat_dim="run"))[...], stack)
+    np.testing.assert_array_equal(
+        ooc.open_group(ooc.open_files(tmp_path / "*.h5", concat_dim="run"))["deep/x"][...], stack
+    )
 
 
 @pytest.mark.parametrize("number", [2, -1, "-1"])
@@ -123,23 +125,23 @@ def test_numbers_that_are_no_axis_are_refused(tmp_path: Path, number: Any) -> No
     for n in range(2):
         np.save(tmp_path / f"{n}.npy", np.full((3, 4), n))
     np.testing.assert_array_equal(
-        ooc.open_array(ooc.files(tmp_path / "*.npy", concat_dim=1))[0], [0, 0, 0, 0, 1, 1, 1, 1]
+        ooc.open_array(ooc.open_files(tmp_path / "*.npy", concat_dim=1))[0], [0, 0, 0, 0, 1, 1, 1, 1]
     )
     for name in ("*.npy", "0.npy"):
         with pytest.raises(InputError, match=f"concat_dim={number} is not among the 2 axes of .*0.npy.*'run', stacks"):
-            ooc.files(tmp_path / name, concat_dim=number)
+            ooc.open_files(tmp_path / name, concat_dim=number)
     with pytest.raises(InputError, match=r"concat_dim=1\.5 must be a whole number"):
-        ooc.files(tmp_path / "*.npy", concat_dim=1.5)  # type: ignore[arg-type]
+        ooc.open_files(tmp_path / "*.npy", concat_dim=1.5)  # type: ignore[arg-type]
 
 
 def test_the_table_of_files(tmp_path: Path) -> None:
-    shown = repr(ooc.files(months(tmp_path))).splitlines()
+    shown = repr(ooc.open_files(months(tmp_path))).splitlines()
     assert shown[0].split() == ["3", "files", f"{tmp_path}/era5_0.nc", "to", f"{tmp_path}/era5_2.nc"]
     assert shown[1].split() == ["joined", "along", "time"]
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in shown[2:]}
     assert rows == {"air": "(12, 3, 5) float64", "time": "(12,) int64", "lat": "(3,) float64", "lon": "(5,) float64"}
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((8, 9), "u1"))
-    image = ooc.files(tmp_path / "a.tif")
+    image = ooc.open_files(tmp_path / "a.tif")
     ooc.open_array(image)
     assert repr(image).split() == [
         "1",
@@ -150,7 +152,7 @@ def test_the_table_of_files(tmp_path: Path) -> None:
         "9)",
         "uint8",
     ]
-    assert "z, a new axis" in repr(ooc.files(tmp_path / "*.tif", concat_dim="z"))
+    assert "z, a new axis" in repr(ooc.open_files(tmp_path / "*.tif", concat_dim="z"))
 
 
 COMMANDS = {

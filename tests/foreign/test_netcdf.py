@@ -16,6 +16,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, NotFoundError, RunError, UnsupportedError
+from tests.flat import flat
 from tests.unfinished import FIELD, fail, options_of
 
 RNG = np.random.default_rng(7)
@@ -54,7 +55,7 @@ READS: dict[str, Callable[[Any, Path], Any]] = {
     "open": lambda place, _: ooc.open_array(place)[...],
     "strided": lambda place, _: ooc.open_array(place)[:][...],
     "lazy": lambda place, _: ooc.open_array(place).to_dask().compute(scheduler="threads"),
-    "sections": lambda place, _: ooc.read_sections(place, [...], **HERE).compute()[0],
+    "sections": lambda place, _: ooc.ranks.read_sections(place, [...], **HERE).compute()[0],
     "rechunk": lambda place, to: ooc.rechunk(place, to / "b.zarr", chunks=(24, 5, 5), **HERE).run()[...],
     "slabs": lambda place, to: ooc.map_slabs(np.negative, place, to / "b.zarr", **HERE).run()[...] * -1,
     "iterate": lambda place, to: ooc.iterate(np.negative, place, to / "b.zarr", sweeps=2, **HERE).run()[...],
@@ -106,7 +107,7 @@ def test_what_is_read_by_its_bytes_takes_no_library_and_what_is_not_says_so(tmp_
 
 
 def test_requests_are_as_planned_and_every_byte_is_read_once(day: Path, tmp_path: Path) -> None:
-    job = ooc.rechunk(f"{day}:/air", tmp_path / "b.zarr", chunks=(24, 5, 5), ranks=1, **HERE)
+    job = ooc.rechunk(f"{day}:/air", tmp_path / "b.zarr", chunks=(24, 5, 5), resources=ooc.Resources(ranks=1), **HERE)
     job.run()
     with h5py.File(day) as file:
         stored = file["air"].id.get_storage_size()
@@ -181,7 +182,7 @@ def test_what_was_never_written_is_the_fill_value_or_missing(tmp_path: Path) -> 
     np.testing.assert_array_equal(ooc.open_array(place)[...], expected)
     with pytest.raises(RunError, match="lacks 3 chunks"):
         ooc.open_array(place, missing="error")[...]
-    job = ooc.rechunk(place, tmp_path / "b.zarr", chunks=(8, 2), missing="warn", **HERE)
+    job = ooc.rechunk(place, tmp_path / "b.zarr", chunks=(8, 2), resources=ooc.Resources(missing="warn"), **HERE)
     with pytest.warns(UserWarning, match="3 chunks"):
         np.testing.assert_array_equal(job.run()[...], expected)
 
@@ -199,7 +200,7 @@ def test_files_along_a_dimension_are_one_source(days: Path, tmp_path: Path, read
 
 
 def test_series_are_identical_to_those_of_xarray(days: Path, tmp_path: Path) -> None:
-    source = ooc.files(days, concat_dim="time")
+    source = ooc.open_files(days, concat_dim="time")
     ooc.rechunk(source, tmp_path / "b.zarr", chunks={"air": (120, 5, 5)}, **HERE).run()
     with xr.open_mfdataset(str(days), combine="nested", concat_dim="time", data_vars="minimal", **NEW) as expected:
         found = xr.open_zarr(tmp_path / "b.zarr", consolidated=False).load()
@@ -208,7 +209,7 @@ def test_series_are_identical_to_those_of_xarray(days: Path, tmp_path: Path) -> 
 
 def test_files_are_joined_as_they_are_listed(days: Path) -> None:
     listed = [days.parent / f"{n}.nc" for n in (3, 1)]
-    place = ooc.files(listed, concat_dim="time")
+    place = ooc.open_files(listed, concat_dim="time")
     found = ooc.open_group(place)["air"][...]
     np.testing.assert_array_equal(found, np.concatenate([AIR + 3, AIR + 1]))
     assert pickle.loads(pickle.dumps(ooc.open_group(place)["air"]))[30, 2, 3] == (AIR + 1)[6, 2, 3]
@@ -306,7 +307,7 @@ def test_files_without_an_endless_axis_or_a_coordinate_that_differs_need_a_word(
         dataset(n).assign_coords(time=np.arange(24)).to_netcdf(tmp_path / f"{n}.nc", engine="h5netcdf")
     with pytest.raises(InputError, match=r"2 files.*concat_dim='time'"):
         ooc.open_group(f"{tmp_path}/*.nc")
-    assert ooc.open_group(ooc.files(f"{tmp_path}/*.nc", concat_dim="time"))["air"].shape == (48, 20, 30)
+    assert ooc.open_group(ooc.open_files(f"{tmp_path}/*.nc", concat_dim="time"))["air"].shape == (48, 20, 30)
 
 
 # ---------------------------------------------------------------------- what goes wrong
@@ -329,7 +330,7 @@ def test_a_run_goes_on_with_the_file_that_it_began_with_and_with_no_other(tmp_pa
     encoding = {"x": {"zlib": True, "shuffle": True, "chunksizes": (64, 1024)}}
     for name in ("a", "b"):
         data.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf", encoding=encoding)
-        job = ooc.rechunk(f"{tmp_path}/{name}.nc:/x", tmp_path / f"{name}.zarr", **options)
+        job = flat(ooc.rechunk, f"{tmp_path}/{name}.nc:/x", tmp_path / f"{name}.zarr", **options)
         fail(job, 19)
     (data + 1).to_netcdf(tmp_path / "b.nc", engine="h5netcdf", encoding=encoding)
     again = ooc.resume(tmp_path / "a.zarr", scheduler="threads")
@@ -388,8 +389,8 @@ def test_what_is_not_joined_must_be_the_same_in_all_files(tmp_path: Path, change
         made.to_netcdf(tmp_path / f"{day}.nc", engine="h5netcdf", encoding=encoding)
     paths = sorted(tmp_path.glob("*.nc"))
     if change == "nothing":
-        store = ooc.files(paths, concat_dim="time")
+        store = ooc.open_files(paths, concat_dim="time")
         np.testing.assert_array_equal(ooc.open_group(store)["height"][:], [1.0, np.nan, 3.0])
         return
     with pytest.raises(UnsupportedError, match=r"(height|area) has other values in .*2.nc than in .*0.nc"):
-        ooc.open_group(ooc.files(paths, concat_dim="time"))["area"][:]
+        ooc.open_group(ooc.open_files(paths, concat_dim="time"))["area"][:]

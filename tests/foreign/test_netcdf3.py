@@ -111,7 +111,7 @@ def test_files_are_joined_along_their_records_and_rechunked(tmp_path: Path) -> N
     expected = xr.concat(each, "time", data_vars="minimal")
     ooc.rechunk(f"{tmp_path}/day-*.nc/wind", tmp_path / "wind.zarr", chunks=(36, 2), **HERE).run()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "wind.zarr")[...], expected.wind.values)
-    found = xr.open_dataset(ooc.files(f"{tmp_path}/day-*.nc"), engine="oocarrays", drop_variables=["land"])
+    found = xr.open_dataset(ooc.open_files(f"{tmp_path}/day-*.nc"), engine="oocarrays", drop_variables=["land"])
     xr.testing.assert_equal(found.air.load(), expected.air.load())
 
 

@@ -61,7 +61,7 @@ def test_a_mapped_array_is_its_file(tmp_path: Path, order: Any) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_raw_file_has_a_shape_and_a_type(tmp_path: Path, order: Any) -> None:
     (tmp_path / "a.raw").write_bytes(bytes(7) + DATA.astype(">i4").tobytes(order))
-    place = ooc.files(tmp_path / "a.raw", shape=DATA.shape, dtype=">i4", offset=7, order=order)
+    place = ooc.open_files(tmp_path / "a.raw", shape=DATA.shape, dtype=">i4", offset=7, order=order)
     np.testing.assert_array_equal(ooc.open_array(place)[...], DATA)
     by_url = f"files://{tmp_path}/a.raw?shape=37,11,23&dtype=>i4&offset=7&order={order}"
     np.testing.assert_array_equal(ooc.open_array(by_url)[3:9], DATA[3:9])
@@ -76,19 +76,19 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
     np.save(tmp_path / "pairs.npy", np.zeros(3, [("a", "i4")]))
     refused: list[tuple[Any, str]] = [
         (
-            lambda: ooc.files(tmp_path / "a.raw", shape=(5, 6), dtype="f4"),
+            lambda: ooc.open_files(tmp_path / "a.raw", shape=(5, 6), dtype="f4"),
             r"100 bytes; shape \(5, 6\) of float32 needs 120",
         ),
-        (lambda: ooc.files(tmp_path / "a.raw", shape=(5, 6)), "both shape= and dtype="),
-        (lambda: ooc.files(tmp_path / "a.raw", shape=(5,), dtype="f4", order="K"), "neither 'C' nor 'F'"),
-        (lambda: ooc.files(f"{tmp_path}/a.raw?size=3"), "files:// takes concat_dim, shape"),
-        (lambda: ooc.files(tmp_path / "a.raw"), "give shape= and dtype="),
-        (lambda: ooc.files(tmp_path / "?.raw", shape=(5,), dtype="f4"), "2 files match .*describe one raw file"),
+        (lambda: ooc.open_files(tmp_path / "a.raw", shape=(5, 6)), "both shape= and dtype="),
+        (lambda: ooc.open_files(tmp_path / "a.raw", shape=(5,), dtype="f4", order="K"), "neither 'C' nor 'F'"),
+        (lambda: ooc.open_files(f"{tmp_path}/a.raw?size=3"), "files:// takes concat_dim, shape"),
+        (lambda: ooc.open_files(tmp_path / "a.raw"), "give shape= and dtype="),
+        (lambda: ooc.open_files(tmp_path / "?.raw", shape=(5,), dtype="f4"), "2 files match .*describe one raw file"),
         (
-            lambda: ooc.files(tmp_path / "a.raw", shape=(5,), dtype="f4", concat_dim="run"),
+            lambda: ooc.open_files(tmp_path / "a.raw", shape=(5,), dtype="f4", concat_dim="run"),
             "concat_dim='run': raw files are not joined",
         ),
-        (lambda: ooc.files(tmp_path / "none.raw", shape=(5,), dtype="f4"), "no file is named"),
+        (lambda: ooc.open_files(tmp_path / "none.raw", shape=(5,), dtype="f4"), "no file is named"),
         (lambda: ooc.open_array(tmp_path / "cut.npy")[...], "cannot be opened as a file of numpy"),
         (lambda: ooc.open_array(tmp_path / "pairs.npy"), "elements of type"),
     ]

@@ -14,6 +14,7 @@ from zarr.storage import StorePath
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
+from tests.flat import flat
 
 AIR = np.random.default_rng(7).normal(280, 10, (24, 20, 30)).astype("f4")
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
@@ -42,7 +43,12 @@ def test_ranges_of_local_files_are_read_by_pread_and_decoded_by_numcodecs(
     np.testing.assert_array_equal(a[...], AIR)
     np.testing.assert_array_equal(a[3, 5:9, ::7], AIR[3, 5:9, ::7])
     job = ooc.rechunk(
-        "reference://air", tmp_path / "b.zarr", chunks=(24, 5, 5), ranks=1, storage_options=referenced, **HERE
+        "reference://air",
+        tmp_path / "b.zarr",
+        chunks=(24, 5, 5),
+        storage_options=referenced,
+        resources=ooc.Resources(ranks=1),
+        **HERE,
     )
     np.testing.assert_array_equal(job.run()[...], AIR)
     assert (job.meter.read_requests, job.meter.decoded_bytes) == (12, AIR.nbytes)
@@ -50,7 +56,7 @@ def test_ranges_of_local_files_are_read_by_pread_and_decoded_by_numcodecs(
 
 def test_a_group_of_references_is_a_source(tmp_path: Path, referenced: dict[str, Any]) -> None:
     how: Any = {"storage_options": referenced, **HERE}
-    ooc.rechunk("reference://", tmp_path / "g.zarr", chunks={"air": (24, 5, 5)}, **how).run()
+    flat(ooc.rechunk, "reference://", tmp_path / "g.zarr", chunks={"air": (24, 5, 5)}, **how).run()
     made = ooc.open_group(tmp_path / "g.zarr")
     np.testing.assert_array_equal(made["air"][...], AIR)
     np.testing.assert_array_equal(made["lat"][...], np.arange(20.0))

@@ -59,7 +59,7 @@ def test_every_way_to_store_an_image_is_read_as_tifffile_reads_it(tmp_path: Path
 READS: dict[str, Callable[[Any], Any]] = {
     "open": lambda store: ooc.open_array(store)[...],
     "strided": lambda store: ooc.open_array(store)[:300, :200][...],
-    "sections": lambda store: ooc.read_sections(store, [...], **HERE).compute()[0],
+    "sections": lambda store: ooc.ranks.read_sections(store, [...], **HERE).compute()[0],
     "lazy": lambda store: ooc.open_array(store).to_dask().compute(scheduler="threads"),
 }
 

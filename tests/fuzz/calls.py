@@ -80,7 +80,7 @@ def public() -> dict[str, Callable[..., Any]]:
             found[name] = thing
         elif inspect.ismodule(thing) and thing is not ooc.errors:
             named = {n: getattr(thing, n) for n in getattr(thing, "__all__", vars(thing))}
-            found |= {f"{name}.{n}": f for n, f in named.items() if inspect.isfunction(f)}
+            found |= {f"{name}.{n}": f for n, f in named.items() if inspect.isfunction(f) and n not in PLANNED}
     return found
 
 

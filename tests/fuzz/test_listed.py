@@ -16,6 +16,7 @@ import pytest
 import oocarrays as ooc
 from oocarrays.cli.main import WRONG_INPUT
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, PlacementError, SelectionError
+from tests.flat import flat
 from tests.fuzz import commands, watched, world
 from tests.fuzz.soon import soon
 from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN
@@ -86,11 +87,11 @@ def test_a_journal_that_nests_too_deep_is_none(here: Path) -> None:
 
 
 def _created(**options: Any) -> Callable[[], Any]:
-    return lambda: ooc.create_array("new.zarr", **{"shape": (12, 10), "dtype": "f4"} | options)
+    return lambda: flat(ooc.create_array, "new.zarr", **{"shape": (12, 10), "dtype": "f4"} | options)
 
 
 def _rechunked(**options: Any) -> Callable[[], Any]:
-    return lambda: ooc.rechunk("a.zarr", "new.zarr", **{"chunks": (12, 2), "scheduler": "threads"} | options)
+    return lambda: flat(ooc.rechunk, "a.zarr", "new.zarr", **{"chunks": (12, 2), "scheduler": "threads"} | options)
 
 
 def _assigned(key: Any) -> Callable[[], Any]:
@@ -101,20 +102,22 @@ def _assigned(key: Any) -> Callable[[], Any]:
 
 
 def _streams(name: str) -> None:
-    with ooc.open_streams(name, "w", shape=4, dtype="i4") as streams:
+    with ooc.streams.open_streams(name, "w", shape=4, dtype="i4") as streams:
         streams.write([1, 2, 3, 4])
 
 
 def _replanned(**options: Any) -> Any:
-    x = ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads")
-    return ooc.redistribute(x, ooc.redistribute(x, "cyclic").plan, **options)
+    x = ooc.ranks.distribute(np.arange(6), "block", ranks=2, scheduler="threads")
+    return ooc.ranks.redistribute(x, ooc.ranks.redistribute(x, "cyclic").plan, **options)
 
 
 CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "scheduler of numbers": (_rechunked(scheduler=(16, 16)), PlacementError, r"scheduler=\(16, 16\) is not a client"),
     "schedule of a number": (_rechunked(schedule=1), InputError, "schedule=1 is unknown"),
     "schedule of files": (
-        lambda: ooc.scatter_files("a.zarr", "(block, *)", "new.zarr", ranks=2, schedule=1, scheduler="threads"),
+        lambda: ooc.ranks.scatter_files(
+            "a.zarr", "(block, *)", "new.zarr", ranks=2, scheduler="threads", resources=ooc.Resources(schedule=1)
+        ),
         InputError,
         "schedule=1 is unknown",
     ),
@@ -127,7 +130,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "dtype of a layout": (_created(dtype="(block, *)"), InputError, r"dtype='\(block, \*\)' is no type"),
     "dtype of half a character": (_created(dtype="\udc80"), InputError, "is no type"),
     "dtype of a command": (
-        lambda: ooc.count_requests((8, 8), "(block, *)", ranks=2, dtype="(block, *)"),
+        lambda: ooc.ranks.count_requests((8, 8), "(block, *)", ranks=2, dtype="(block, *)"),
         InputError,
         "is no type",
     ),
@@ -139,28 +142,30 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "key that leads out": (lambda: ooc.open_group("evil.zarr")["../../evil"], KeyError, "evil"),
     "key that is not text": (lambda: ooc.open_group("group.zarr")[[1, 2]], KeyError, r"\[1, 2\]"),
     "rank of sections that is none": (
-        lambda: ooc.read_sections("a.zarr", [...], scheduler="threads").local_shape([1]),
+        lambda: ooc.ranks.read_sections("a.zarr", [...], scheduler="threads").local_shape([1]),
         LayoutError,
         r"rank=\[1\] must be a whole number",
     ),
     "rank of sections that there is not": (
-        lambda: ooc.read_sections("a.zarr", [...], scheduler="threads").local_shape(-1),
+        lambda: ooc.ranks.read_sections("a.zarr", [...], scheduler="threads").local_shape(-1),
         LayoutError,
         "rank -1 is not one of 0 to 0: 1 sections",
     ),
     "rank of halos that there is not": (
-        lambda: ooc.shift(ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads"), 1).local_shape(2),
+        lambda: ooc.ranks.shift(
+            ooc.ranks.distribute(np.arange(6), "block", ranks=2, scheduler="threads"), 1
+        ).local_shape(2),
         LayoutError,
         "rank 2 is not one of 0 to 1",
     ),
     "array of no type": (lambda: ooc.open_array("a.zarr").__array__("/"), InputError, "dtype='/' is no type"),
     "distributed array of no type": (
-        lambda: ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads").__array__("/"),
+        lambda: ooc.ranks.distribute(np.arange(6), "block", ranks=2, scheduler="threads").__array__("/"),
         InputError,
         "dtype='/' is no type",
     ),
     "attributes of a lazy array": (
-        lambda: ooc.from_dask(da.arange(6), "new.zarr", attributes=({"a": 1}, "x"), scheduler="threads"),
+        lambda: ooc.rechunk(da.arange(6), ooc.Target("new.zarr", attributes=({"a": 1}, "x")), scheduler="threads"),
         InputError,
         "attributes=.* is not a mapping",
     ),
@@ -173,7 +178,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "zero byte": (lambda: ooc.open_array("a\0.zarr"), InputError, "contains a zero byte"),
     "more than can be counted": (lambda: ooc.open_array("endless.zarr"), NotFoundError, r"less than 2\*\*63"),
     "within of numbers": (
-        lambda: ooc.read_sections("a.zarr", "(block, *)", ranks=2, within=(0, 0), scheduler="threads"),
+        lambda: ooc.ranks.read_sections("a.zarr", "(block, *)", ranks=2, within=(0, 0), scheduler="threads"),
         SelectionError,
         r"within=\(0, 0\) is not a Section",
     ),
@@ -182,31 +187,31 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         InputError,
         "list cannot hold an array",
     ),
-    "orientation without a target": (
-        lambda: ooc.rechunk(da.ones((4, 4)), orientation=np.array([1, 2]), chunks=2),
+    "schedule without a target": (
+        lambda: ooc.rechunk(da.ones((4, 4)), chunks=2, resources=ooc.Resources(schedule="pex")),
         InputError,
-        r"orientation=array\(\[1, 2\]\) is for a target",
+        "schedule='pex' is for a target",
     ),
     "dtype of streams": (
-        lambda: _streams("s.zarr") or ooc.open_streams("s.zarr", dtype={0: -5}),
+        lambda: _streams("s.zarr") or ooc.streams.open_streams("s.zarr", dtype={0: -5}),
         InputError,
         "dtype={0: -5} is no type",
     ),
     "points of no axis": (lambda: ooc.open_array("a.zarr").vindex[1:3], SelectionError, "selects no points"),
     "a point beyond": (lambda: ooc.open_array("a.zarr").vindex[42], SelectionError, "index 42 is out of range"),
     "local arrays as one": (
-        lambda: ooc.read_sections(ooc.open_array("local.zarr"), "(block, *)", ranks=2),
+        lambda: ooc.ranks.read_sections(ooc.open_array("local.zarr"), "(block, *)", ranks=2),
         InputError,
         r"LocalArrays .* has one array a rank; gather_files\(…, target\)",
     ),
     "local array files as one": (
-        lambda: ooc.read_sections("local.zarr", "(block, *)", ranks=2),
+        lambda: ooc.ranks.read_sections("local.zarr", "(block, *)", ranks=2),
         NotFoundError,
         r"local\.zarr holds local array files, one a rank: gather_files\(…, target\)",
     ),
     "a group as one": (lambda: ooc.reduce(ooc.open_group("group.zarr"), "sum"), InputError, r"group\[name\]"),
     "weights of no edges": (
-        lambda: ooc.Trace().reads("a.zarr", "(block, *)", ranks=2).advise(weights={"b": 1}),
+        lambda: ooc.advise.Trace().reads("a.zarr", "(block, *)", ranks=2).advise(weights={"b": 1}),
         InputError,
         "weights={'b': 1} is not a mapping from pairs of blocks",
     ),

@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 
 FIELD = np.arange(256 * 256, dtype="f4").reshape(256, 256)
 HERE: dict[str, Any] = {"memory": "256MiB", "scheduler": "threads"}
@@ -71,33 +72,42 @@ def sections(made: Prepared) -> dict[str, HotPath]:
 
 
 def planned(made: Prepared) -> dict[str, HotPath]:
-    four = ooc.Cluster(workers=4, memory="2GiB")
+    four = ooc.networks.planned_cluster(workers=4, memory="2GiB")
     return {
         "plan a rechunk": lambda: ooc.rechunk(made.many, made.target, chunks=(2**15, 8), **HERE),
         "plan a rechunk for workers": lambda: ooc.rechunk(made.many, made.target, chunks=(2**15, 8), scheduler=four),
-        "plan a pass": lambda: ooc.map_slabs(np.negative, made.many, made.target, depth=1, dtype="f4", **HERE),
+        "plan a pass": lambda: ooc.map_slabs(
+            np.negative, made.many, ooc.Target(made.target, dtype="f4"), depth=1, **HERE
+        ),
         "plan 40 sweeps": lambda: ooc.iterate(
             np.negative, made.folder / "zstd", made.target, sweeps=40, depth=1, **HERE
         ),
         "plan a reduction": lambda: ooc.reduce(made.many, "mean", 0, target=made.target, **HERE),
-        "plan a collective read": lambda: ooc.read_sections(made.folder / "zstd", "(*, block)", ranks=4, **HERE),
-        "plan a scatter": lambda: ooc.scatter_files(made.many, "(block, *)", made.target, ranks=4, **HERE),
+        "plan a collective read": lambda: ooc.ranks.read_sections(made.folder / "zstd", "(*, block)", ranks=4, **HERE),
+        "plan a scatter": lambda: ooc.ranks.scatter_files(made.many, "(block, *)", made.target, ranks=4, **HERE),
     }
 
 
 def graphs(made: Prepared) -> dict[str, HotPath]:
     small, x = made.folder / "zstd", da.from_zarr(made.folder / "zstd")
-    rechunk = ooc.rechunk(made.many, made.target, chunks=(2**15, 64), memory="256MiB", ranks=4, scheduler="threads")
+    rechunk = ooc.rechunk(
+        made.many,
+        made.target,
+        chunks=(2**15, 64),
+        memory="256MiB",
+        scheduler="threads",
+        resources=ooc.Resources(ranks=4),
+    )
     return {
         "plan and graph of a rechunk": lambda: ooc.rechunk(
-            small, made.target, chunks=(256, 8), ranks=4, **HERE
+            small, made.target, chunks=(256, 8), resources=ooc.Resources(ranks=4), **HERE
         ).__dask_graph__(),
         "plan and graph of a reduction": lambda: ooc.reduce(
             small, "mean", 0, target=made.target, **HERE
         ).__dask_graph__(),
         "explain a rechunk": rechunk.explain,
         "lazy blocks": lambda: made.arrays["zstd"].to_dask(chunks=(256, 8), memory="64MiB"),
-        "trace and advise": lambda: ooc.trace(x[:, :8].sum()).advise(memory="1GiB"),
+        "trace and advise": lambda: ooc.advise.trace(x[:, :8].sum()).advise(memory="1GiB"),
     }
 
 
@@ -110,9 +120,9 @@ def layouts(made: Prepared) -> dict[str, HotPath]:
     return {
         "sections of a layout": lambda: [cyclic.sections(rank) for rank in range(8)],
         "intersect sections": lambda: one.intersection(other),
-        "runs of a redistribution": lambda: ooc.plan_redistribution(rows, cyclic),
-        "plan an exchange": lambda: ooc.exchange(parts, counts, scheduler="threads"),
-        "count requests": lambda: ooc.count_requests((1024, 1000), "(cyclic(5), *)", ranks=4),
+        "runs of a redistribution": lambda: ooc.ranks.plan_redistribution(rows, cyclic),
+        "plan an exchange": lambda: ooc.ranks.exchange(parts, counts, scheduler="threads"),
+        "count requests": lambda: ooc.ranks.count_requests((1024, 1000), "(cyclic(5), *)", ranks=4),
     }
 
 
@@ -123,12 +133,12 @@ def files(made: Prepared) -> dict[str, HotPath]:
         disk.mkdir()
 
     def streams() -> None:
-        with ooc.open_streams(made.folder / "streams", "w", shape=(4, 6), dtype="f8", overwrite=True) as s:
+        with ooc.streams.open_streams(made.folder / "streams", "w", shape=(4, 6), dtype="f8", overwrite=True) as s:
             for _ in range(8):
                 s.write(values)
 
     def striped() -> None:
-        with ooc.open_striped("bytes", "w+", disks=disks, block=64) as file:
+        with ooc.disks.open_striped("bytes", "w+", disks=disks, block=64) as file:
             file.write(bytes(750))
 
     return {"write streams": streams, "write a striped file": striped}
@@ -139,7 +149,7 @@ def runs(folder: Path) -> dict[str, HotPath]:
     made = Prepared(folder)
     again: dict[str, Any] = {"overwrite": True, **HERE}
     return {
-        "run a rechunk": lambda: ooc.rechunk(made.folder / "zstd", made.target, chunks=(256, 8), **again).run(),
-        "run a pass": lambda: ooc.map_slabs(np.negative, made.folder / "plain", made.target, **again).run(),
+        "run a rechunk": lambda: flat(ooc.rechunk, made.folder / "zstd", made.target, chunks=(256, 8), **again).run(),
+        "run a pass": lambda: flat(ooc.map_slabs, np.negative, made.folder / "plain", made.target, **again).run(),
         "run a reduction": lambda: ooc.reduce(made.folder / "zstd", "mean", 0, scheduler="threads"),
     }

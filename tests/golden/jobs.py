@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 
 FIELD = np.arange(1, 24 * 20 + 1, dtype="f4").reshape(24, 20)
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -25,7 +26,7 @@ def source(folder: Path, data: np.ndarray = FIELD, **options: Any) -> Path:
 
 def local(folder: Path, layout: str = "(block, *)", **options: Any) -> Any:
     how = {"shape": FIELD.shape, "dtype": "f4", "layout": layout, "ranks": 2, "placement": "local", "compressors": None}
-    a: Any = ooc.create_array(folder / "local", **how, **options)  # type: ignore[arg-type]
+    a: Any = flat(ooc.create_array, folder / "local", **how, **options)  # type: ignore[arg-type]
     a[...] = FIELD
     return a
 
@@ -35,7 +36,7 @@ def rechunks() -> Jobs:
         yield (
             f"rechunk {method} {chunks}",
             lambda f, method=method, chunks=chunks: ooc.rechunk(
-                source(f), f / "target", chunks=chunks, method=method, ranks=2, **HERE
+                source(f), f / "target", chunks=chunks, method=method, resources=ooc.Resources(ranks=2), **HERE
             ).run(),
         )
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -62,8 +63,8 @@ def rechunks() -> Jobs:
     for name, (before, after) in kinds.items():
         yield (
             f"rechunk {name}",
-            lambda f, before=before, after=after: ooc.rechunk(
-                source(f, **before), f / "target", chunks=(24, 3), **after, **HERE
+            lambda f, before=before, after=after: flat(
+                ooc.rechunk, source(f, **before), f / "target", chunks=(24, 3), **after, **HERE
             ).run(),
         )
 
@@ -81,7 +82,9 @@ def passes() -> Jobs:
     for name, options in kinds.items():
         yield (
             f"map_slabs {name}",
-            lambda f, options=options: ooc.map_slabs(np.negative, source(f), f / "target", **HERE, **options).run(),
+            lambda f, options=options: flat(
+                ooc.map_slabs, np.negative, source(f), f / "target", **HERE, **options
+            ).run(),
         )
     yield "map_slabs two", lambda f: ooc.map_slabs(np.modf, source(f), [f / "target", f / "second"], **HERE).run()
     yield "map_slabs local", lambda f: ooc.map_slabs(np.negative, local(f), f / "target", **HERE).run()
@@ -89,7 +92,7 @@ def passes() -> Jobs:
         yield (
             f"iterate {sweeps} {fuse}",
             lambda f, sweeps=sweeps, fuse=fuse: ooc.iterate(
-                np.negative, source(f), f / "target", sweeps=sweeps, fuse=fuse, depth=1, **HERE
+                np.negative, source(f), f / "target", sweeps=sweeps, depth=1, resources=ooc.Resources(fuse=fuse), **HERE
             ).run(),
         )
     yield "iterate local", lambda f: ooc.iterate(np.negative, local(f), f / "target", sweeps=3, **HERE).run()
@@ -115,14 +118,14 @@ def ranks() -> Jobs:
     for layout in ("(block, *)", "(*, block)", "(block, block)", "(cyclic(3), *)"):
         yield (
             f"scatter {layout}",
-            lambda f, layout=layout: ooc.scatter_files(source(f), layout, f / "target", ranks=4, **HERE).run(),
+            lambda f, layout=layout: ooc.ranks.scatter_files(source(f), layout, f / "target", ranks=4, **HERE).run(),
         )
-    yield "gather", lambda f: ooc.gather_files(local(f), f / "target", chunks=(5, 7), **HERE).run()
-    yield "shift", lambda f: ooc.shift(local(f, depth=1), **HERE).run()
+    yield "gather", lambda f: ooc.ranks.gather_files(local(f), ooc.Target(f / "target", chunks=(5, 7)), **HERE).run()
+    yield "shift", lambda f: ooc.ranks.shift(local(f, depth=1), **HERE).run()
     for method in ("independent", "two-phase"):
         yield (
             f"write_sections {method}",
-            lambda f, method=method: ooc.write_sections(
+            lambda f, method=method: ooc.ranks.write_sections(
                 ooc.open_array(source(f, FIELD * 0), mode="r+"), "(block, *)", [FIELD[:12], FIELD[12:]],
                 method=method, **HERE,
             ).run(),
@@ -133,9 +136,13 @@ def ranks() -> Jobs:
 
 def filled(folder: Path, placement: Any, orientation: Any) -> None:
     a: Any = ooc.create_array(
-        folder / "target", shape=FIELD.shape, dtype="f4", layout="(block, *)", ranks=2, placement=placement,
-        orientation=orientation, attributes={"units": "K"}, compressors=None,
-    )  # fmt: skip
+        ooc.Target(folder / "target", orientation=orientation, attributes={"units": "K"}, compressors=None),
+        shape=FIELD.shape,
+        dtype="f4",
+        layout="(block, *)",
+        ranks=2,
+        placement=placement,
+    )
     a[...] = FIELD
     a[3:9, ::3] = -1
 
@@ -146,7 +153,9 @@ def others() -> Jobs:
     for chunks in ((4, 20), (24, 3), (5, 7)):
         yield (
             f"from_dask {chunks}",
-            lambda f, chunks=chunks: ooc.from_dask(x, f / "target", chunks=chunks, compressors=None, **HERE).run(),
+            lambda f, chunks=chunks: ooc.rechunk(
+                x, ooc.Target(f / "target", compressors=None), chunks=chunks, **HERE
+            ).run(),
         )
     yield "store", lambda f: ooc.store(x, source(f, FIELD * 0))
     yield "group", lambda f: ooc.rechunk(group(f), f / "target", chunks={"air": (24, 3)}, **HERE).run()
@@ -172,7 +181,7 @@ def brought_up_to_date(folder: Path) -> None:
 
 def streams(folder: Path, axis: int | None = None, at: Any = None) -> None:
     values = np.arange(24, dtype="f8").reshape(4, 6)
-    with ooc.open_streams(folder / "target", "w", shape=(4, 6), dtype="f8", ranks=2) as s:
+    with ooc.streams.open_streams(folder / "target", "w", shape=(4, 6), dtype="f8", ranks=2) as s:
         s.write(values)
         if axis is not None:
             s.write(np.stack((values, values + 1), axis))
@@ -182,7 +191,7 @@ def streams(folder: Path, axis: int | None = None, at: Any = None) -> None:
 
 def striped_file(folder: Path) -> None:
     disks = disks_in(folder)
-    with ooc.open_striped("bytes", "w+", disks=disks, block=64) as file:
+    with ooc.disks.open_striped("bytes", "w+", disks=disks, block=64) as file:
         file.write(bytes(range(250)) * 3)
 
 

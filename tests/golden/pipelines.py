@@ -77,11 +77,11 @@ def source(folder: Path, name: str, shape: Shape, chunks: Shape, **options: Any)
 def pipeline_traces(folder: Path) -> Iterator[tuple[str, Any]]:
     for name, (habit, sections) in PIPELINES.items():
         x = source(folder, f"{name}.zarr", *HABITS[habit])
-        yield f"pipeline {name}", ooc.trace(**{name: tasks(x, sections)}, weights={name: WEIGHT})
+        yield f"pipeline {name}", ooc.advise.trace(**{name: tasks(x, sections)}, weights={name: WEIGHT})
     x = source(folder, "two.zarr", *HABITS["maps"])
     reads = {"maps": tasks(x, tiled(CUBE, 16, 1, 1)), "series": tasks(x, tiled(CUBE, 1, 8, 8))}
     for weight in (1, 10, 100):
-        yield f"pipeline two {weight}", ooc.trace(**reads, weights={"maps": weight, "series": WEIGHT})
+        yield f"pipeline two {weight}", ooc.advise.trace(**reads, weights={"maps": weight, "series": WEIGHT})
 
 
 def drawn_traces(folder: Path, count: int = 40) -> Iterator[tuple[str, Any]]:
@@ -92,7 +92,7 @@ def drawn_traces(folder: Path, count: int = 40) -> Iterator[tuple[str, Any]]:
         codecs = {} if seed % 2 else {"compressors": None}
         x = source(folder, f"drawn-{seed}.zarr", shape, chunks, **codecs)
         blocks = {f"block-{n}": drawn_block(rng, x) for n in range(rng.integers(1, 4))}
-        yield f"drawn {seed}", ooc.trace(**blocks, weights={name: int(rng.integers(1, 99)) for name in blocks})
+        yield f"drawn {seed}", ooc.advise.trace(**blocks, weights={name: int(rng.integers(1, 99)) for name in blocks})
 
 
 def drawn_block(rng: np.random.Generator, array: zarr.Array) -> Any:
@@ -100,6 +100,6 @@ def drawn_block(rng: np.random.Generator, array: zarr.Array) -> Any:
     shape = array.shape
     if rng.random() < 0.5:
         sections = boxes(shape, int(rng.integers(2, 9)), *rng.choice([4, 16, 64], len(shape)).tolist())
-        return ooc.read_sections(array, sections, scheduler="threads")
+        return ooc.ranks.read_sections(array, sections, scheduler="threads")
     parts = rng.choice([1, 2, 8], len(shape)).tolist()
     return tasks(array, tiled(shape, *parts, every=int(rng.choice([1, 3])), halo=int(rng.choice([0, 2]))))

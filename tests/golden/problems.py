@@ -14,6 +14,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.golden.sources import LAYOUTS, PLACES, SHAPES, Folder, Problems, scheduler, short
 
 # ---------------------------------------------------------------------- rechunks
@@ -37,8 +38,8 @@ def rechunk_by(folder: Folder) -> Problems:
         yield (
             short("rechunk_by", method, ranks, shape, s, "->", t),
             lambda shape=shape, s=s, t=t, method=method, ranks=ranks: ooc.rechunk(
-                folder.array(shape, s), folder.target, chunks=t, memory="512MiB", method=method, ranks=ranks,
-                scheduler="threads",
+                folder.array(shape, s), folder.target, chunks=t, memory="512MiB", method=method, scheduler="threads",
+                resources=ooc.Resources(ranks=ranks),
             ),
         )  # fmt: skip
 
@@ -62,8 +63,14 @@ def rechunk_stored(folder: Folder) -> Problems:
     for (name, (source, target)), memory in itertools.product(kinds.items(), ("64MiB", "1GiB")):
         yield (
             short("rechunk_stored", name.replace(" ", "-"), memory),
-            lambda source=source, target=target, memory=memory: ooc.rechunk(
-                folder.array(shape, s, **source), folder.target, chunks=t, memory=memory, scheduler="threads", **target
+            lambda source=source, target=target, memory=memory: flat(
+                ooc.rechunk,
+                folder.array(shape, s, **source),
+                folder.target,
+                chunks=t,
+                memory=memory,
+                scheduler="threads",
+                **target,
             ),
         )
 
@@ -92,8 +99,8 @@ def map_slabs(folder: Folder) -> Problems:
         yield (
             short("map_slabs", shape, s, depth, boundary, memory),
             lambda shape=shape, s=s, depth=depth, boundary=boundary, memory=memory: ooc.map_slabs(
-                np.negative, folder.array(shape, s, "zstd"), folder.target, depth=depth, boundary=boundary,
-                memory=memory, dtype="f4", scheduler="threads",
+                np.negative, folder.array(shape, s, "zstd"), ooc.Target(folder.target, dtype="f4"), depth=depth,
+                boundary=boundary, memory=memory, scheduler="threads",
             ),
         )  # fmt: skip
 
@@ -120,7 +127,7 @@ def map_slabs_with(folder: Folder) -> Problems:
     for (name, options), place in itertools.product(kinds.items(), ("threads", "4w")):
         yield (
             short("map_slabs_with", name, place),
-            lambda options=options, place=place: ooc.map_slabs(
+            lambda options=options, place=place: flat(ooc.map_slabs,
                 np.negative, folder.array(shape, s), folder.target, scheduler=scheduler(place),
                 **({"memory": "256MiB", "dtype": "f4"} | options),
             ),
@@ -154,7 +161,7 @@ def iterate_with(folder: Folder) -> Problems:
     for (name, options), place in itertools.product(kinds.items(), ("threads", "4w")):
         yield (
             short("iterate_with", name, place),
-            lambda options=options, place=place: ooc.iterate(
+            lambda options=options, place=place: flat(ooc.iterate,
                 np.negative, folder.array(shape, s, dtype="f8"), folder.target, scheduler=scheduler(place),
                 **({"memory": "64MiB", "sweeps": 8, "depth": 1} | options),
             ),
@@ -170,9 +177,9 @@ def local_slabs(folder: Folder) -> Problems:
         more: dict[str, Any] = {"sweeps": sweeps} if sweeps else {"dtype": "f4"}
         yield (
             short("local_slabs", verb, layout, depth, memory),
-            lambda layout=layout, depth=depth, verb=verb, more=more, memory=memory: getattr(ooc, verb)(
-                np.negative, folder.local((2048, 2048), layout, depth=depth), folder.target, depth=depth, memory=memory,
-                scheduler="threads", **more,
+            lambda layout=layout, depth=depth, verb=verb, more=more, memory=memory: flat(
+                verb, np.negative, folder.local((2048, 2048), layout, depth=depth), folder.target, depth=depth,
+                memory=memory, scheduler="threads", **more,
             ),
         )  # fmt: skip
 
@@ -227,7 +234,7 @@ def read_sections(folder: Folder) -> Problems:
     for (shape, s, _), layout, method, place in itertools.product(SHAPES[1:3], LAYOUTS, methods, ("threads", "4w")):
         yield (
             short("read_sections", shape, s, layout, method, place),
-            lambda shape=shape, s=s, layout=layout, method=method, place=place: ooc.read_sections(
+            lambda shape=shape, s=s, layout=layout, method=method, place=place: ooc.ranks.read_sections(
                 folder.array(shape, s, "zstd"), layout, ranks=4, method=method, scheduler=scheduler(place)
             ),
         )
@@ -241,7 +248,7 @@ def write_sections(folder: Folder) -> Problems:
         parts = [np.zeros(part, "f4") for part in map(ooc.Layout.of(shape, layout, ranks=4).local_shape, range(4))]
         yield (
             short("write_sections", chunks, layout, method, memory),
-            lambda chunks=chunks, layout=layout, method=method, memory=memory, parts=parts: ooc.write_sections(
+            lambda chunks=chunks, layout=layout, method=method, memory=memory, parts=parts: ooc.ranks.write_sections(
                 ooc.open_array(folder.array(shape, chunks), mode="r+"), layout, parts, method=method, memory=memory,
                 scheduler="threads",
             ),
@@ -253,7 +260,7 @@ def redistribute(folder: Folder) -> Problems:
     for a, b, before, after in itertools.product(sources, ("(*, block)", "(cyclic(2), *)"), (4, 8), (4, 6)):
         yield (
             short("redistribute", a, "->", b, before, after),
-            lambda a=a, b=b, before=before, after=after: ooc.plan_redistribution(
+            lambda a=a, b=b, before=before, after=after: ooc.ranks.plan_redistribution(
                 ooc.Layout.of((960, 840), a, ranks=before), ooc.Layout.of((960, 840), b, ranks=after), dtype="f8"
             ),
         )
@@ -264,12 +271,12 @@ def redistribute_by(folder: Folder) -> Problems:
     for schedule in ("pex", "bex", "rex", "gen", "coloring", "unordered"):
         yield (
             short("redistribute_by", schedule),
-            lambda schedule=schedule: ooc.plan_redistribution(source, target, schedule=schedule),
+            lambda schedule=schedule: ooc.ranks.plan_redistribution(source, target, schedule=schedule),
         )
     for network in ("fat-tree", "mesh", "hypercube", "torus", "dragonfly"):
         yield (
             short("redistribute_by", network),
-            lambda network=network: ooc.plan_redistribution(source, target, network=network),
+            lambda network=network: ooc.ranks.plan_redistribution(source, target, network=network),
         )
 
 
@@ -278,21 +285,21 @@ def files(folder: Folder) -> Problems:
     for (shape, s, _), layout, memory in itertools.product(SHAPES[:3], LAYOUTS[:3:2], ("256MiB", "2GiB")):
         yield (
             short("files", "scatter", shape, s, layout, memory),
-            lambda shape=shape, s=s, layout=layout, memory=memory: ooc.scatter_files(
+            lambda shape=shape, s=s, layout=layout, memory=memory: ooc.ranks.scatter_files(
                 folder.array(shape, s), layout, folder.target, ranks=4, memory=memory, scheduler="threads"
             ),
         )
     for layout, memory in itertools.product(LAYOUTS, ("16MiB", "256MiB")):
         yield (
             short("files", "gather", layout, memory),
-            lambda layout=layout, memory=memory: ooc.gather_files(
+            lambda layout=layout, memory=memory: ooc.ranks.gather_files(
                 folder.local((2048, 2048), layout), folder.target, memory=memory, scheduler="threads"
             ),
         )
     for layout, depth in itertools.product(LAYOUTS[:3], (1, 4)):
         yield (
             short("files", "shift", layout, depth),
-            lambda layout=layout, depth=depth: ooc.shift(
+            lambda layout=layout, depth=depth: ooc.ranks.shift(
                 folder.local((2048, 2048), layout, depth=depth), scheduler="threads"
             ),
         )
@@ -304,14 +311,14 @@ def messages(folder: Folder) -> Problems:
         counts = np.arange(ranks * ranks).reshape(ranks, ranks) % 5
         yield (
             short("messages", "exchange", ranks, schedule),
-            lambda ranks=ranks, schedule=schedule, counts=counts: ooc.exchange(
+            lambda ranks=ranks, schedule=schedule, counts=counts: ooc.ranks.exchange(
                 [np.zeros(int(row.sum())) for row in counts], counts, schedule=schedule, scheduler="threads"
             ),
         )
     for layout, rows in itertools.product(LAYOUTS, (slice(3, 5), slice(0, 2048, 7))):
         yield (
             short("messages", "multicast", layout, rows.stop, rows.step),
-            lambda layout=layout, rows=rows: ooc.multicast(
+            lambda layout=layout, rows=rows: ooc.ranks.multicast(
                 folder.local((2048, 2048), layout), (rows, slice(0, 2048)), scheduler="threads"
             ),
         )
@@ -321,7 +328,7 @@ def requests(folder: Folder) -> Problems:
     for layout, orientation, chunk in itertools.product(LAYOUTS, ("row", "column"), (None, (64, 64))):
         yield (
             short("requests", layout, orientation, chunk),
-            lambda layout=layout, orientation=orientation, chunk=chunk: ooc.count_requests(
+            lambda layout=layout, orientation=orientation, chunk=chunk: ooc.ranks.count_requests(
                 (1024, 1000), layout, orientation=orientation, chunk=chunk, ranks=4
             ),
         )
@@ -334,7 +341,7 @@ def dask_arrays(folder: Folder) -> Problems:
     for (shape, s, t), memory in itertools.product(SHAPES[:3] + SHAPES[6:7], ("256MiB", "2GiB")):
         yield (
             short("dask_arrays", "from", shape, s, "->", t, memory),
-            lambda shape=shape, s=s, t=t, memory=memory: ooc.from_dask(
+            lambda shape=shape, s=s, t=t, memory=memory: ooc.rechunk(
                 da.zeros(shape, chunks=s, dtype="f4"), folder.target, chunks=t, memory=memory, scheduler="threads"
             ),
         )
@@ -374,8 +381,8 @@ def corners(folder: Folder) -> Problems:
         how = {"memory": memory, "scheduler": "threads"} | ({"dtype": "f4"} if verb == "map_slabs" else {}) | options
         return (
             short("corners", verb, name, memory),
-            lambda: getattr(ooc, verb)(
-                np.negative, [folder.array(*each, codec, dtype=dtype) for each in arrays], folder.target, **how
+            lambda: flat(
+                verb, np.negative, [folder.array(*each, codec, dtype=dtype) for each in arrays], folder.target, **how
             ),
         )
 
@@ -397,7 +404,7 @@ def corners(folder: Folder) -> Problems:
         how = {"memory": "1GiB", "scheduler": "threads"} | options
         return (
             short("corners", "rechunk", name),
-            lambda: ooc.rechunk(folder.array(shape, s, codec), folder.target, chunks=t, **how),
+            lambda: flat(ooc.rechunk, folder.array(shape, s, codec), folder.target, chunks=t, **how),
         )
 
     slabs = ((32768, 32768), (256, 32768), (32768, 256))
@@ -409,13 +416,13 @@ def corners(folder: Folder) -> Problems:
     yield rechunks("short-runs", (100_000, 100), (1, 100), (100_000, 1), ranks=8)
     yield rechunks("many-chunks", (100_000, 10_000), (100, 100), (1000, 10), "zstd", ranks=8)
     for edge, schedule in itertools.product((1024, 16384), ("auto", "pex", "rex", "gen")):
-        four = ooc.Cluster(workers=4, memory="512MiB")
+        four = ooc.networks.planned_cluster(workers=4, memory="512MiB")
         yield rechunks(
             f"{edge}-by-{schedule}", (edge, edge), (edge // 64, edge), (edge, edge // 64), method="two-phase",
             schedule=schedule, memory=None, scheduler=four,
         )  # fmt: skip
     for workers, ranks in itertools.product((8, 64), (None, 8, 9, 64)):
-        there = ooc.Cluster(workers=workers, memory="4GiB")
+        there = ooc.networks.planned_cluster(workers=workers, memory="4GiB")
         yield rechunks(
             f"frames-{workers}-{ranks}", (20_000, 1024, 1024), (8, 1024, 1024), (16384, 32, 32), ranks=ranks,
             method="two-phase", memory=None, scheduler=there,
@@ -431,22 +438,22 @@ def corners(folder: Folder) -> Problems:
     for boundary, ranks, depth in itertools.product(("none", "reflect", "periodic"), (4, 9), (3, 12)):
         yield (
             short("corners", "halos", boundary, ranks, depth),
-            lambda boundary=boundary, ranks=ranks, depth=depth: ooc.shift(
-                ooc.distribute(np.zeros((90, 60), "f4"), "(block, block)", ranks=ranks, scheduler="threads"), depth,
-                boundary=boundary,
+            lambda boundary=boundary, ranks=ranks, depth=depth: ooc.ranks.shift(
+                ooc.ranks.distribute(np.zeros((90, 60), "f4"), "(block, block)", ranks=ranks, scheduler="threads"),
+                depth, boundary=boundary,
             ),
         )  # fmt: skip
     few = [np.zeros((64, 4), "f4")] * 16
     for place, method in itertools.product(("threads", "4w"), ("auto", "two-phase")):
         yield (
             short("corners", "read-by-few", place, method),
-            lambda place=place, method=method: ooc.read_sections(
+            lambda place=place, method=method: ooc.ranks.read_sections(
                 folder.array((64, 64), (8, 64)), "(*, block)", ranks=16, method=method, scheduler=scheduler(place)
             ),
         )
         yield (
             short("corners", "write-coded", place, method),
-            lambda place=place, method=method: ooc.write_sections(
+            lambda place=place, method=method: ooc.ranks.write_sections(
                 ooc.open_array(folder.array((64, 64), (8, 64), "zstd"), mode="r+"), "(*, block)", few, method=method,
                 memory="64MiB", scheduler=scheduler(place),
             ),
@@ -470,7 +477,7 @@ def corners(folder: Folder) -> Problems:
             given["ranks"] = 4
         yield (
             short("corners", "read", name, place),
-            lambda given=given: ooc.read_sections(
+            lambda given=given: flat(ooc.ranks.read_sections,
                 folder.array((4096, 4096), (256, 4096), "zstd"), given["layout"],
                 **{name: value for name, value in given.items() if name != "layout"},
             ),
@@ -482,7 +489,7 @@ def corners(folder: Folder) -> Problems:
         )
         yield (
             short("corners", "from-dask-coded", chunks),
-            lambda chunks=chunks: ooc.from_dask(
+            lambda chunks=chunks: ooc.rechunk(
                 da.zeros((4096, 4096), chunks=chunks, dtype="f4"), folder.target, memory="256MiB", scheduler="threads"
             ),
         )

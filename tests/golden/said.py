@@ -17,6 +17,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
+from tests.flat import flat
 from tests.golden.jobs import FIELD, HERE, local, source
 
 NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -58,59 +59,59 @@ def helps(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 def rechunk(f: Path, **wrong: Any) -> Any:
     given = {"chunks": (24, 3), "target": f / "target"} | HERE | wrong
-    return ooc.rechunk(given.pop("source", f / "source"), given.pop("target"), **given)
+    return flat(ooc.rechunk, given.pop("source", f / "source"), given.pop("target"), **given)
 
 
 def map_slabs(f: Path, **wrong: Any) -> Any:
     given = {"kernel": np.negative, "source": f / "source", "target": f / "target"} | HERE | wrong
-    return ooc.map_slabs(given.pop("kernel"), given.pop("source"), given.pop("target"), **given)
+    return flat(ooc.map_slabs, given.pop("kernel"), given.pop("source"), given.pop("target"), **given)
 
 
 def iterate(f: Path, **wrong: Any) -> Any:
     given = {"source": f / "source", "target": f / "target", "sweeps": 3, "depth": 1} | HERE | wrong
-    return ooc.iterate(np.negative, given.pop("source"), given.pop("target"), **given)
+    return flat(ooc.iterate, np.negative, given.pop("source"), given.pop("target"), **given)
 
 
 def reduce(f: Path, **wrong: Any) -> Any:
     given = {"source": f / "source", "how": "mean", "axis": 0, "target": f / "target"} | HERE | wrong
-    return ooc.reduce(given.pop("source"), given.pop("how"), given.pop("axis"), **given)
+    return flat(ooc.reduce, given.pop("source"), given.pop("how"), given.pop("axis"), **given)
 
 
 def pyramid(f: Path, **wrong: Any) -> Any:
     given = {"source": f / "source", "target": f / "target"} | HERE | wrong
-    return ooc.pyramid(given.pop("source"), given.pop("target"), **given)
+    return flat(ooc.pyramid, given.pop("source"), given.pop("target"), **given)
 
 
 def scatter_files(f: Path, **wrong: Any) -> Any:
     given = {"source": f / "source", "layout": "(block, *)", "target": f / "target", "ranks": 2} | HERE | wrong
-    return ooc.scatter_files(given.pop("source"), given.pop("layout"), given.pop("target"), **given)
+    return flat(ooc.ranks.scatter_files, given.pop("source"), given.pop("layout"), given.pop("target"), **given)
 
 
 def gather_files(f: Path, **wrong: Any) -> Any:
     given = {"source": f / "local", "target": f / "target"} | HERE | wrong
-    return ooc.gather_files(given.pop("source"), given.pop("target"), **given)
+    return flat(ooc.ranks.gather_files, given.pop("source"), given.pop("target"), **given)
 
 
 def read_sections(f: Path, **wrong: Any) -> Any:
     given = {"source": f / "source", "layout": "(block, *)", "ranks": 2} | HERE | wrong
-    return ooc.read_sections(given.pop("source"), given.pop("layout"), **given)
+    return flat(ooc.ranks.read_sections, given.pop("source"), given.pop("layout"), **given)
 
 
 def from_dask(f: Path, **wrong: Any) -> Any:
     given = {"source": da.from_array(FIELD, chunks=(4, 20)), "target": f / "target"} | HERE | wrong
-    return ooc.from_dask(given.pop("source"), given.pop("target"), **given)
+    return flat(ooc.rechunk, given.pop("source"), given.pop("target"), **given)
 
 
 def update(f: Path, **wrong: Any) -> Any:
-    return ooc.update(**({"target": f / "target"} | HERE | wrong))
+    return flat(ooc.update, **({"target": f / "target"} | HERE | wrong))
 
 
 def resume(f: Path, **wrong: Any) -> Any:
-    return ooc.resume(**({"target": f / "target"} | HERE | wrong))
+    return flat(ooc.resume, **({"target": f / "target"} | HERE | wrong))
 
 
 def create_array(f: Path, **wrong: Any) -> Any:
-    return ooc.create_array(**({"store": f / "target", "shape": (24, 20), "dtype": "f4"} | wrong))
+    return flat(ooc.create_array, **({"store": f / "target", "shape": (24, 20), "dtype": "f4"} | wrong))
 
 
 def open_array(f: Path, **wrong: Any) -> Any:
@@ -118,22 +119,24 @@ def open_array(f: Path, **wrong: Any) -> Any:
 
 
 def count_requests(f: Path, **wrong: Any) -> Any:
-    return ooc.count_requests(**({"shape": (24, 20), "layout": "(block, *)", "ranks": 4} | wrong))
+    return ooc.ranks.count_requests(**({"shape": (24, 20), "layout": "(block, *)", "ranks": 4} | wrong))
 
 
 def redistribution(f: Path, **wrong: Any) -> Any:
     given = {"before": "(block, *)", "after": "(*, block)", "ranks": 4} | wrong
     before, after = (ooc.Layout.of((24, 20), given.pop(name), ranks=given["ranks"]) for name in ("before", "after"))
-    return ooc.plan_redistribution(before, after, **{name: value for name, value in given.items() if name != "ranks"})
+    return ooc.ranks.plan_redistribution(
+        before, after, **{name: value for name, value in given.items() if name != "ranks"}
+    )
 
 
 def cluster(f: Path, **wrong: Any) -> Any:
-    return ooc.Cluster(**({"workers": 4, "memory": "1GiB"} | wrong))
+    return ooc.networks.planned_cluster(**({"workers": 4, "memory": "1GiB"} | wrong))
 
 
 def streams(f: Path, **wrong: Any) -> Any:
     given = {"store": f / "target", "mode": "w", "shape": (4, 6), "dtype": "f8"} | wrong
-    with ooc.open_streams(given.pop("store"), given.pop("mode"), **given) as s:
+    with flat(ooc.streams.open_streams, given.pop("store"), given.pop("mode"), **given) as s:
         return s.mode
 
 
@@ -226,24 +229,26 @@ def shown(folder: Path) -> Iterator[tuple[str, list[str]]]:
     zarr.create_group(folder / "group").create_array("air", data=FIELD, chunks=(4, 20))
     a: Any = ooc.open_array(folder / "source")
     layout = ooc.Layout.of((24, 20), "(block, *)", ranks=4)
-    job = ooc.rechunk(folder / "source", folder / "target", chunks=(24, 3), ranks=1, **HERE)
+    job = flat(
+        ooc.rechunk, folder / "source", folder / "target", chunks=(24, 3), resources=ooc.Resources(ranks=1), **HERE
+    )
     objects: dict[str, Any] = {
         "array": a,
         "local arrays": local(folder),
         "group": ooc.open_group(folder / "group"),
         "layout": layout,
         "section": ooc.Section((3, 0), (9, 20), (1, 3)),
-        "cluster": ooc.Cluster(workers=4, memory="1GiB"),
+        "cluster": ooc.networks.planned_cluster(workers=4, memory="1GiB"),
         "rechunk": job,
         "map_slabs": map_slabs(folder),
         "iterate": iterate(folder),
         "reduce": reduce(folder),
         "read_sections": read_sections(folder),
-        "distributed": ooc.distribute(FIELD, "(block, *)", ranks=2),
+        "distributed": ooc.ranks.distribute(FIELD, "(block, *)", ranks=2),
         "requests": count_requests(folder),
         "redistribution": redistribution(folder),
-        "trace": ooc.trace(columns=a.to_dask(memory="64MiB")[:, :3].sum()),
-        "advice": ooc.trace(columns=a.to_dask(memory="64MiB")[:, :3].sum()).advise(memory="1GiB"),
+        "trace": ooc.advise.trace(columns=a.to_dask(memory="64MiB")[:, :3].sum()),
+        "advice": ooc.advise.trace(columns=a.to_dask(memory="64MiB")[:, :3].sum()).advise(memory="1GiB"),
         "comparison": ooc.compare(folder / "source", folder / "source", memory="64MiB"),
     }
     for (name, each), how in itertools.product(objects.items(), ("__repr__", "__str__", "_repr_html_")):

@@ -11,6 +11,7 @@ from typing import Any
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 
 Shape = tuple[int, ...]
 Problems = Iterator[tuple[str, Callable[[], Any]]]
@@ -63,13 +64,20 @@ class Folder:
 
     def _local(self, shape: Shape, layout: str, **options: Any) -> Any:
         made = self.target
-        ooc.create_array(made, shape=shape, layout=layout, placement="local", **({"dtype": "f4", "ranks": 4} | options))
+        flat(
+            ooc.create_array,
+            made,
+            shape=shape,
+            layout=layout,
+            placement="local",
+            **({"dtype": "f4", "ranks": 4} | options),
+        )
         return ooc.open_array(made, mode="r+")
 
 
 def scheduler(place: str) -> Any:
     """Return threads, or a cluster that is only planned for."""
-    return ooc.Cluster(**PLACES[place]) if PLACES[place] else "threads"
+    return ooc.networks.planned_cluster(**PLACES[place]) if PLACES[place] else "threads"
 
 
 def short(*parts: Any) -> str:

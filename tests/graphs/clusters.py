@@ -80,7 +80,7 @@ def ways_that_work() -> frozenset[str]:
     return frozenset(way for way, each in works.items() if each)
 
 
-def tight(plan: Callable[..., ooc.RechunkJob]) -> ooc.RechunkJob:
+def tight(plan: Callable[..., ooc.Job]) -> ooc.Job:
     """A job in little more memory than it needs at least: of many partitions."""
     try:
         return plan(memory=1)
@@ -116,18 +116,18 @@ def within(work: Callable[[], Any], seconds: float = SECONDS) -> Any:
     return value
 
 
-def events(client: Client, job: ooc.RechunkJob) -> list[dict[str, Any]]:
+def events(client: Client, job: ooc.Job) -> list[dict[str, Any]]:
     """What the workers told of a run, in the order in which the scheduler heard it."""
     return [told for _, told in client.get_events(job._run.topic) if "verb" in told]
 
 
-def home_of(job: ooc.RechunkJob, event: dict[str, Any]) -> str:
+def home_of(job: ooc.Job, event: dict[str, Any]) -> str:
     """The worker on which a task was to run: beginnings and ends belong to rank 0."""
     rank = 0 if event["verb"] in ("create", "start", "finish") else event["args"][-1]
     return job.placement[rank]
 
 
-def kill_when(client: Client, job: ooc.RechunkJob, address: str, ready: Callable[[], bool]) -> threading.Thread:
+def kill_when(client: Client, job: ooc.Job, address: str, ready: Callable[[], bool]) -> threading.Thread:
     """SIGKILL the worker at an address as soon as something has happened."""
     pid = client.run(os.getpid, workers=[address])[address]
 

@@ -70,7 +70,7 @@ class Edges:
         return ((former, key) for key, formers in self.direct.items() for former in formers)
 
 
-def run_of(job: ooc.RechunkJob, *passes: Pass, processes: int | None = None) -> Run[Rechunk]:
+def run_of(job: ooc.Job, *passes: Pass, processes: int | None = None) -> Run[Rechunk]:
     """The run of a job whose plan has other passes."""
     program = job._run.program
     plan = dataclasses.replace(program.plan, passes=passes, processes=processes)

@@ -45,13 +45,13 @@ def courses(dask_worker: Any) -> int:
 
 @pytest.mark.parametrize(("before", "after"), [(12, 12), (12, 5), (5, 12), (8, 1), (9, 20)])
 def test_elements_where_ranks_come_and_go(three: Client, before: int, after: int) -> None:
-    y = ooc.distribute(X, "(cyclic(3), *)", ranks=before, scheduler=three)
+    y = ooc.ranks.distribute(X, "(cyclic(3), *)", ranks=before, scheduler=three)
     assert_placed(y.redistribute("(*, cyclic(2))", ranks=after), X)
 
 
 def test_tasks_grow_with_ranks_and_not_with_their_square(three: Client) -> None:
     def tasks(ranks: int, assembly: str) -> int:
-        y = ooc.distribute(np.zeros((128, 128), "i1"), "(block, *)", ranks=ranks, scheduler=three)
+        y = ooc.ranks.distribute(np.zeros((128, 128), "i1"), "(block, *)", ranks=ranks, scheduler=three)
         return len(y.redistribute("(*, block)", schedule="pex", assembly=assembly).tasks.graph)
 
     assert [tasks(ranks, "asynchronous") <= 6 * ranks + 10 for ranks in (4, 64)] == [True, True]
@@ -59,26 +59,26 @@ def test_tasks_grow_with_ranks_and_not_with_their_square(three: Client) -> None:
 
 
 def test_messages_are_counted(three: Client) -> None:
-    z = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three).redistribute("(*, block)")
+    z = ooc.ranks.distribute(X, "(block, *)", ranks=12, scheduler=three).redistribute("(*, block)")
     within(z.compute)
     until(lambda: z.meter.messages >= z.plan.price.messages, 10)
     assert (z.meter.messages, z.meter.sent_bytes) == (12 * 11, z.plan.price.moved_bytes)
 
 
 def test_halos_and_rows(three: Client) -> None:
-    y = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three)
-    for rank, block in enumerate(within(ooc.shift(y, (2, 0), boundary="periodic").compute)):
+    y = ooc.ranks.distribute(X, "(block, *)", ranks=12, scheduler=three)
+    for rank, block in enumerate(within(ooc.ranks.shift(y, (2, 0), boundary="periodic").compute)):
         np.testing.assert_array_equal(block, seen(X, y.layout, rank, (2, 0), "periodic"))
     counts = np.random.default_rng(0).integers(0, 3, (9, 9))
     parts = [np.arange(n) + 100 * rank for rank, n in enumerate(counts.sum(axis=1))]
-    here = ooc.exchange(parts, counts, scheduler="threads").compute()
-    for part, right in zip(within(ooc.exchange(parts, counts, scheduler=three).compute), here, strict=True):
+    here = ooc.ranks.exchange(parts, counts, scheduler="threads").compute()
+    for part, right in zip(within(ooc.ranks.exchange(parts, counts, scheduler=three).compute), here, strict=True):
         np.testing.assert_array_equal(part, right)
 
 
 @pytest.mark.parametrize("boundary", ["once", "again"])
 def test_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, boundary: str) -> None:
-    y = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three).redistribute("(*, cyclic)", ranks=9)
+    y = ooc.ranks.distribute(X, "(block, *)", ranks=12, scheduler=three).redistribute("(*, cyclic)", ranks=9)
     if boundary == "again":
         within(y.compute)
     np.testing.assert_array_equal(within((y.to_dask() + 1).compute), X + 1)
@@ -89,13 +89,13 @@ def test_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, boundar
 @given(late=st.lists(st.integers(0, 30), min_size=10, max_size=10), ranks=st.integers(1, 16))
 def test_whoever_is_there_first(three: Client, late: list[int], ranks: int) -> None:
     x = da.from_array(X[:40], chunks=(4, 60)).map_blocks(slow, late, dtype=X.dtype)
-    np.testing.assert_array_equal(within(ooc.distribute(x, "(*, cyclic(3))", ranks=ranks).compute), X[:40])
+    np.testing.assert_array_equal(within(ooc.ranks.distribute(x, "(*, cyclic(3))", ranks=ranks).compute), X[:40])
 
 
 @examples(6, suppress_health_check=list(HealthCheck))
 @given(ranks=st.integers(8, 16), after=st.integers(8, 16), words=st.sampled_from(["(*, block)", "(cyclic, cyclic)"]))
 def test_no_more_comes_at_one_time_than_there_is_credit_for(here: Client, ranks: int, after: int, words: str) -> None:
-    y = ooc.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=here)
+    y = ooc.ranks.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=here)
     with credit_used() as most:
         z = y.redistribute(words, ranks=after)
         np.testing.assert_array_equal(within(z.compute), X)
@@ -114,7 +114,7 @@ def test_a_late_rank_delays_no_other_message(ranks: int) -> None:
     others = ranks - 1
     AWAKE.clear()
     with inside(ranks) as client:
-        y = ooc.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=client)
+        y = ooc.ranks.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=client)
         within(y.redistribute("(*, block)").compute)
         z = y.map_local(waiting, dtype=X.dtype).redistribute("(*, block)")
         unpacked = itertools.count(1)
@@ -145,7 +145,7 @@ def waiting(part: np.ndarray) -> np.ndarray:
 def test_a_worker_dies_midway(three: Client, moment: str) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(0).random((256, 512))
-    y = ooc.distribute(da.from_array(x, chunks=(100, 512)), "(cyclic(5), *)", ranks=9, scheduler=three)
+    y = ooc.ranks.distribute(da.from_array(x, chunks=(100, 512)), "(cyclic(5), *)", ranks=9, scheduler=three)
     z = y.redistribute("(*, cyclic(7))", ranks=9)
     with watched(three, Ran(moment, killer(three, z.placement[1]))):
         np.testing.assert_array_equal(within(z.compute), x)
@@ -157,7 +157,7 @@ def test_a_worker_dies_midway(three: Client, moment: str) -> None:
 def test_a_worker_dies_where_nothing_is_pinned(three: Client) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(2).random((96, 64))
-    y = ooc.distribute(x, "(cyclic, *)", ranks=9, scheduler=three).redistribute("(*, block)")
+    y = ooc.ranks.distribute(x, "(cyclic, *)", ranks=9, scheduler=three).redistribute("(*, block)")
     with watched(three, Ran("exchange round", killer(three, y.placement[1]))) as ran:
         np.testing.assert_array_equal(within((y.to_dask() + 1).compute), x + 1)
     assert ran.tasks
@@ -166,7 +166,7 @@ def test_a_worker_dies_where_nothing_is_pinned(three: Client) -> None:
 def test_what_is_persisted_is_made_again_when_its_worker_dies(three: Client) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(1).random((128, 96))
-    kept = ooc.distribute(x, "(block, *)", ranks=9, scheduler=three).redistribute("(cyclic(3), *)").persist()
+    kept = ooc.ranks.distribute(x, "(block, *)", ranks=9, scheduler=three).redistribute("(cyclic(3), *)").persist()
     wait(list(kept.__dask_graph__().values()))
     killer(three, kept.placement[0])()
     np.testing.assert_array_equal(within(kept.redistribute("(*, block)", ranks=12).compute), x)
@@ -175,7 +175,7 @@ def test_what_is_persisted_is_made_again_when_its_worker_dies(three: Client) -> 
 
 def test_a_part_that_cannot_be_made_ends_the_others(three: Client) -> None:
     three.wait_for_workers(3, timeout=60)
-    y = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three).map_local(broken, dtype=X.dtype)
+    y = ooc.ranks.distribute(X, "(block, *)", ranks=12, scheduler=three).map_local(broken, dtype=X.dtype)
     with pytest.raises(ooc.errors.KernelError, match="this part is broken"):
         within(y.redistribute("(*, block)").compute)
     until(lambda: not any(three.run(courses).values()))

@@ -43,7 +43,7 @@ def times(folder: Path) -> list[int]:
 @pytest.mark.parametrize("blocks", BLOCKS.values(), ids=BLOCKS)
 def test_each_block_is_computed_once_and_ranks_stay(two: Client, tmp_path: Path, blocks: Any) -> None:
     x = counted(tmp_path / "times", blocks)
-    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(40, 12), memory="64MiB")
+    job = ooc.rechunk(x, tmp_path / "a.zarr", chunks=(40, 12), memory="64MiB")
     a = within(job.run)
     np.testing.assert_array_equal(a[...], 2 * FIELD)
     assert times(tmp_path / "times") == [1] * x.npartitions
@@ -56,7 +56,7 @@ def test_each_block_is_computed_once_and_ranks_stay(two: Client, tmp_path: Path,
 
 def test_computed_by_dask_from_a_persisted_array(two: Client, tmp_path: Path) -> None:
     x = counted(tmp_path / "times", BLOCKS["joined"]).persist()
-    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
+    job = ooc.rechunk(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
     (a,) = within(lambda: dask.compute(job))
     np.testing.assert_array_equal(a[...], 2 * FIELD)
     assert times(tmp_path / "times") == [1] * x.npartitions
@@ -70,7 +70,7 @@ def slow(block: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("chunks", [(8, 96), (240, 12)], ids=["aligned", "joined"])
 def test_a_worker_that_dies_costs_time_and_no_data(two: Client, tmp_path: Path, chunks: Any) -> None:
     x = da.from_array(FIELD, chunks=(8, 96)).map_blocks(slow, meta=np.empty(0))
-    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=chunks, memory="64MiB")
+    job = ooc.rechunk(x, tmp_path / "a.zarr", chunks=chunks, memory="64MiB")
     told = lambda: len([event for event in events(two, job) if event["verb"] == "put"]) > 8  # noqa: E731
     kill_when(two, job, job.placement[0], told)
     a = within(job.run)
@@ -89,7 +89,7 @@ def failing(block: np.ndarray, block_id: Any = None) -> np.ndarray:
 def test_a_task_that_comes_after_its_run_was_given_up_does_nothing(two: Client, tmp_path: Path) -> None:
     """A block of the user can fail before scratch has been made: that task is then on its way to a worker."""
     x = da.from_array(FIELD, chunks=BLOCKS["joined"])
-    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
+    job = ooc.rechunk(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
     graph = job.__dask_graph__()
     (first,) = (key for key in graph if key[0].startswith("make scratch"))
     two.run(settled, (job.run_id,), (first[0].removeprefix("make scratch-"),))
@@ -100,7 +100,7 @@ def test_a_task_that_comes_after_its_run_was_given_up_does_nothing(two: Client, 
 
 def test_a_block_that_fails_leaves_no_scratch(two: Client, tmp_path: Path) -> None:
     x = da.from_array(FIELD, chunks=BLOCKS["joined"]).map_blocks(failing, meta=np.empty(0))
-    job = ooc.from_dask(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
+    job = ooc.rechunk(x, tmp_path / "a.zarr", chunks=(240, 12), memory="64MiB")
     with pytest.raises(ZeroDivisionError, match="of the user"):
         within(job.run)
     assert not list(tmp_path.iterdir())

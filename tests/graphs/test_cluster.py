@@ -20,6 +20,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, until, within
 from tests.seams import PROCESS, known_workers, set_constants
 from tests.small import CODECS, make
@@ -41,9 +42,9 @@ def field(tmp_path: Path) -> Path:
     return tmp_path / "field.zarr"
 
 
-def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.RechunkJob:
+def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.Job:
     given = {"chunks": (1024, 64), "compressors": (), "memory": "48MiB"} | options
-    return ooc.rechunk(source, source.parent / "target.zarr", method=method, **given)
+    return flat(ooc.rechunk, source, source.parent / "target.zarr", method=method, **given)
 
 
 def on_scheduler(client: Client) -> tuple[int, list[str]]:
@@ -97,7 +98,7 @@ def test_only_chosen_workers_do_anything(three: Client, field: Path) -> None:
 def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks: int, name: str) -> None:
     """As it really happened: a rank sends when its last message has been taken and its own has come."""
     job = tight(lambda **memory: job_of(field, **{"ranks": ranks, "chunks": (1024, 40), "schedule": name} | memory))
-    schedule = ooc.Schedule.of(name, ranks)
+    schedule = ooc.ranks.Schedule.of(name, ranks)
     assert job.plan.passes[0].schedule == schedule
     within(job.run)
     at = {(event["verb"], *event["args"]): place for place, event in enumerate(events(three, job))}
@@ -162,7 +163,7 @@ def test_a_worker_that_dies_after_the_run_has_nothing_done_again(three: Client, 
 # ---------------------------------------------------------------------- what it leaves
 
 
-def fails(job: ooc.RechunkJob) -> None:
+def fails(job: ooc.Job) -> None:
     with pytest.raises(CorruptChunkError) as caught:
         within(job.run)
     assert "\n" not in str(caught.value)

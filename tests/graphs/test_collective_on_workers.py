@@ -15,6 +15,7 @@ from distributed import Client, wait
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
+from tests.flat import flat
 from tests.graphs.clusters import Sampler, cluster, until, within
 from tests.owners import numbered, part
 from tests.selections import picked
@@ -35,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assert_tiles(y: ooc.SectionArrays) -> None:
+def assert_tiles(y: ooc.ranks.SectionArrays) -> None:
     for got, tile in zip(within(y.compute), TILES, strict=True):
         np.testing.assert_array_equal(got, picked(X, tile), strict=True)
 
@@ -47,7 +48,9 @@ def test_every_rank_gets_what_numpy_gives_in_any_order(
     three: Client, place: Path, file: str, schedule: str | None
 ) -> None:
     with dask.config.set({"oocarrays.collective-buffer": "2kB"}):
-        y = ooc.read_sections(place / f"{file}.zarr", TILES, method="two-phase", schedule=schedule, aggregators=4)
+        y = ooc.ranks.read_sections(
+            place / f"{file}.zarr", TILES, method="two-phase", aggregators=4, resources=ooc.Resources(schedule=schedule)
+        )
     assert len(y.plan.rounds) > 1
     assert_tiles(y)
     until(lambda: y.meter.read_requests >= y.plan.price.traffic.read_requests, 10)
@@ -61,7 +64,7 @@ def test_every_rank_gets_what_numpy_gives_in_any_order(
 def test_a_layout_by_schedules_for_powers_of_two(three: Client, place: Path, schedule: str) -> None:
     options: dict[str, Any] = {"grid": (2, 2), "method": "two-phase", "aggregators": 3, "schedule": schedule}
     with dask.config.set({"oocarrays.collective-buffer": "2kB"}):
-        y = ooc.read_sections(place / "zstd.zarr", "(cyclic(5), block)", **options)
+        y = flat(ooc.ranks.read_sections, place / "zstd.zarr", "(cyclic(5), block)", **options)
     kept = y.persist()
     for rank in range(4):
         np.testing.assert_array_equal(kept.local(rank).compute(), part(X, y.layout, rank), strict=True)
@@ -70,7 +73,7 @@ def test_a_layout_by_schedules_for_powers_of_two(three: Client, place: Path, sch
 
 def test_every_part_is_with_its_rank_and_independent_reads_are_too(three: Client, place: Path) -> None:
     for method in ("two-phase", "independent"):
-        y = ooc.read_sections(place / "zstd.zarr", TILES, method=method)
+        y = ooc.ranks.read_sections(place / "zstd.zarr", TILES, method=method)
         kept = y.persist()
         wait(three.futures_of(kept))
         held = three.who_has(three.futures_of(kept))
@@ -87,8 +90,13 @@ def test_a_worker_dies_in_each_phase(three: Client, tmp_path: Path, phase: str, 
     x = np.random.default_rng(3).random((512, 256), dtype="f4")
     make(tmp_path / "x.zarr", x, chunks=(8, 256), compressors=CODECS["zstd"])
     with dask.config.set({"oocarrays.collective-buffer": "32KiB"}):
-        y = ooc.read_sections(
-            tmp_path / "x.zarr", "(cyclic, *)", ranks=6, method="two-phase", schedule=schedule, aggregators=6
+        y = ooc.ranks.read_sections(
+            tmp_path / "x.zarr",
+            "(cyclic, *)",
+            ranks=6,
+            method="two-phase",
+            aggregators=6,
+            resources=ooc.Resources(schedule=schedule),
         )
     victim = y.placement[1]
     pid = three.run(os.getpid, workers=[victim])[victim]
@@ -113,9 +121,9 @@ def test_a_worker_holds_no_more_than_the_plan_says(tmp_path: Path) -> None:
     with cluster(2, memory_limit=0) as client:
         warm: Any = {"method": "two-phase", "scheduler": client}
         small = zarr.create_array(tmp_path / "warm.zarr", data=x[:64, :64], chunks=(8, 64))
-        within(ooc.read_sections(small.store_path.store.root, "(*, block)", ranks=2, **warm).compute)
+        within(flat(ooc.ranks.read_sections, small.store_path.store.root, "(*, block)", ranks=2, **warm).compute)
         with dask.config.set({"oocarrays.collective-buffer": "8MiB"}):
-            y = ooc.read_sections(tmp_path / "x.zarr", "(*, block)", ranks=2, **warm)
+            y = flat(ooc.ranks.read_sections, tmp_path / "x.zarr", "(*, block)", ranks=2, **warm)
         pids = list(client.run(os.getpid).values())
         with Sampler(pids) as sampler:
             kept = y.persist()
@@ -128,11 +136,11 @@ def test_a_worker_holds_no_more_than_the_plan_says(tmp_path: Path) -> None:
 
 def test_parts_go_on_as_dask_arrays_without_being_kept(three: Client, place: Path) -> None:
     with dask.config.set({"oocarrays.collective-buffer": "2kB"}):
-        y = ooc.read_sections(place / "zstd.zarr", TILES, method="two-phase")
+        y = ooc.ranks.read_sections(place / "zstd.zarr", TILES, method="two-phase")
     sums = dask.compute(*(y.local(rank).sum(dtype="f8") for rank in (0, 1, 2, 4)))
     assert sums == tuple(picked(X, TILES[rank]).sum(dtype="f8") for rank in (0, 1, 2, 4))
 
 
 def test_a_store_in_this_process_is_refused(three: Client) -> None:
     with pytest.raises(PlacementError, match="this process's memory"):
-        ooc.read_sections(make({}, X), TILES, scheduler=three)
+        ooc.ranks.read_sections(make({}, X), TILES, scheduler=three)

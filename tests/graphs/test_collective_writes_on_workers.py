@@ -13,6 +13,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
+from tests.flat import flat
 from tests.graphs.clusters import cluster, tight, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.profiles import some
@@ -44,7 +45,7 @@ def there(client: Client) -> list[str]:
     return known[:RANKS]
 
 
-def job_of(client: Client, store: Path, times: int = 1, **options) -> tuple[ooc.CollectiveWriteJob, np.ndarray]:
+def job_of(client: Client, store: Path, times: int = 1, **options) -> tuple[ooc.Job, np.ndarray]:
     """A job in a few rounds, and what it is to make of the array."""
     zarr.create_array(store, data=DATA, chunks=(32, 96), compressors=CODECS["zstd"], overwrite=True)
     parts = [np.full(DATA[key].shape, times * rank, "f4") for rank, key in enumerate(TILES, 1)]
@@ -53,8 +54,8 @@ def job_of(client: Client, store: Path, times: int = 1, **options) -> tuple[ooc.
         expected[key] = part
     given = {"scheduler": client, "workers": there(client), "domains": "static", "aggregators": RANKS} | options
     if "memory" in given:
-        return ooc.write_sections(store, TILES, parts, **given), expected
-    return tight(lambda **memory: ooc.write_sections(store, TILES, parts, **given, **memory)), expected
+        return flat(ooc.ranks.write_sections, store, TILES, parts, **given), expected
+    return tight(lambda **memory: flat(ooc.ranks.write_sections, store, TILES, parts, **given, **memory)), expected
 
 
 @pytest.mark.parametrize("schedule", ["pex", "gen", "rex"])
@@ -85,16 +86,16 @@ def test_memory_bounds_what_comes_in_a_round(spare: Client, tmp_path: Path) -> N
 def test_parts_stay_with_their_ranks(spare: Client, tmp_path: Path) -> None:
     """What is read by ranks is written by the same, to this very array; and what is distributed is."""
     z = zarr.create_array(tmp_path / "z", data=DATA, chunks=(16, 192))
-    read = ooc.read_sections(z, [np.s_[::-1, 48 * r : 48 * r + 48] for r in range(4)], scheduler=spare)
-    job = ooc.write_sections(z, [np.s_[:, 48 * r : 48 * r + 48] for r in range(4)], read)
+    read = ooc.ranks.read_sections(z, [np.s_[::-1, 48 * r : 48 * r + 48] for r in range(4)], scheduler=spare)
+    job = ooc.ranks.write_sections(z, [np.s_[:, 48 * r : 48 * r + 48] for r in range(4)], read)
     assert job.placement == read.placement
     dask.compute(job)
     np.testing.assert_array_equal(z[:], DATA[::-1])
-    x = ooc.distribute(DATA, "(*, cyclic)", ranks=3, scheduler=spare).persist()
-    np.testing.assert_array_equal(within(ooc.write_sections(z, x.layout, x).run), DATA)
+    x = ooc.ranks.distribute(DATA, "(*, cyclic)", ranks=3, scheduler=spare).persist()
+    np.testing.assert_array_equal(within(ooc.ranks.write_sections(z, x.layout, x).run), DATA)
 
 
-WRITE, MESSAGES = "oocarrays.graphs.collective.write", "oocarrays.graphs.exchange.messages"
+WRITE, MESSAGES = "oocarrays.graphs.collective.sections", "oocarrays.graphs.exchange.messages"
 KILLED = [
     (WRITE, "own", 1, "after", 1),
     (MESSAGES, "send", 2, "after", 0),
@@ -127,4 +128,4 @@ def test_run_again_it_makes_the_same(spare: Client, tmp_path: Path) -> None:
 def test_a_store_in_this_process_is_refused(spare: Client) -> None:
     z = zarr.create_array({}, data=DATA, chunks=(16, 192))
     with pytest.raises(PlacementError, match="in this process's memory"):
-        ooc.write_sections(z, [np.s_[:]], [DATA], scheduler=spare)
+        ooc.ranks.write_sections(z, [np.s_[:]], [DATA], scheduler=spare)

@@ -19,6 +19,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.graphs.rechunk import tasks
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import replace_step, step
 from tests.small import CODECS, DATA, each_method, make, plan
@@ -45,8 +46,8 @@ def ran(source: Path, more: float, **options: Any) -> tuple[Pass, Spans]:
     """Rechunk on threads in the least memory, or more, and say when each task began and stopped."""
     how = {"overwrite": True, "method": "two-phase", "scheduler": "threads"} | options
     with pytest.raises(BudgetError) as caught:
-        ooc.rechunk(source, source.parent / "target", memory=1, **how)
-    job = ooc.rechunk(source, source.parent / "target", memory=int(more * caught.value.least), **how)
+        flat(ooc.rechunk, source, source.parent / "target", memory=1, **how)
+    job = flat(ooc.rechunk, source, source.parent / "target", memory=int(more * caught.value.least), **how)
     np.testing.assert_array_equal(job.run(), CELLS)
     return job.plan.passes[0], {(span.phase, *span.args[1:]): (span.start, span.stop) for span in job.meter.spans}
 

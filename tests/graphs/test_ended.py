@@ -19,6 +19,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
 from oocarrays.graphs.run import recording
+from tests.flat import flat
 from tests.graphs.clusters import events, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.seams import JOURNAL_FOLDER, Journal, known_workers, task_of
@@ -40,7 +41,7 @@ def double(block: np.ndarray) -> np.ndarray:
 
 def scattered(source: Path) -> Any:
     where = {"ranks": RANKS, "overwrite": True, "scheduler": "threads"}
-    return ooc.scatter_files(source, "(block, *)", source.parent / "l", **where).run()
+    return flat(ooc.ranks.scatter_files, source, "(block, *)", source.parent / "l", **where).run()
 
 
 def group_of(source: Path) -> Path:
@@ -51,59 +52,61 @@ def group_of(source: Path) -> Path:
 
 
 def grouped(source: Path, target: Path, **where: Any) -> Any:
-    return ooc.rechunk(group_of(source), target, chunks={"air": (96, 10)}, **where)
+    return flat(ooc.rechunk, group_of(source), target, chunks={"air": (96, 10)}, **where)
 
 
 def local_slabs(source: Path, target: Path, **where: Any) -> Any:
-    return ooc.map_slabs(double, scattered(source), target, **where)
+    return flat(ooc.map_slabs, double, scattered(source), target, **where)
 
 
 def local_sweeps(source: Path, target: Path, **where: Any) -> Any:
-    return ooc.iterate(double, scattered(source), target, sweeps=1, depth=0, **where)
+    return flat(ooc.iterate, double, scattered(source), target, sweeps=1, depth=0, **where)
 
 
 def dataset(source: Path, target: Path, **where: Any) -> Any:
     xr = pytest.importorskip("xarray")
     variables = {"air": (("y", "x"), da.from_array(FIELD, chunks=(8, 60))), "lon": (("x",), np.arange(60))}
-    return ooc.rechunk(xr.Dataset(variables), target, chunks={"air": (8, 60)}, **where)
+    return flat(ooc.rechunk, xr.Dataset(variables), target, chunks={"air": (8, 60)}, **where)
 
 
 JOBS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], int]] = {
     "rechunk": (
-        lambda s, t, **where: ooc.rechunk(s, t, chunks=(96, 10), ranks=RANKS, **where),
+        lambda s, t, **where: flat(ooc.rechunk, s, t, chunks=(96, 10), resources=ooc.Resources(ranks=RANKS), **where),
         lambda made: made[...],
         1,
     ),
     "group": (grouped, lambda made: made["air"][...], 1),
     "scatter": (
-        lambda s, t, **where: ooc.scatter_files(s, "(block, *)", t, ranks=RANKS, **where),
+        lambda s, t, **where: flat(ooc.ranks.scatter_files, s, "(block, *)", t, ranks=RANKS, **where),
         lambda made: made[...],
         1,
     ),
     "gather": (
-        lambda s, t, **where: ooc.gather_files(scattered(s), t, chunks=(8, 60), **where),
+        lambda s, t, **where: flat(ooc.ranks.gather_files, scattered(s), ooc.Target(t, chunks=(8, 60)), **where),
         lambda made: made[...],
         1,
     ),
     "slabs": (
-        lambda s, t, **where: ooc.map_slabs(double, s, t, ranks=RANKS, **where),
+        lambda s, t, **where: flat(ooc.map_slabs, double, s, t, resources=ooc.Resources(ranks=RANKS), **where),
         lambda made: made[...],
         2,
     ),
     "local slabs": (local_slabs, lambda made: made[...], 2),
     "iterate": (
-        lambda s, t, **where: ooc.iterate(double, s, t, sweeps=1, depth=0, ranks=RANKS, **where),
+        lambda s, t, **where: flat(
+            ooc.iterate, double, s, t, sweeps=1, depth=0, resources=ooc.Resources(ranks=RANKS), **where
+        ),
         lambda made: made[...],
         2,
     ),
     "local iterate": (local_sweeps, lambda made: made[...], 2),
     "aligned blocks": (
-        lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, **where),
+        lambda s, t, **where: flat(ooc.rechunk, da.from_array(FIELD, chunks=(8, 60)), t, **where),
         lambda made: made[...],
         1,
     ),
     "joined blocks": (
-        lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, chunks=(96, 7), **where),
+        lambda s, t, **where: flat(ooc.rechunk, da.from_array(FIELD, chunks=(8, 60)), t, chunks=(96, 7), **where),
         lambda made: made[...],
         1,
     ),
@@ -264,14 +267,16 @@ def test_word_of_a_run_that_nobody_heard_is_in_nobodys_way(source: Path, tmp_pat
 def test_a_scatter_that_was_killed_before_any_file_was_made_goes_on_or_begins_again(
     source: Path, tmp_path: Path
 ) -> None:
-    job = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
+    job = ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
     job._run.live.make_targets()
     job._run.journal.begin(job.run_id, job._run.content)
     left = ooc.resume(tmp_path / "l")
     assert left.left == 1
-    a = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, overwrite=True, scheduler="threads").run()
+    a = ooc.ranks.scatter_files(
+        source, "(block, *)", tmp_path / "l", ranks=2, overwrite=True, scheduler="threads"
+    ).run()
     np.testing.assert_array_equal(a[...], FIELD)
-    again = ooc.scatter_files(source, "(block, *)", tmp_path / "m", ranks=2, scheduler="threads")
+    again = ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "m", ranks=2, scheduler="threads")
     again._run.live.make_targets()
     again._run.journal.begin(again.run_id, again._run.content)
     again._run.journal.release()
@@ -281,7 +286,7 @@ def test_a_scatter_that_was_killed_before_any_file_was_made_goes_on_or_begins_ag
 def test_a_scatter_that_failed_when_files_were_closed_is_run_again(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = ooc.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
+    job = ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
     with monkeypatch.context() as patch:
         patch.setattr(recording, "end", lambda *given: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -310,7 +315,9 @@ def test_a_kernel_that_fails_before_anything_is_written_leaves_nothing(source: P
 
 
 def test_a_kernel_that_fails_on_a_worker_leaves_nothing(spare: Client, source: Path) -> None:
-    job = ooc.map_slabs(failing, source, source.parent / "t", scheduler=spare, workers=there(spare))
+    job = ooc.map_slabs(
+        failing, source, source.parent / "t", scheduler=spare, resources=ooc.Resources(workers=there(spare))
+    )
     with pytest.raises(RunError, match="at once"):
         within(job.run)
     assert not (source.parent / "t").exists()

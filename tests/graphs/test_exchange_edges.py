@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import RechunkJob
+from oocarrays import Job
 from oocarrays.graphs.run.builder import RankBuffers
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
@@ -48,7 +48,7 @@ def packed(draw: st.DrawFn, step: Pass) -> Pass:
     )
 
 
-def graph_of(job: RechunkJob, *passes: Pass) -> Edges:
+def graph_of(job: Job, *passes: Pass) -> Edges:
     """The graph of some passes, each rank on a worker of its own."""
     ranks = passes[0].ranks
     run = run_of(job, *passes, processes=ranks)
@@ -56,7 +56,7 @@ def graph_of(job: RechunkJob, *passes: Pass) -> Edges:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> RechunkJob:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A two-phase job of several target chunks in both axes, over chunks that do not divide the shape."""
     folder = tmp_path_factory.mktemp("edges")
     make(folder / "source.zarr", DATA[:50, :33], chunks=(6, 20))
@@ -68,7 +68,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RechunkJob:
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_holds_no_more_outboxes_than_planned(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_holds_no_more_outboxes_than_planned(job: Job, data: st.DataObject) -> None:
     """A read comes after its rank has let go of the outbox of ``slabs`` partitions before: there are so many places."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
@@ -83,7 +83,7 @@ def test_a_rank_holds_no_more_outboxes_than_planned(job: RechunkJob, data: st.Da
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_an_outbox_is_kept_until_all_have_written(job: RechunkJob, data: st.DataObject) -> None:
+def test_an_outbox_is_kept_until_all_have_written(job: Job, data: st.DataObject) -> None:
     """So that what a lost worker was sent can be sent again."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
@@ -100,7 +100,7 @@ def test_an_outbox_is_kept_until_all_have_written(job: RechunkJob, data: st.Data
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_holds_at_most_depth_regions(job: Job, data: st.DataObject) -> None:
     """The first message is unpacked after the region of ``depth`` partitions before has been written."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
@@ -125,7 +125,7 @@ def of_rank(deeds: list[Deed], rank: int) -> list[Deed]:
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_has_one_partner_a_step(job: Job, data: st.DataObject) -> None:
     """But for LEX, in which all send to one."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
@@ -147,7 +147,7 @@ def test_a_rank_has_one_partner_a_step(job: RechunkJob, data: st.DataObject) -> 
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_every_part_gets_to_its_rank_along_the_edges(job: RechunkJob, data: st.DataObject) -> None:
+def test_every_part_gets_to_its_rank_along_the_edges(job: Job, data: st.DataObject) -> None:
     """Followed from outbox to region: what is sent is there, in what the send takes over, and all comes once."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
@@ -194,7 +194,7 @@ def stages_of(step: Pass) -> list[tuple[int, list[tuple[int, int]], dict[int, se
 @pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, within: bool, data: st.DataObject) -> None:
+def test_a_step_waits_for_received_and_for_mine_was_taken(job: Job, within: bool, data: st.DataObject) -> None:
     """So a rank never has two partners at once (DESIGN, promise 4)."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
@@ -217,7 +217,7 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_messages_that_come_as_they_come_wait_for_what_they_send_alone(job: RechunkJob, data: st.DataObject) -> None:
+def test_messages_that_come_as_they_come_wait_for_what_they_send_alone(job: Job, data: st.DataObject) -> None:
     step = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=False)
     edges = graph_of(job, step)
     assert not edges.named("taken")
@@ -234,7 +234,7 @@ def test_messages_that_come_as_they_come_wait_for_what_they_send_alone(job: Rech
 @pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
 @given(data=st.data())
 @edges_of_any_pass
-def test_between_ranks_go_messages_and_tokens_only(job: RechunkJob, synchronous: bool, data: st.DataObject) -> None:
+def test_between_ranks_go_messages_and_tokens_only(job: Job, synchronous: bool, data: st.DataObject) -> None:
     """Outboxes and regions are taken over by tasks of their own rank; no token has a buffer in it."""
     exchange = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=synchronous)
     alone = dataclasses.replace(exchange, method="independent", packed=False, batch=2)
@@ -257,7 +257,7 @@ def test_what_a_copy_holds_stays_behind_when_others_wait_for_it() -> None:
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> None:
+def test_every_key_ends_with_its_rank(job: Job, data: st.DataObject) -> None:
     """Ranks are pinned by it."""
     exchange = data.draw(packed(job.plan.passes[0]))
     alone = dataclasses.replace(exchange, method="independent", packed=False, batch=1)
@@ -275,7 +275,7 @@ def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> N
 
 @pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("method", RECHUNK_METHODS)
-def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str, synchronous: bool) -> None:
+def test_a_graph_has_as_many_tasks_as_the_plan_says(job: Job, method: str, synchronous: bool) -> None:
     grids = (ChunkGrid.of((96, 80), chunks) for chunks in ((8, 80), (96, 10)))
     source, target = (stored(grid, itemsize=2**10) for grid in grids)
     for ranks, memory in product((1, 2, 3, 4, 5), (48 * MIB, 512 * MIB)):

@@ -19,6 +19,7 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.storage.meter import Meter
+from tests.flat import flat
 from tests.graphs.clusters import tight, until, within
 from tests.mapping.local_parts import expected
 from tests.padding import seen
@@ -56,14 +57,18 @@ def assert_metered(meter: Meter, messages: int, nbytes: int) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_scatter_gather_and_shift_of_files(on: Client | str, source: Path, tmp_path: Path, schedule: str) -> None:
     how: dict[str, Any] = {"schedule": schedule, "scheduler": on}
-    scatter = ooc.scatter_files(source, "(cyclic(5), block)", tmp_path / "l", grid=(2, 2), depth=(0, 2), **how)
+    scatter = flat(
+        ooc.ranks.scatter_files, source, "(cyclic(5), block)", tmp_path / "l", grid=(2, 2), depth=(0, 2), **how
+    )
     a = within(scatter.run)
     for rank in range(4):
         np.testing.assert_array_equal(a.local(rank)[...], expected(FIELD, a.layout, rank, (0, 2), -1))
-    gather = ooc.gather_files(a, tmp_path / "g", chunks=(10, 20), **how)
+    gather = flat(ooc.ranks.gather_files, a, ooc.Target(tmp_path / "g", chunks=(10, 20)), **how)
     np.testing.assert_array_equal(within(gather.run)[...], FIELD)
-    blocks = within(ooc.scatter_files(source, "(block, block)", tmp_path / "b", grid=(2, 2), depth=(3, 2), **how).run)
-    shift = ooc.shift(ooc.open_array(tmp_path / "b", mode="r+"), boundary="periodic", **how)
+    blocks = within(
+        flat(ooc.ranks.scatter_files, source, "(block, block)", tmp_path / "b", grid=(2, 2), depth=(3, 2), **how).run
+    )
+    shift = flat(ooc.ranks.shift, ooc.open_array(tmp_path / "b", mode="r+"), boundary="periodic", **how)
     within(shift.run)
     for rank in range(4):
         there = zarr.open_array(blocks.files.place(rank), mode="r")[...]
@@ -83,7 +88,7 @@ def test_scatter_gather_and_shift_of_files(on: Client | str, source: Path, tmp_p
 def test_a_collective_read(on: Client | str, source: Path, schedule: str | None) -> None:
     how: Any = {"method": "two-phase", "schedule": schedule, "scheduler": on}
     with dask.config.set({"oocarrays.collective-buffer": "1kB"}):
-        y = ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), **how)
+        y = flat(ooc.ranks.read_sections, source, "(cyclic(5), block)", grid=(2, 2), **how)
     np.testing.assert_array_equal(within(y.compute), FIELD)
     assert len(y.plan.rounds) > 1
     if on == "threads":  # what is read goes straight into all parts
@@ -102,7 +107,7 @@ def test_a_collective_read(on: Client | str, source: Path, schedule: str | None)
 @pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_redistribution(on: Client | str, schedule: str, assembly: str) -> None:
-    x = ooc.distribute(FIELD, "(cyclic(3), block)", grid=(2, 2), scheduler=on)
+    x = ooc.ranks.distribute(FIELD, "(cyclic(3), block)", grid=(2, 2), scheduler=on)
     y = x.redistribute("(*, cyclic(2))", ranks=4, schedule=schedule, assembly=assembly)
     np.testing.assert_array_equal(within(y.compute), FIELD)
     if on == "threads":
@@ -117,8 +122,8 @@ def test_a_redistribution(on: Client | str, schedule: str, assembly: str) -> Non
 @pytest.mark.sampled
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_halos(on: Client | str, schedule: str) -> None:
-    x = ooc.distribute(FIELD, "(block, block)", ranks=4, scheduler=on)
-    shifted = ooc.shift(x, (5, 2), boundary="reflect", schedule=schedule)
+    x = ooc.ranks.distribute(FIELD, "(block, block)", ranks=4, scheduler=on)
+    shifted = ooc.ranks.shift(x, (5, 2), boundary="reflect", resources=ooc.Resources(schedule=schedule))
     for rank, block in enumerate(within(shifted.compute)):
         np.testing.assert_array_equal(block, seen(FIELD, x.layout, rank, (5, 2), "reflect"))
     if on == "threads":
@@ -129,8 +134,8 @@ def test_halos(on: Client | str, schedule: str) -> None:
 
 
 def test_a_multicast(on: Client | str) -> None:
-    x = ooc.distribute(FIELD, "(cyclic(3), block)", ranks=4, scheduler=on)
-    cast = ooc.multicast(x, np.s_[2:9, ::-4], root=2)
+    x = ooc.ranks.distribute(FIELD, "(cyclic(3), block)", ranks=4, scheduler=on)
+    cast = ooc.ranks.multicast(x, np.s_[2:9, ::-4], root=2)
     for block in within(cast.compute):
         np.testing.assert_array_equal(block, FIELD[2:9, ::-4])
     sent = (0, 0) if on == "threads" else (cast.plan.messages, cast.plan.sent_bytes)
@@ -141,8 +146,10 @@ def test_a_multicast(on: Client | str) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_collective_write(on: Client | str, tmp_path: Path, schedule: str) -> None:
     zarr.create_array(tmp_path / "w", shape=FIELD.shape, chunks=(8, 36), dtype="i4", compressors=None)
-    x = ooc.distribute(FIELD, "(cyclic(5), block)", grid=(2, 2), scheduler=on)
-    job = ooc.write_sections(tmp_path / "w", x.layout, x, method="two-phase", schedule=schedule)
+    x = ooc.ranks.distribute(FIELD, "(cyclic(5), block)", grid=(2, 2), scheduler=on)
+    job = ooc.ranks.write_sections(
+        tmp_path / "w", x.layout, x, method="two-phase", resources=ooc.Resources(schedule=schedule)
+    )
     within(job.run)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "w", mode="r")[...], FIELD)
     planned = job.plan.traffic
@@ -155,7 +162,7 @@ def test_a_rechunk(on: Client | str, tmp_path: Path, schedule: str) -> None:
     """Of several partitions: threads take in the step in which a message would come."""
     zarr.create_array(tmp_path / "a", data=FIELD, chunks=(12, 36), compressors=None)
     how: Any = {"method": "two-phase", "ranks": 4, "schedule": schedule, "scheduler": on}
-    job = tight(lambda **memory: ooc.rechunk(tmp_path / "a", tmp_path / "t", chunks=(48, 3), **how, **memory))
+    job = tight(lambda **memory: flat(ooc.rechunk, tmp_path / "a", tmp_path / "t", chunks=(48, 3), **how, **memory))
     np.testing.assert_array_equal(within(job.run)[...], FIELD)
     (step,), planned = job.plan.passes, job.plan.traffic
     assert step.schedule.name == schedule.upper()
@@ -166,12 +173,12 @@ def test_a_rechunk(on: Client | str, tmp_path: Path, schedule: str) -> None:
 @pytest.mark.parametrize("request_of", ["read", "redistribute", "shift", "multicast"])
 def test_tasks_that_were_given_up_do_nothing(two: Client, source: Path, request_of: str) -> None:
     """They are refused where they come late, and done when their array is wanted again."""
-    x = ooc.distribute(FIELD, "(block, block)", grid=(2, 2))
+    x = ooc.ranks.distribute(FIELD, "(block, block)", grid=(2, 2))
     made = {
-        "read": lambda: ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase"),
+        "read": lambda: ooc.ranks.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase"),
         "redistribute": lambda: x.redistribute("(*, cyclic)", ranks=4),
-        "shift": lambda: ooc.shift(x, (5, 2)),
-        "multicast": lambda: ooc.multicast(x, np.s_[2:9, ::-4]),
+        "shift": lambda: ooc.ranks.shift(x, (5, 2)),
+        "multicast": lambda: ooc.ranks.multicast(x, np.s_[2:9, ::-4]),
     }[request_of]()
     suffixes = tuple(made.tasks.homes)
     two.run(settled, suffixes, suffixes)
@@ -193,10 +200,10 @@ def given_up() -> list[str]:
 def test_an_array_that_failed_is_given_up_and_computed_once_more(two: Client, source: Path) -> None:
     """Nothing of it runs when the failure is heard of; what it needs may be mended, and then it is computed."""
     blocks = da.from_array(FIELD, chunks=(24, 18)).map_blocks(unlucky, meta=np.empty(0, "i4"))
-    failing = ooc.distribute(blocks, "(block, block)", grid=(2, 2))
+    failing = ooc.ranks.distribute(blocks, "(block, block)", grid=(2, 2))
     with pytest.raises(ZeroDivisionError, match="of the user"):
         within(failing.redistribute("(*, cyclic)", ranks=4).compute)
-    y = ooc.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase")
+    y = ooc.ranks.read_sections(source, "(cyclic(5), block)", grid=(2, 2), method="two-phase")
     source.rename(source.with_name("away"))
     with pytest.raises(ooc.errors.OocError):
         within(y.compute)
@@ -209,7 +216,7 @@ def test_an_array_that_failed_is_given_up_and_computed_once_more(two: Client, so
 def test_few_partners_take_few_steps_on_workers(two: Client, schedule: str) -> None:
     """cyclic(4) to cyclic(2): each of 8 ranks has two partners at most, and messages go in two steps."""
     whole = np.arange(200)
-    x = ooc.distribute(whole, "cyclic(4)", ranks=8, scheduler=two).redistribute("cyclic(2)", schedule=schedule)
+    x = ooc.ranks.distribute(whole, "cyclic(4)", ranks=8, scheduler=two).redistribute("cyclic(2)", schedule=schedule)
     assert "COLORING" in x.explain()
     (sizes,) = x.plan.sizes()
     between = int(np.count_nonzero(sizes)) - int(np.count_nonzero(np.diag(sizes)))

@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, events, kill_when, until, within
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE
 from tests.small import CODECS
@@ -33,10 +34,10 @@ def group(tmp_path: Path) -> Path:
     return tmp_path / "group"
 
 
-def job_of(group: Path, **options: Any) -> ooc.GroupJob:
+def job_of(group: Path, **options: Any) -> ooc.Job:
     given = {"chunks": CHUNKS, "memory": "40MiB", "method": "two-phase", "compressors": ()} | options
-    job = ooc.rechunk(group, group.parent / "target", **given)
-    assert isinstance(job, ooc.GroupJob)
+    job = flat(ooc.rechunk, group, group.parent / "target", **given)
+    assert isinstance(job, ooc.Job)
     return job
 
 
@@ -102,7 +103,7 @@ def test_a_run_that_failed_is_gone_on_with(three: Client, group: Path) -> None:
     assert ooc.open_array(group.parent / "target" / "one").chunks == CHUNKS["one"]
     chunk.write_bytes(kept)
     job = ooc.resume(group.parent / "target", as_is=True)  # a chunk was mended
-    assert isinstance(job, ooc.GroupJob)
+    assert isinstance(job, ooc.Job)
     assert [name for name, _ in job.plan.members] == NAMES[1:]
     check(group, within(job.run))
 

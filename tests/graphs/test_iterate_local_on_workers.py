@@ -13,6 +13,7 @@ from distributed import Client, wait
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, InputError, KernelError, LayoutError
+from tests.flat import flat
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 from tests.graphs.test_killed_tasks import dies
 from tests.seams import replace_step, task_of
@@ -34,12 +35,17 @@ def spare() -> Iterator[Client]:
         yield client
 
 
-def made(folder: Path, name: str, array: np.ndarray) -> ooc.LocalArrays:
+def made(folder: Path, name: str, array: np.ndarray) -> ooc.ranks.LocalArrays:
     layout = ooc.Layout.of(array.shape, "(block, *)", ranks=RANKS)
     a = ooc.create_array(
-        folder / name, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", depth=1,
-        chunks=(8, 40), folders=disks(folder, name),
-    )  # fmt: skip
+        ooc.Target(folder / name, folders=disks(folder, name)),
+        shape=array.shape,
+        dtype=array.dtype,
+        layout=layout,
+        placement="local",
+        depth=1,
+        chunks=(8, 40),
+    )
     a[...] = array
     return a
 
@@ -66,7 +72,7 @@ def test_each_rank_sweeps_where_its_file_is(two: Client, tmp_path: Path) -> None
     states = [plain(sweeps) for sweeps in range(9)]
     residuals = [float(np.abs(states[n] - states[n - 1]).max()) for n in (2, 4, 6)]
     how = SWEPT | {"sweeps": 20, "until": residuals[-1], "folders": disks(tmp_path, "b")}
-    job = ooc.iterate(jacobi, a, tmp_path / "b", **how)
+    job = flat(ooc.iterate, jacobi, a, tmp_path / "b", **how)
     b = within(job.run)
     np.testing.assert_array_equal(b[...], states[6])
     assert (job.residuals, b.disks.workers) == (residuals, a.disks.workers)
@@ -82,7 +88,7 @@ def test_fields_and_what_is_beside_them_as_one_graph(two: Client, tmp_path: Path
     land = np.asarray(U < 0.8, "u1")
     sources = [made(tmp_path, name, each) for name, each in zip(("u", "v", "land"), (U, V, land), strict=True)]
     targets, where = [tmp_path / "0", tmp_path / "1"], disks(tmp_path, "{target}")
-    job = ooc.iterate(kernel, sources, targets, boundary="periodic", folders=where, **SWEPT)
+    job = flat(ooc.iterate, kernel, sources, ooc.Target(targets, folders=where), boundary="periodic", **SWEPT)
     within(lambda: wait(job.persist()))  # a worker, where `dask.compute` makes its result, sees no other's disk
     found = map(ooc.open_array, targets)
     for each, other in zip(found, together(kernel, [U, V, land], 2, (1, 1), "periodic", 6), strict=True):
@@ -109,7 +115,7 @@ def stopped(tmp_path: Path, at: int, how: dict[str, Any]) -> tuple[Any, Any, Any
     a, on = made(tmp_path, "a", FIELD), tmp_path / "on"
     on.touch()
     kernel = failing(on, tmp_path / "seen", at)
-    job = ooc.iterate(kernel, a, tmp_path / "b", **how)
+    job = flat(ooc.iterate, kernel, a, tmp_path / "b", **how)
     with pytest.raises(KernelError, match="not yet"):
         within(job.run)
     on.unlink()
@@ -127,7 +133,7 @@ def test_a_kernel_that_fails_leaves_scratch_on_its_disks_and_the_pass_goes_on(
     left = sorted(f"{(asked or 'disk-{rank}').format(rank=rank)}" for rank in range(RANKS))
     assert scratch(tmp_path) == left
     if way == "iterate" or asked:  # where scratch was asked for, no journal says
-        job = ooc.iterate(kernel, a, tmp_path / "b", resume=True, **how)
+        job = flat(ooc.iterate, kernel, a, tmp_path / "b", resume=True, **how)
     elif way == "resume":
         job = ooc.resume(tmp_path / "b", kernel=kernel, kind="iterate")
     assert job.left < 0.7
@@ -141,7 +147,7 @@ def test_scratch_that_is_gone_on_one_disk_is_made_again(two: Client, tmp_path: P
     a, kernel, _ = stopped(tmp_path, 60, how)
     for document in (tmp_path / "disk-1").glob(".oocarrays-*/*/zarr.json"):
         document.unlink()
-    job = ooc.iterate(kernel, a, tmp_path / "b", resume=True, **how)
+    job = flat(ooc.iterate, kernel, a, tmp_path / "b", resume=True, **how)
     assert job.left == 1
     assert any("own disks" in notice for notice in job.notices)
     np.testing.assert_array_equal(within(job.run)[...], plain(6))
@@ -165,7 +171,7 @@ def test_what_cannot_be_gone_on_with_is_removed_where_it_is(
         return jacobi(block)
 
     seen, a = tmp_path / "seen", made(tmp_path, "a", FIELD)
-    job = ooc.iterate(kernel, a, tmp_path / "b", folders=disks(tmp_path, "b"), **SWEPT)
+    job = flat(ooc.iterate, kernel, a, ooc.Target(tmp_path / "b", folders=disks(tmp_path, "b")), **SWEPT)
     replace_step(monkeypatch, "remove rank's scratch", remove)
     with pytest.raises(DiskFullError, match="no space"):
         within(job.run)
@@ -176,7 +182,7 @@ def test_a_plan_for_too_little_memory_is_refused_where_nobody_sees_what_is_left(
     how = SWEPT | {"folders": disks(tmp_path, "b")}
     a, kernel, _ = stopped(tmp_path, 40, how)
     with pytest.raises(BudgetError, match="too small"):
-        ooc.iterate(kernel, a, tmp_path / "b", resume=True, **how | {"memory": 2**18})
+        flat(ooc.iterate, kernel, a, tmp_path / "b", resume=True, **how | {"memory": 2**18})
     job = ooc.resume(tmp_path / "b", kernel=kernel, again=True)
     np.testing.assert_array_equal(within(job.run)[...], plain(6))
     assert names(tmp_path) == [["a", "b"]] * RANKS
@@ -197,7 +203,7 @@ def test_what_begins_or_ends_a_pass_returns_and_its_worker_dies(
         depth=1, chunks=(8, 40),
     )  # fmt: skip
     a[...] = FIELD
-    job = ooc.iterate(jacobi, a, tmp_path / "b", scheduler=spare, **SWEPT)
+    job = flat(ooc.iterate, jacobi, a, tmp_path / "b", scheduler=spare, **SWEPT)
     dies(spare, job.placement[rank], *task_of(job, task), number, "after")
     np.testing.assert_array_equal(within(job.run)[...], plain(6))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
@@ -209,7 +215,7 @@ def test_what_begins_or_ends_a_pass_returns_and_its_worker_dies(
 def test_a_worker_killed_in_the_middle_comes_back_to_its_disk(tmp_path: Path, writes: int) -> None:
     with cluster(3) as client:
         a = made(tmp_path, "a", FIELD)
-        job = ooc.iterate(jacobi, a, tmp_path / "b", folders=disks(tmp_path, "b"), **SWEPT)
+        job = flat(ooc.iterate, jacobi, a, ooc.Target(tmp_path / "b", folders=disks(tmp_path, "b")), **SWEPT)
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > writes)
         np.testing.assert_array_equal(within(job.run)[...], plain(6))
         killer.join()
@@ -228,6 +234,6 @@ def test_wrong_places_are_told_in_a_line(two: Client, tmp_path: Path) -> None:
     ]
     for error, told, how in cases:
         with pytest.raises(error, match=told) as caught:
-            ooc.iterate(jacobi, a, tmp_path / "b", **SWEPT | how)
+            flat(ooc.iterate, jacobi, a, tmp_path / "b", **SWEPT | how)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "b").exists()

@@ -33,7 +33,15 @@ def plain(sweeps: int) -> Any:
 def test_passes_on_workers_end_where_the_residual_is_small_enough(two: Client, field: Path, tmp_path: Path) -> None:
     states = [plain(sweeps) for sweeps in range(9)]
     residuals = [float(np.abs(states[n] - states[n - 1]).max()) for n in (2, 4, 6)]
-    job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=20, fuse=2, height=16, until=residuals[-1], memory="64MiB")
+    job = ooc.iterate(
+        jacobi,
+        field,
+        tmp_path / "b",
+        sweeps=20,
+        until=residuals[-1],
+        memory="64MiB",
+        resources=ooc.Resources(fuse=2, window=16),
+    )
     np.testing.assert_array_equal(within(job.run)[...], states[6])
     assert job.residuals == residuals
     assert (job.meter.read_bytes, job.meter.written_bytes) == (4 * FIELD.nbytes, 4 * FIELD.nbytes)
@@ -42,7 +50,9 @@ def test_passes_on_workers_end_where_the_residual_is_small_enough(two: Client, f
 
 
 def test_all_passes_as_one_graph(two: Client, field: Path, tmp_path: Path) -> None:
-    job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=5, fuse=2, height=16, memory="64MiB")
+    job = ooc.iterate(
+        jacobi, field, tmp_path / "b", sweeps=5, memory="64MiB", resources=ooc.Resources(fuse=2, window=16)
+    )
     (made,) = within(lambda: dask.compute(job))
     np.testing.assert_array_equal(made[...], plain(5))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
@@ -51,7 +61,15 @@ def test_all_passes_as_one_graph(two: Client, field: Path, tmp_path: Path) -> No
 @pytest.mark.long
 def test_a_worker_killed_in_the_middle_costs_nothing_but_time(field: Path, tmp_path: Path) -> None:
     with cluster(2) as client:
-        job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=6, fuse=2, height=16, until=0.0, memory="64MiB")
+        job = ooc.iterate(
+            jacobi,
+            field,
+            tmp_path / "b",
+            sweeps=6,
+            until=0.0,
+            memory="64MiB",
+            resources=ooc.Resources(fuse=2, window=16),
+        )
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
         made = within(job.run)
         killer.join()
@@ -75,9 +93,14 @@ def test_arrays_beside_what_is_swept_when_a_worker_is_killed(field: Path, tmp_pa
         wanted = with_right_hand_side(wanted, right)
     with cluster(2) as client:
         job = ooc.iterate(
-            with_right_hand_side, [field, tmp_path / "f"], tmp_path / "b", sweeps=6, fuse=2, height=16, until=0.0,
+            with_right_hand_side,
+            [field, tmp_path / "f"],
+            tmp_path / "b",
+            sweeps=6,
+            until=0.0,
             memory="64MiB",
-        )  # fmt: skip
+            resources=ooc.Resources(fuse=2, window=16),
+        )
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
         np.testing.assert_array_equal(within(job.run)[...], wanted)
         killer.join()
@@ -95,7 +118,14 @@ def reaction(tmp_path: Path) -> list[np.ndarray]:
 def test_fields_evolve_together_on_workers(two: Client, reaction: list[np.ndarray], tmp_path: Path) -> None:
     sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
     job = ooc.iterate(
-        gray_scott, sources, targets, sweeps=40, fuse=8, height=16, boundary="periodic", until=0.0, memory="64MiB"
+        gray_scott,
+        sources,
+        targets,
+        sweeps=40,
+        boundary="periodic",
+        until=0.0,
+        memory="64MiB",
+        resources=ooc.Resources(fuse=8, window=16),
     )
     wanted = together(gray_scott, reaction, 2, (1, 1), "periodic", 40)
     for made, other in zip(within(job.run), wanted, strict=True):
@@ -109,7 +139,15 @@ def test_fields_evolve_together_on_workers(two: Client, reaction: list[np.ndarra
 def test_fields_evolve_together_when_a_worker_is_killed(reaction: list[np.ndarray], tmp_path: Path) -> None:
     sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
     with cluster(2) as client:
-        job = ooc.iterate(gray_scott, sources, targets, sweeps=12, fuse=2, height=16, until=0.0, memory="64MiB")
+        job = ooc.iterate(
+            gray_scott,
+            sources,
+            targets,
+            sweeps=12,
+            until=0.0,
+            memory="64MiB",
+            resources=ooc.Resources(fuse=2, window=16),
+        )
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 36)
         made = within(job.run)
         killer.join()

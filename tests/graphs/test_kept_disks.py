@@ -73,7 +73,7 @@ def test_calibrate_keeps_disks_beside_what_is_there(
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
     with dask.config.set({"oocarrays.disks": None}):
         with pytest.raises(ooc.OocError, match=r"no measurements of .*calibrate --disks"):
-            ooc.plan_striping(disks, kept=True)
+            ooc.disks.plan_striping(disks, kept=True)
         for some in (disks[:2], disks, disks):
             assert main(["calibrate", "--disks", *some]) == 0
         (file,) = (tmp_path / "config").iterdir()
@@ -82,7 +82,7 @@ def test_calibrate_keeps_disks_beside_what_is_there(
         assert [(len(each["disks"]), each["mode"]) for each in read] == [
             (2, "read"), (2, "write"), (3, "read"), (3, "write"),
         ]  # fmt: skip
-        plan = ooc.plan_striping(disks, kept=True, trial=False)
+        plan = ooc.disks.plan_striping(disks, kept=True, trial=False)
         measured = [[row.block, row.cpu, list(row.alone), list(row.spread), row.together] for row in plan.measured]
         assert measured == read[2]["measured"]
         assert main(["stripe", "--explain", "--kept", *disks]) == 0
@@ -93,13 +93,16 @@ def test_calibrate_keeps_disks_beside_what_is_there(
 @pytest.mark.parametrize("said", ["x", [3], [{"disks": ["/a"], "mode": "read", "measured": [[1, 1, [], [], 1]]}]])
 def test_what_was_not_kept_is_refused(disks: list[str], said: object) -> None:
     with dask.config.set({"oocarrays.disks": said}), pytest.raises(ooc.OocError, match=r"oocarrays\.disks"):
-        ooc.plan_striping(disks, kept=True)
+        ooc.disks.plan_striping(disks, kept=True)
 
 
 def test_aggregators_are_as_many_as_keep_disks_busy(disks: list[str]) -> None:
     """Of slow disks every one has an aggregator; of those that take no time fewer ranks are enough."""
     target = ooc.create_array(
-        ooc.StripedStore(disks).below("t"), shape=DATA.shape, chunks=(32, 64), dtype="f4", compressors=()
+        ooc.Target(ooc.disks.StripedStore(disks).below("t"), compressors=()),
+        shape=DATA.shape,
+        chunks=(32, 64),
+        dtype="f4",
     )
     columns = [np.s_[:, 8 * rank : 8 * rank + 8] for rank in range(8)]
     parts = [DATA[each] for each in columns]
@@ -107,7 +110,7 @@ def test_aggregators_are_as_many_as_keep_disks_busy(disks: list[str]) -> None:
     for seconds in (0.02, 1e-9):
         said = [kept(disks, mode, seconds).to_json() for mode in ("read", "write")]
         with dask.config.set({"oocarrays.disks": said}, oocarrays__cost__cores=8):
-            jobs[seconds] = ooc.write_sections(target, columns, parts, scheduler="threads")
+            jobs[seconds] = ooc.ranks.write_sections(target, columns, parts, scheduler="threads")
     held_back, free = (job.plan for job in jobs.values())
     assert len(held_back.aggregators) >= 3
     assert len(free.aggregators) <= len(held_back.aggregators)

@@ -19,6 +19,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.graphs import events
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, tight, until, within
 from tests.profiles import is_nightly, some
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers
@@ -30,16 +31,16 @@ RANKS = 3
 
 
 @pytest.fixture
-def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.RechunkJob]:
+def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.Job]:
     """Makes a job on three of the workers, of four partitions and a part for each rank in each of them."""
     make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])
     until(lambda: len(known_workers(spare)) == RANKS + 1)
     there = sorted(known_workers(spare))[:RANKS]
 
-    def made(method: str, **options: Any) -> ooc.RechunkJob:
+    def made(method: str, **options: Any) -> ooc.Job:
         given = {"chunks": (1024, 64), "compressors": (), "overwrite": True, "workers": there, "ranks": RANKS} | options
         place = tmp_path / "field.zarr", tmp_path / "target.zarr"
-        return tight(lambda **memory: ooc.rechunk(*place, method=method, scheduler=spare, **given, **memory))
+        return tight(lambda **memory: flat(ooc.rechunk, *place, method=method, scheduler=spare, **given, **memory))
 
     return made
 
@@ -122,7 +123,7 @@ def test_a_worker_dies_and_the_run_goes_on(spare: Client, job_of: Callable, case
     check_done_again(job)
 
 
-def check(job: ooc.RechunkJob, target: ooc.OutOfCoreArray) -> None:
+def check(job: ooc.Job, target: ooc.OutOfCoreArray) -> None:
     """The array is right, and there is nothing else."""
     np.testing.assert_array_equal(target, FIELD)
     folder = Path(target.store)
@@ -131,7 +132,7 @@ def check(job: ooc.RechunkJob, target: ooc.OutOfCoreArray) -> None:
     assert not list(folder.rglob("*.partial"))
 
 
-def check_moves(job: ooc.RechunkJob, victim: str) -> None:
+def check_moves(job: ooc.Job, victim: str) -> None:
     """All ranks of the worker went together to one that had none."""
     (move,) = job.moves
     assert move.lost == victim
@@ -141,7 +142,7 @@ def check_moves(job: ooc.RechunkJob, victim: str) -> None:
     assert "budget now holds" not in job.explain()
 
 
-def check_done_again(job: ooc.RechunkJob) -> None:
+def check_done_again(job: ooc.Job) -> None:
     """What a worker held, or was in the middle of: the outboxes of its ranks, or a batch."""
     again = job.meter.read_requests - job.plan.read_requests
     (ranks,) = (len(move.ranks) for move in job.moves)

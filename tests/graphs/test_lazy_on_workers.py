@@ -57,8 +57,8 @@ def test_workers_do_not_write_into_the_memory_of_this_process(two: Client) -> No
 def test_what_workers_are_asked_for_is_what_the_graph_says(two: Client, tmp_path: Path) -> None:
     stored = zarr.create_array(tmp_path / "a.zarr", data=FIELD, chunks=(128, 256))
     x = da.from_zarr(stored)[100:700, ::2].sum(axis=0)
-    found = ooc.trace(x)
-    with ooc.trace(scheduler=two) as seen:
+    found = ooc.advise.trace(x)
+    with ooc.advise.trace(scheduler=two) as seen:
         within(x.compute)
     (expected,), (access,) = found.accesses, seen.accesses
     assert access.patterns == expected.patterns

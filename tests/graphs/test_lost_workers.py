@@ -22,6 +22,7 @@ from distributed.core import Status
 import oocarrays as ooc
 from oocarrays.errors import RunError
 from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
 from tests.seams import JOURNAL_FOLDER, PROCESS, Journal, replace_step, set_constants, step
 from tests.small import CODECS, make
@@ -50,7 +51,7 @@ def long_field(tmp_path: Path) -> Path:
     return tmp_path / "field.zarr"
 
 
-def long_job_of(source: Path, **options: Any) -> ooc.RechunkJob:
+def long_job_of(source: Path, **options: Any) -> ooc.Job:
     given = {"chunks": (2048, 64), "compressors": None} | options
     return tight(lambda **memory: job_of(source, **given, **memory))
 
@@ -59,14 +60,17 @@ def assert_equal(array: Any, source: Path) -> None:
     np.testing.assert_array_equal(array, ooc.open_array(source))
 
 
-def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.RechunkJob:
+def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.Job:
     target = source.parent / "target.zarr"
-    return ooc.rechunk(
-        source, target, **({"chunks": (1024, 20), "method": method, "memory": "31MiB", "compressors": ()} | options)
+    return flat(
+        ooc.rechunk,
+        source,
+        target,
+        **({"chunks": (1024, 20), "method": method, "memory": "31MiB", "compressors": ()} | options),
     )
 
 
-def phase_begun(job: ooc.RechunkJob, verb: str) -> Callable[[], bool]:
+def phase_begun(job: ooc.Job, verb: str) -> Callable[[], bool]:
     """Whether the workers have told that a task of this kind is done."""
     counted = {"copy": "write", "assemble": "write", "start": "start", "probe": "probe"}.get(verb, verb)
     return lambda: counted in job.meter.seconds
@@ -218,9 +222,9 @@ def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_every_worker_keeps_its_budget(two_unlimited: Client, sources: Path, tmp_path: Path, method: str) -> None:
     budget = 72 * 2**20
     where: dict[str, Any] = {"method": method, "scheduler": two_unlimited}
-    within(ooc.rechunk(sources / "warm.zarr", tmp_path / "w.zarr", chunks=(1024, 20), **where).run)
+    within(flat(ooc.rechunk, sources / "warm.zarr", tmp_path / "w.zarr", chunks=(1024, 20), **where).run)
     where |= {"chunks": (4096, 256), "memory": budget, "overwrite": True}
-    job = ooc.rechunk(sources / "data.zarr", tmp_path / "target.zarr", **where)
+    job = flat(ooc.rechunk, sources / "data.zarr", tmp_path / "target.zarr", **where)
     assert job.plan.peak_bytes <= budget
     for peak in most_held(two_unlimited, job.run, 2**21):
         assert 2**21 < peak <= budget, f"{peak / 2**20:.1f} MiB of {budget / 2**20:.1f}"

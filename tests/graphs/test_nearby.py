@@ -121,8 +121,8 @@ def _modes_of_segments(dask_worker: Worker) -> list[int]:
 @pytest.mark.parametrize("schedule", ["pex", "rex", "gen"])
 def test_an_exchange_is_right_in_all_ways(client: Client, ways: frozenset[str], schedule: str) -> None:
     rows = np.arange(512 * 512, dtype="i4").reshape(512, 512)
-    held = ooc.distribute(rows, "(block, *)", ranks=2, scheduler=client)
-    moved = ooc.redistribute(held, "(*, cyclic)", schedule=schedule)
+    held = ooc.ranks.distribute(rows, "(block, *)", ranks=2, scheduler=client)
+    moved = ooc.ranks.redistribute(held, "(*, cyclic)", schedule=schedule)
     np.testing.assert_array_equal(within(moved.to_dask().compute), rows)
 
 
@@ -130,7 +130,12 @@ def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], t
     values = np.arange(1024 * 1024, dtype="f4").reshape(1024, 1024)
     ooc.create_array(tmp_path / "a.zarr", shape=values.shape, dtype="f4", chunks=(64, 1024))[...] = values
     job = ooc.rechunk(
-        tmp_path / "a.zarr", tmp_path / "b.zarr", chunks=(1024, 64), scheduler=client, method="two-phase", ranks=2
+        tmp_path / "a.zarr",
+        tmp_path / "b.zarr",
+        chunks=(1024, 64),
+        scheduler=client,
+        method="two-phase",
+        resources=ooc.Resources(ranks=2),
     )
     np.testing.assert_array_equal(within(job.run), values)
     del job

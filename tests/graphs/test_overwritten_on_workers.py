@@ -84,7 +84,7 @@ def test_parts_that_are_computed_of_what_is_written_are_the_same_or_an_error(
     rows = [np.s_[first : first + 16] for first in range(0, 64, 16)]
     parts = [(a.to_dask() + 1)[each] for each in reversed(rows)]
     wanted = np.concatenate([DATA[each] + 1 for each in reversed(rows)])
-    job = ooc.write_sections(a, rows, parts)
+    job = ooc.ranks.write_sections(a, rows, parts)
     there = some_die(two, *task_of(job, task), 2 if task == "write" else 1, "after")
     try:
         within(job.run)

@@ -64,7 +64,7 @@ def test_only_messages_leave_a_worker(ranks: tuple[int, int], workers: str, sche
     )
     parts = parts_of_array(X, source, spread(before, workers))
     transfer = Transfer(source, target)
-    order: Any = {"schedule": ooc.Schedule.of(schedule, 8), "assembly": assembly}
+    order: Any = {"schedule": ooc.ranks.Schedule.of(schedule, 8), "assembly": assembly}
     program = PartExchange(plan=Moving(transfer=transfer), dtype=X.dtype, **order)
     made = exchange_tasks(program, parts.keys, after, workers)
     homes = {**parts.homes, **made.homes}
@@ -83,22 +83,24 @@ def test_only_messages_leave_a_worker(ranks: tuple[int, int], workers: str, sche
 def test_a_job_and_an_array_put_ranks_alike(two: Client, tmp_path: Path) -> None:
     a = ooc.create_array(tmp_path / "a.zarr", shape=X.shape, dtype=X.dtype, chunks=(6, 30))
     a[...] = X
-    x = ooc.distribute(X, "(block, *)", ranks=4)
+    x = ooc.ranks.distribute(X, "(block, *)", ranks=4)
     local = tmp_path / "local.zarr"
     placements = [
-        ooc.read_sections(a, "(block, *)", ranks=4).placement,
-        ooc.shift(x, 1).placement,
-        ooc.multicast(x, np.s_[2:9]).placement,
-        ooc.write_sections(a, "(block, *)", x).placement,
-        ooc.write_sections(a, "(block, *)", [X[rank * 6 : rank * 6 + 6] for rank in range(4)]).placement,
-        ooc.rechunk(a, tmp_path / "b.zarr", chunks=(24, 5), ranks=4, method="two-phase").placement,
-        ooc.scatter_files(a, "(block, *)", local, ranks=4).placement,
+        ooc.ranks.read_sections(a, "(block, *)", ranks=4).placement,
+        ooc.ranks.shift(x, 1).placement,
+        ooc.ranks.multicast(x, np.s_[2:9]).placement,
+        ooc.ranks.write_sections(a, "(block, *)", x).placement,
+        ooc.ranks.write_sections(a, "(block, *)", [X[rank * 6 : rank * 6 + 6] for rank in range(4)]).placement,
+        ooc.rechunk(
+            a, tmp_path / "b.zarr", chunks=(24, 5), method="two-phase", resources=ooc.Resources(ranks=4)
+        ).placement,
+        ooc.ranks.scatter_files(a, "(block, *)", local, ranks=4).placement,
     ]
     assert placements == [x.placement] * len(placements)
     first, second = sorted(set(x.placement.values()))
     assert list(x.placement.values()) == [first, first, second, second]
     y = x.redistribute("(*, cyclic)", ranks=7).redistribute("(block, *)", ranks=3)
-    assert y.placement == ooc.distribute(X, "(block, *)", ranks=3).placement
+    assert y.placement == ooc.ranks.distribute(X, "(block, *)", ranks=3).placement
     np.testing.assert_array_equal(within(y.compute), X)
 
 
@@ -107,6 +109,6 @@ def test_a_job_and_an_array_put_ranks_alike(two: Client, tmp_path: Path) -> None
 def test_more_or_fewer_ranks_than_before(
     two: Client, schedule: str | None, before: int, after: int, assembly: str
 ) -> None:
-    x = ooc.distribute(X, "(block, cyclic)", ranks=before)
+    x = ooc.ranks.distribute(X, "(block, cyclic)", ranks=before)
     y = x.redistribute("(cyclic(2), block)", ranks=after, schedule=schedule, assembly=assembly)
     np.testing.assert_array_equal(within(y.compute), X)

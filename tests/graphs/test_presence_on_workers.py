@@ -14,6 +14,7 @@ import oocarrays as ooc
 from oocarrays.errors import MissingChunksWarning, RunError
 from tests import entries
 from tests.entries import ENTRIES, JOBS
+from tests.flat import flat
 from tests.graphs.clusters import within
 from tests.small import DATA, make
 
@@ -64,9 +65,9 @@ def test_workers_tell_their_client_what_is_missing(two: Client, source: Path, tm
     (source / "c" / "3" / "0").unlink()
     how: Any = {"chunks": (96, 10), "memory": "64MiB", "scheduler": two, "overwrite": True}
     with pytest.warns(MissingChunksWarning, match=f"{source} lacks 1 chunk: read as the fill value"):
-        within(ooc.rechunk(source, tmp_path / "t", missing="warn", **how).run)
+        within(flat(ooc.rechunk, source, tmp_path / "t", resources=ooc.Resources(missing="warn"), **how).run)
     with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
-        within(ooc.rechunk(source, tmp_path / "t", missing="error", **how).run)
+        within(flat(ooc.rechunk, source, tmp_path / "t", resources=ooc.Resources(missing="error"), **how).run)
     with pytest.raises(RunError, match=r"lacks 1 chunk, and missing='error': \(3, 0\)"):
         within(lambda: two.compute(ooc.open_array(source, missing="error").to_dask((96, 10))).result())
 
@@ -74,7 +75,9 @@ def test_workers_tell_their_client_what_is_missing(two: Client, source: Path, tm
 def test_folders_on_workers_disks_are_those_of_the_client(
     two: Client, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = ooc.scatter_files(source, "(block, *)", "l", ranks=2, folders="rel/{rank}.zarr", scheduler=two)
+    job = ooc.ranks.scatter_files(
+        source, "(block, *)", ooc.Target("l", folders="rel/{rank}.zarr"), ranks=2, scheduler=two
+    )
     monkeypatch.chdir(tmp_path / "else" / "where")
     a = within(job.run)
     np.testing.assert_array_equal(within(lambda: a[...]), DATA)

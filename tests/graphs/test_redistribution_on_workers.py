@@ -33,7 +33,7 @@ def four() -> Iterator[Client]:
         yield client
 
 
-def assert_placed(y: ooc.DistributedArray, x: np.ndarray) -> None:
+def assert_placed(y: ooc.ranks.DistributedArray, x: np.ndarray) -> None:
     kept = y.persist()
     for rank in range(y.ranks):
         np.testing.assert_array_equal(kept.local(rank).compute(), part(x, y.layout, rank), strict=True)
@@ -44,14 +44,14 @@ def assert_placed(y: ooc.DistributedArray, x: np.ndarray) -> None:
 @pytest.mark.parametrize("assembly", ASSEMBLIES)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_puts_every_element_with_its_rank(four: Client, schedule: str | None, assembly: str) -> None:
-    y = ooc.distribute(X, "(cyclic(3), block)", grid=(2, 2), scheduler=four)
+    y = ooc.ranks.distribute(X, "(cyclic(3), block)", grid=(2, 2), scheduler=four)
     assert_placed(y.redistribute("(*, cyclic(2))", ranks=4, schedule=schedule, assembly=assembly), X)
 
 
 @pytest.mark.parametrize("assembly", ASSEMBLIES)
 @pytest.mark.parametrize("ranks", [1, 7], ids=str)
 def test_ranks_come_and_go(three: Client, ranks: int, assembly: str) -> None:
-    y = ooc.distribute(X, "(block(7), *)", ranks=5, scheduler=three)  # the last holds nothing
+    y = ooc.ranks.distribute(X, "(block(7), *)", ranks=5, scheduler=three)  # the last holds nothing
     z = y.redistribute("(cyclic, block)", ranks=ranks, assembly=assembly)
     assert_placed(z, X)
     assert_placed(z.redistribute("(*, gen_block(0, 30))", assembly=assembly), X)
@@ -59,7 +59,7 @@ def test_ranks_come_and_go(three: Client, ranks: int, assembly: str) -> None:
 
 def test_a_dask_array_is_redistributed_and_goes_on_as_one(three: Client) -> None:
     x = da.from_array(X, chunks=((5, 19), (2, 28))) + 1
-    y = ooc.distribute(x, "(cyclic, cyclic(4))", ranks=6)
+    y = ooc.ranks.distribute(x, "(cyclic, cyclic(4))", ranks=6)
     assert_placed(y, X + 1)
     np.testing.assert_array_equal((y.to_dask() * 2).sum(axis=0).compute(), ((X + 1) * 2).sum(axis=0))
 
@@ -78,7 +78,7 @@ def test_several_transfers_are_exchanges_one_after_the_other(
     three: Client, method: str, source: str, target: str, assembly: str
 ) -> None:
     x = X if "," in source else X.ravel()
-    y = ooc.distribute(x, source, ranks=4, scheduler=three)
+    y = ooc.ranks.distribute(x, source, ranks=4, scheduler=three)
     z = y.redistribute(target, method=method, assembly=assembly)
     assert z.plan is not None
     assert len(z.plan.transfers) == 2
@@ -90,7 +90,7 @@ def test_several_transfers_are_exchanges_one_after_the_other(
 @pytest.mark.parametrize("dtype", ["M8[s]", ">c16", np.dtype([("a", "u1"), ("b", "f8")], align=True)], ids=str)
 def test_elements_of_any_fixed_size_travel(four: Client, dtype: object, schedule: str) -> None:
     x = np.arange(60).astype("M8[s]" if dtype == "M8[s]" else "f8").astype(dtype)
-    y = ooc.distribute(x, "block", ranks=4, scheduler=four).redistribute("cyclic", schedule=schedule)
+    y = ooc.ranks.distribute(x, "block", ranks=4, scheduler=four).redistribute("cyclic", schedule=schedule)
     np.testing.assert_array_equal(y.compute(), x, strict=True)
 
 
@@ -127,7 +127,7 @@ async def _added(scheduler: Any, ran: Ran) -> None:
 
 @pytest.mark.parametrize("assembly", ASSEMBLIES)
 def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
-    y = ooc.distribute(X, "(block, *)", ranks=6, scheduler=four)
+    y = ooc.ranks.distribute(X, "(block, *)", ranks=6, scheduler=four)
     z = y.redistribute("(*, cyclic)", ranks=9, assembly=assembly)
     assert len(set(z.placement.values())) == 4
     with watched(four, Ran()) as ran:
@@ -142,26 +142,26 @@ def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
 
 def test_ranks_are_where_they_are_asked_to_be(three: Client) -> None:
     chosen = sorted(known_workers(three))[1:]
-    y = ooc.distribute(X, "(block, *)", workers=chosen)
+    y = ooc.ranks.distribute(X, "(block, *)", resources=ooc.Resources(workers=chosen))
     assert set(y.placement.values()) == set(chosen)
-    assert ooc.distribute(X, "(block, *)").ranks == 3
+    assert ooc.ranks.distribute(X, "(block, *)").ranks == 3
     with watched(three, Ran()) as ran:
         np.testing.assert_array_equal(dask.optimize(y.redistribute("(*, cyclic)"))[0].compute(), X)
         assert {worker for _, worker in ran.tasks} == set(chosen)
         ran.tasks.clear()
-        np.testing.assert_array_equal(ooc.distribute(X, "(block, *)", scheduler="threads").compute(), X)
+        np.testing.assert_array_equal(ooc.ranks.distribute(X, "(block, *)", scheduler="threads").compute(), X)
         assert ran.tasks == []
     with pytest.raises(PlacementError, match="nobody"):
-        ooc.distribute(X, "(block, *)", workers=["nobody"])
+        ooc.ranks.distribute(X, "(block, *)", resources=ooc.Resources(workers=["nobody"]))
 
 
 @pytest.mark.parametrize("schedule", ["pex", "gen", "bex", "ipex"])
 def test_ranks_have_one_partner_a_step(four: Client, schedule: str) -> None:
-    y = ooc.distribute(X, "(block, *)", ranks=4, scheduler=four)
+    y = ooc.ranks.distribute(X, "(block, *)", ranks=4, scheduler=four)
     with watched(four, Ran()) as ran:
         y.redistribute("(*, block)", schedule=schedule, assembly="synchronous").persist().compute()
     done = {(*key[0].split("-")[0].split(" step "), key[-1]): n for n, (key, _) in enumerate(ran.tasks)}
-    steps = [step.destinations.tolist() for step in ooc.Schedule.of(schedule, 4)]
+    steps = [step.destinations.tolist() for step in ooc.ranks.Schedule.of(schedule, 4)]
     assert len([key for key in done if key[0] == "send"]) == 4 * len(steps)
     for number, destinations in enumerate(steps[:-1], 1):
         for rank, partner in enumerate(destinations):
@@ -176,7 +176,7 @@ def test_pins_leave_when_the_last_of_their_tasks_is_forgotten(three: Client) -> 
         return [name for name in scheduler.plugins if "oocarrays" in name]
 
     until(lambda: pins() == [])
-    y = ooc.distribute(X, "(block, *)", ranks=4, scheduler=three)
+    y = ooc.ranks.distribute(X, "(block, *)", ranks=4, scheduler=three)
     kept = y.redistribute("(*, block)").persist()
     wait(list(kept.__dask_graph__().values()))
     assert len(pins()) == 2
@@ -206,7 +206,7 @@ EXCHANGE = {"synchronous": "receive step 2", "asynchronous": "exchange round"}
 def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(0).random((256, 512))
-    y = ooc.distribute(da.from_array(x, chunks=(100, 512)), "(cyclic(5), *)", ranks=4, scheduler=three)
+    y = ooc.ranks.distribute(da.from_array(x, chunks=(100, 512)), "(cyclic(5), *)", ranks=4, scheduler=three)
     z = y.redistribute("(*, cyclic(7))", ranks=4, schedule="ipex", assembly=assembly)
     with watched(three, Ran(moment, killer(three, z.placement[1]))) as ran:
         np.testing.assert_array_equal(within(z.compute), x)
@@ -220,7 +220,7 @@ def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None
 def test_a_worker_dies_in_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, assembly: str) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(2).random((96, 64))
-    y = ooc.distribute(x, "(cyclic, *)", ranks=4, scheduler=three).redistribute("(*, block)", assembly=assembly)
+    y = ooc.ranks.distribute(x, "(cyclic, *)", ranks=4, scheduler=three).redistribute("(*, block)", assembly=assembly)
     with watched(three, Ran(EXCHANGE[assembly], killer(three, y.placement[1]))) as ran:
         np.testing.assert_array_equal(within(((y.to_dask() + 1) * 2).compute), (x + 1) * 2)
     assert ran.tasks
@@ -230,7 +230,7 @@ def test_a_worker_dies_in_a_graph_of_the_users_own_where_nothing_is_pinned(three
 def test_what_is_persisted_is_used_twice_and_made_again_when_its_worker_dies(three: Client, assembly: str) -> None:
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(1).random((128, 96))
-    y = ooc.distribute(x, "(block, *)", ranks=4, scheduler=three)
+    y = ooc.ranks.distribute(x, "(block, *)", ranks=4, scheduler=three)
     kept = y.redistribute("(cyclic(3), cyclic)", ranks=6, assembly=assembly).persist()
     wait(list(kept.__dask_graph__().values()))
     with watched(three, Ran(EXCHANGE[assembly], killer(three, y.placement[0]))):

@@ -11,6 +11,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
+from tests.flat import flat
 from tests.graphs.clusters import events, kill_when, within
 from tests.seams import set_constants
 from tests.small import CODECS, make
@@ -30,10 +31,10 @@ def field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("asked", [{"how": "std", "axis": 0, "by": MONTHS}, {"how": "mean"}, {"how": "max", "axis": 2}])
 def test_the_same_bits_as_on_threads(three: Client, field: Path, tmp_path: Path, asked: dict[str, Any]) -> None:
-    wanted = ooc.reduce(field, **asked, scheduler="threads")
-    given = within(lambda: ooc.reduce(field, **asked, memory="64MiB", scheduler=three))
+    wanted = flat(ooc.reduce, field, **asked, scheduler="threads")
+    given = within(lambda: flat(ooc.reduce, field, **asked, memory="64MiB", scheduler=three))
     assert np.asarray(given).tobytes() == np.asarray(wanted).tobytes()
-    job = ooc.reduce(field, **asked, target=tmp_path / "made.zarr", memory="64MiB", scheduler=three)
+    job = flat(ooc.reduce, field, **asked, target=tmp_path / "made.zarr", memory="64MiB", scheduler=three)
     made = within(job.run)
     assert made[...].tobytes() == np.asarray(wanted).tobytes()
     assert job.meter.messages == job.plan.traffic.messages

@@ -17,6 +17,7 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.plan.memory import Resources
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import small
 from tests.test_reduce_jobs import HERE
@@ -47,6 +48,6 @@ def test_the_same_bits_whatever_the_ranks(case: tuple[zarr.Array, dict[str, Any]
         plan = want.plan(Resources(budget=2**30, workers=ranks), None)
         run = Run(Reduction(plan=plan, reducer=want.reducer, dtype=want.result))
         found = dask.threaded.get(*run.graph(["x"] * ranks))
-        assert found.tobytes() == np.asarray(ooc.reduce(array, **asked, **HERE)).tobytes()
+        assert found.tobytes() == np.asarray(flat(ooc.reduce, array, **asked, **HERE)).tobytes()
     assert run.meter.messages == plan.traffic.messages
     assert run.meter.read_requests == plan.traffic.read_requests == array.nchunks

@@ -28,7 +28,7 @@ def expected() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_rows_come_where_they_are_to_come(two: Client, schedule: str) -> None:
-    made = ooc.exchange(PARTS, COUNTS, schedule=schedule, scheduler=two)
+    made = ooc.ranks.exchange(PARTS, COUNTS, schedule=schedule, scheduler=two)
     for part, right in zip(within(made.compute), expected(), strict=True):
         np.testing.assert_array_equal(part, right, strict=True)
     if made.plan.schedule.forwards:
@@ -38,9 +38,9 @@ def test_rows_come_where_they_are_to_come(two: Client, schedule: str) -> None:
 
 
 def test_they_stay_with_ranks_and_go_back(two: Client) -> None:
-    kept = ooc.exchange(PARTS, COUNTS, scheduler=two).persist()
+    kept = ooc.ranks.exchange(PARTS, COUNTS, scheduler=two).persist()
     assert len(set(kept.placement.values())) == 2
-    back = within(ooc.exchange(kept, COUNTS.T).compute)
+    back = within(ooc.ranks.exchange(kept, COUNTS.T).compute)
     first = np.cumsum(COUNTS, axis=1) - COUNTS
     sent = [max(first[rank] + COUNTS[rank]) for rank in range(RANKS)]
     for part, was, n in zip(back, PARTS, sent, strict=True):
@@ -49,7 +49,7 @@ def test_they_stay_with_ranks_and_go_back(two: Client) -> None:
 
 def test_a_worker_dies(two: Client) -> None:
     two.wait_for_workers(2, timeout=60)
-    first = ooc.exchange(PARTS, COUNTS, scheduler=two).persist()
+    first = ooc.ranks.exchange(PARTS, COUNTS, scheduler=two).persist()
     victim = first.placement[0]
     pid = two.run(os.getpid, workers=[victim])[victim]
     within(first.compute)

@@ -14,6 +14,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import ScheduleError
+from tests.flat import flat
 from tests.graphs.clusters import within
 from tests.graphs.test_whole_rounds import inside
 
@@ -36,34 +37,48 @@ class Verbs:
     def __init__(self, folder: Path, client: Client) -> None:
         self.folder, self.on = folder, {"scheduler": client, "memory": "1GiB"}
         zarr.create_array(str(folder / "x.zarr"), data=X, chunks=(6, 48), compressors=None)
-        ooc.scatter_files(folder / "x.zarr", "(block, *)", folder / "files.zarr", ranks=4, depth=(1, 0)).run()
+        ooc.ranks.scatter_files(folder / "x.zarr", "(block, *)", folder / "files.zarr", ranks=4, depth=(1, 0)).run()
 
     @property
-    def rows(self) -> ooc.DistributedArray:
-        return ooc.distribute(X, "(block, *)", ranks=4, scheduler=self.on["scheduler"])
+    def rows(self) -> ooc.ranks.DistributedArray:
+        return ooc.ranks.distribute(X, "(block, *)", ranks=4, scheduler=self.on["scheduler"])
 
     def rechunk(self, **how: Any) -> Any:
         options: Any = {"chunks": (48, 6), "ranks": 4, "method": "two-phase", "compressors": (), "overwrite": True}
-        return ooc.rechunk(self.folder / "x.zarr", self.folder / "y.zarr", **options, **how, **self.on)
+        return flat(ooc.rechunk, self.folder / "x.zarr", self.folder / "y.zarr", **options, **how, **self.on)
 
     def scatter_files(self, **how: Any) -> Any:
         target = self.folder / "z.zarr"
-        return ooc.scatter_files(
-            self.folder / "x.zarr", "(*, block)", target, ranks=4, overwrite=True, **how, **self.on
+        return flat(
+            ooc.ranks.scatter_files,
+            self.folder / "x.zarr",
+            "(*, block)",
+            target,
+            ranks=4,
+            overwrite=True,
+            **how,
+            **self.on,
         )
 
     def gather_files(self, **how: Any) -> Any:
-        return ooc.gather_files(
-            self.folder / "files.zarr", self.folder / "g.zarr", overwrite=True, chunks=(12, 24), **how, **self.on
+        return flat(
+            ooc.ranks.gather_files,
+            self.folder / "files.zarr",
+            ooc.Target(self.folder / "g.zarr", chunks=(12, 24)),
+            overwrite=True,
+            **how,
+            **self.on,
         )
 
     def read_sections(self, **how: Any) -> Any:
-        return ooc.read_sections(self.folder / "x.zarr", "(*, block)", ranks=4, method="two-phase", **how, **self.on)
+        return flat(
+            ooc.ranks.read_sections, self.folder / "x.zarr", "(*, block)", ranks=4, method="two-phase", **how, **self.on
+        )
 
     def write_sections(self, **how: Any) -> Any:
         parts = [X[:, 12 * rank : 12 * rank + 12] for rank in range(4)]
         layout = ooc.Layout.of(X.shape, "(*, block)", ranks=4)
-        return ooc.write_sections(
+        return flat(ooc.ranks.write_sections,
             zarr.create_array(str(self.folder / "w.zarr"), shape=X.shape, dtype="f4", chunks=(6, 48), overwrite=True),
             layout, parts, method="two-phase", **how, **self.on,
         )  # fmt: skip
@@ -75,16 +90,16 @@ class Verbs:
         return self.rows.redistribute("(*, block)", assembly="synchronous", **how)
 
     def distribute(self, **how: Any) -> Any:
-        return ooc.redistribute(self.rows, "(*, block)", **how)
+        return ooc.ranks.redistribute(self.rows, "(*, block)", **how)
 
     def exchange(self, **how: Any) -> Any:
-        return ooc.exchange(PARTS, COUNTS, **how, scheduler=self.on["scheduler"])
+        return flat(ooc.ranks.exchange, PARTS, COUNTS, **how, scheduler=self.on["scheduler"])
 
     def shift(self, **how: Any) -> Any:
-        return ooc.shift(self.rows, (1, 0), **how)
+        return flat(ooc.ranks.shift, self.rows, (1, 0), **how)
 
     def shift_files(self, **how: Any) -> Any:
-        return ooc.shift(ooc.open_array(self.folder / "files.zarr", mode="r+"), **how, **self.on)
+        return flat(ooc.ranks.shift, ooc.open_array(self.folder / "files.zarr", mode="r+"), **how, **self.on)
 
 
 VERBS = [name for name in vars(Verbs) if not name.startswith("_") and name != "rows"]
@@ -130,10 +145,15 @@ def test_messages_that_decide_their_steps_and_none_are_taken_by_every_verb(
 
 
 def test_sections_that_few_ranks_share_go_in_as_many_steps_as_one_has_partners(verbs: Verbs) -> None:
-    read = ooc.read_sections(
-        verbs.folder / "x.zarr", [np.s_[:, :6], np.s_[:2], np.s_[2:4], np.s_[4:6]], method="two-phase",
-        aggregators=[1], schedule="coloring", **verbs.on,
-    )  # fmt: skip
+    read = flat(
+        ooc.ranks.read_sections,
+        verbs.folder / "x.zarr",
+        [np.s_[:, :6], np.s_[:2], np.s_[2:4], np.s_[4:6]],
+        method="two-phase",
+        aggregators=[1],
+        resources=ooc.Resources(schedule="coloring"),
+        **verbs.on,
+    )
     assert read.plan.schedule is not None
     assert len(read.plan.schedule) == 3
     assert verbs.read_sections(schedule="unordered").plan.schedule is None
@@ -142,4 +162,4 @@ def test_sections_that_few_ranks_share_go_in_as_many_steps_as_one_has_partners(v
 def test_a_cluster_reduces_in_whatever_order_is_set(verbs: Verbs) -> None:
     for schedule in ("coloring", "unordered", "gen"):
         with dask.config.set({"oocarrays.schedule": schedule}):
-            assert float(ooc.reduce(verbs.folder / "x.zarr", "sum", **verbs.on)) == X.sum()
+            assert float(flat(ooc.reduce, verbs.folder / "x.zarr", "sum", **verbs.on)) == X.sum()

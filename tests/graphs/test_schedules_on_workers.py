@@ -17,6 +17,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.cluster import shared
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, only, tight, until, ways_of, within
 from tests.seams import known_workers
 from tests.small import CODECS, make
@@ -41,12 +42,12 @@ def field(tmp_path: Path) -> Path:
     return tmp_path / "field.zarr"
 
 
-def job_of(source: Path, schedule: str | None, **options: Any) -> ooc.RechunkJob:
+def job_of(source: Path, schedule: str | None, **options: Any) -> ooc.Job:
     given = {"chunks": (1024, 20), "method": "two-phase", "memory": "31MiB", "compressors": ()} | options
-    return ooc.rechunk(source, source.parent / "target.zarr", schedule=schedule, **given)
+    return flat(ooc.rechunk, source, source.parent / "target.zarr", resources=ooc.Resources(schedule=schedule), **given)
 
 
-def transfers(client: Client, job: ooc.RechunkJob) -> list[tuple[int, int, int, int]]:
+def transfers(client: Client, job: ooc.Job) -> list[tuple[int, int, int, int]]:
     """Partition, stage, source and destination of the messages of the last run, as who received them wrote it down."""
 
     def log(dask_worker: Any) -> list[tuple[Any, str]]:
@@ -73,7 +74,7 @@ def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int,
     workers = sorted(known_workers(four))[:ranks]
     job = tight(lambda **memory: job_of(field, name.lower(), **{"workers": workers, "chunks": (1024, 64)} | memory))
     np.testing.assert_array_equal(within(job.run), FIELD)
-    schedule, units = ooc.Schedule.of(name, ranks), job.plan.passes[0].units
+    schedule, units = ooc.ranks.Schedule.of(name, ranks), job.plan.passes[0].units
     steps = [(unit, stage, each.pairs) for unit in range(units) for stage, each in enumerate(schedule, 1)]
     assert transfers(four, job) == [(unit, stage, *pair) for unit, stage, pairs in steps for pair in pairs]
     assert units > 2

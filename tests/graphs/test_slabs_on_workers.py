@@ -12,6 +12,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import RunError, TargetError, UnfinishedError
+from tests.flat import flat
 from tests.graphs.clusters import events, home_of, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.seams import Journal, known_workers
@@ -28,17 +29,17 @@ JOURNAL = "oocarrays.storage.journal.journal:Journal"
 
 
 @pytest.fixture
-def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.SlabJob]:
+def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.Job]:
     """Makes a job on three of the workers, of twenty slabs."""
     make(tmp_path / "field.zarr", FIELD, chunks=(12, 64), compressors=CODECS["zstd"])
     until(lambda: len(known_workers(spare)) == RANKS + 1)
     there = sorted(known_workers(spare))[:RANKS]
     kernel = around((2, 0))
 
-    def made(kernel: Any = kernel, **options: Any) -> ooc.SlabJob:
+    def made(kernel: Any = kernel, **options: Any) -> ooc.Job:
         given = {"depth": (2, 0), "boundary": "reflect", "memory": "64MiB", "height": 12, "workers": there} | options
         place = tmp_path / "field.zarr", given.pop("target", tmp_path / "target.zarr")
-        return ooc.map_slabs(kernel, *place, scheduler=spare, **given)
+        return flat(ooc.map_slabs, kernel, *place, scheduler=spare, **given)
 
     return made
 
@@ -77,9 +78,15 @@ def test_windows_on_workers(spare: Client, job_of: Callable, tmp_path: Path, chu
     assert job.plan.again_bytes > 0
     assert "are read again" in job.explain()
     job = ooc.iterate(
-        lambda block: (block + np.roll(block, 1, 1)) / 2, tmp_path / "field.zarr", tmp_path / "swept.zarr", sweeps=3,
-        fuse=2, boundary="nearest", window=(24, 64), memory="64MiB", scheduler=spare, workers=None,
-    )  # fmt: skip
+        lambda block: (block + np.roll(block, 1, 1)) / 2,
+        tmp_path / "field.zarr",
+        tmp_path / "swept.zarr",
+        sweeps=3,
+        boundary="nearest",
+        memory="64MiB",
+        scheduler=spare,
+        resources=ooc.Resources(fuse=2, window=(24, 64), workers=None),
+    )
     assert (len(job.plan.passes), job.plan.passes[0].slabs.heights) == (2, (24, 64))
     assert within(job.run).shape == FIELD.shape
 
@@ -125,7 +132,7 @@ def test_levels_of_a_pyramid_are_made_though_a_worker_dies_before(spare: Client,
     make(tmp_path / "image.zarr", np.arange(4096, dtype="u2").reshape(64, 64), chunks=(16, 16))
     until(lambda: len(known_workers(spare)) == RANKS + 1)
     how: dict[str, Any] = {"memory": "64MiB", "workers": sorted(known_workers(spare))[:RANKS], "scheduler": spare}
-    job = ooc.pyramid(tmp_path / "image.zarr", tmp_path / "levels", levels=3, method="nearest", **how)
+    job = flat(ooc.pyramid, tmp_path / "image.zarr", tmp_path / "levels", levels=3, method="nearest", **how)
     dies(spare, job.placement[0], "oocarrays.storage.files.group_file", "make_group", 1, "after")
     levels = within(job.run)
     assert len(job.moves) == 1

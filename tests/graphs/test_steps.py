@@ -12,10 +12,10 @@ from dask.task_spec import Task, TaskRef
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import Schedule
 from oocarrays.graphs.cluster.nearby import Message
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts, carried_parts, messages_of, sent_parts
+from oocarrays.ranks import Schedule
 from tests.profiles import examples
 from tests.strategies import orders
 

@@ -17,6 +17,7 @@ from distributed import Client, Future
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError, RunError, TargetError
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import make
 
@@ -31,7 +32,7 @@ def field(tmp_path: Path) -> Path:
 
 def job_of(client: Client, source: Path, method: str = "two-phase") -> Any:
     asked: dict[str, Any] = {"chunks": (1024, 16), "method": method, "ranks": 2, "scheduler": client}
-    return tight(lambda memory: ooc.rechunk(source, source.parent / "target.zarr", memory=memory, **asked))
+    return tight(lambda memory: flat(ooc.rechunk, source, source.parent / "target.zarr", memory=memory, **asked))
 
 
 def begun(job: Any, count: int = 3) -> bool:
@@ -95,7 +96,14 @@ def test_a_run_that_is_taken_away_says_so(two: Client, field: Path) -> None:
 def ended(client: Client, field: Path, target: str) -> object:
     """What a run of a client gives, or that its target is another's."""
     try:
-        job = ooc.rechunk(field, field.parent / target, chunks=(1024, 16), ranks=2, memory="96MiB", scheduler=client)
+        job = ooc.rechunk(
+            field,
+            field.parent / target,
+            chunks=(1024, 16),
+            memory="96MiB",
+            scheduler=client,
+            resources=ooc.Resources(ranks=2),
+        )
         return within(job.run)
     except TargetError as error:
         return error

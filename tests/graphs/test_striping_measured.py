@@ -26,7 +26,7 @@ def folders(tmp_path: Path, many: int) -> list[str]:
 def test_disks_that_share_nothing(tmp_path: Path, mode: str) -> None:
     places = folders(tmp_path, 4)
     disks = [SlowDisk(place, seconds=0.01, bytes_per_second=5e6) for place in places]
-    plan = ooc.plan_striping(disks, mode=mode, blocks=[2**14, 2**16], seconds=0.1)
+    plan = ooc.disks.plan_striping(disks, mode=mode, blocks=[2**14, 2**16], seconds=0.1)
     small, large = plan.measured
     for seen in (small, large):
         for took in seen.alone:
@@ -42,14 +42,14 @@ def test_disks_that_share_nothing(tmp_path: Path, mode: str) -> None:
 def test_disks_behind_one_bus_share_it(tmp_path: Path) -> None:
     bus = Station()
     disks = [SlowDisk(p, seconds=0.002, through=[(bus, 0.02)]) for p in folders(tmp_path, 4)]
-    plan = ooc.plan_striping(disks, blocks=[2**14], seconds=0.2, trial=False)
+    plan = ooc.disks.plan_striping(disks, blocks=[2**14], seconds=0.2, trial=False)
     (seen,) = plan.measured
     assert seen.together < 1.01 * 2**14 / 0.02
     assert seen.times.shared > 0.01
 
 
 def test_folders_of_this_machine(tmp_path: Path) -> None:
-    plan = ooc.plan_striping(folders(tmp_path, 2), blocks=["1MiB"], seconds=0.02)
+    plan = ooc.disks.plan_striping(folders(tmp_path, 2), blocks=["1MiB"], seconds=0.02)
     assert plan.block == 2**20
     assert plan.bytes_per_second > 0
     assert plan.trial is not None
@@ -62,14 +62,14 @@ def test_folders_of_this_machine(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, wrong: dict, what: str) -> None:
     with pytest.raises(ooc.OocError, match=what):
-        ooc.plan_striping(**({"disks": folders(tmp_path, 2)} | wrong))
+        ooc.disks.plan_striping(**({"disks": folders(tmp_path, 2)} | wrong))
 
 
 def advised(disks: list[str], together: float) -> Any:
     """Advice on four disks that take 10 ms each for a block of 1000 bytes, alone, by what they do together."""
     measured = [[1000, 1e-4, [0.01] * 4, [0.0] * 4, together]]
     with dask.config.set({"oocarrays.disks": [{"disks": disks, "mode": "read", "measured": measured}]}):
-        return ooc.plan_striping(disks, kept=True, trial=False)
+        return ooc.disks.plan_striping(disks, kept=True, trial=False)
 
 
 def test_what_is_shared_makes_the_model_s_rate_the_measured_one(tmp_path: Path) -> None:

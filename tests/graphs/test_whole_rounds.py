@@ -29,6 +29,7 @@ from oocarrays.graphs.exchange.between import Delivered, Exchanges
 from oocarrays.graphs.exchange.whole import RankRound
 from oocarrays.graphs.rechunk import exchange
 from oocarrays.plan.exchange.ordering import CREDIT
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
 from tests.profiles import examples
 from tests.seams import SCHEDULES
@@ -70,11 +71,11 @@ def field(tmp_path: Path) -> Path:
     return tmp_path / "field.zarr"
 
 
-def job_of(source: Path, client: Client, assembly: str = "synchronous", **options: Any) -> ooc.RechunkJob:
+def job_of(source: Path, client: Client, assembly: str = "synchronous", **options: Any) -> ooc.Job:
     given: dict[str, Any] = {"chunks": (1024, 64), "method": "two-phase", "ranks": 4, "scheduler": client}
     target = source.parent / "target.zarr"
     with dask.config.set(WHOLE | {"oocarrays.assembly": assembly}):
-        return tight(lambda **memory: ooc.rechunk(source, target, overwrite=True, **(given | options | memory)))
+        return tight(lambda **memory: flat(ooc.rechunk, source, target, overwrite=True, **(given | options | memory)))
 
 
 @pytest.mark.sampled(2)
@@ -106,7 +107,7 @@ def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> 
     """Read back from when messages went and came (DESIGN, promise 4)."""
     job = job_of(field, two, schedule=name.lower())
     within(job.run)
-    schedule, units = ooc.Schedule.of(name, 4), range(job.plan.passes[0].units)
+    schedule, units = ooc.ranks.Schedule.of(name, 4), range(job.plan.passes[0].units)
     went = {span.args for span in job.meter.spans if span.phase == "send"}
     came = {span.args for span in job.meter.spans if span.phase == "receive"}
     steps = [(unit, stage, pair) for unit in units for stage, step in enumerate(schedule, 1) for pair in step.pairs]
@@ -266,7 +267,9 @@ def dies_at(stage: int, dask_worker: Any) -> None:
     RankRound._open = open_or_die  # type: ignore[method-assign]
 
 
-STAGES = [(name, stage + 1) for name in ("pex", "gen", "rex", "lex") for stage in range(len(ooc.Schedule.of(name, 4)))]
+STAGES = [
+    (name, stage + 1) for name in ("pex", "gen", "rex", "lex") for stage in range(len(ooc.ranks.Schedule.of(name, 4)))
+]
 
 
 @pytest.mark.sampled

@@ -21,6 +21,7 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
+from tests.flat import flat
 from tests.graphs.clusters import cluster, most_held, only, within
 from tests.graphs.edges import run_of
 from tests.pairs import pairs
@@ -52,7 +53,7 @@ def test_ranks_that_share_a_worker_keep_its_budget(two: Client, tmp_path: Path, 
     make(tmp_path / "field.zarr", WIDE, chunks=(128, 2048), compressors=CODECS[codec])
     place = tmp_path / "field.zarr", tmp_path / "target.zarr"
     options: dict[str, Any] = {"chunks": (4096, 64), "memory": 40 * MIB, "method": method, "overwrite": True}
-    job = ooc.rechunk(*place, **options, ranks=4, scheduler=two)
+    job = flat(ooc.rechunk, *place, scheduler=two, resources=ooc.Resources(ranks=4), **options)
     within(job.run)  # what is imported on first use, and the threads' own pools
     region = max(2 * np.prod(step.region, dtype=int) * step.target.chunk_bytes for step in job.plan.passes)
     for peak in most_held(two, lambda: np.testing.assert_array_equal(job.run(), WIDE), region // 2):
@@ -70,7 +71,13 @@ def one_exchange(source: tuple[int, int], target: tuple[int, int], mebibytes: in
 
 def test_a_pass_begins_without_the_buffers_of_the_one_before(tmp_path: Path) -> None:
     make(tmp_path / "field.zarr", WIDE, chunks=(128, 2048))
-    job = ooc.rechunk(tmp_path / "field.zarr", tmp_path / "target.zarr", chunks=(4096, 64), memory="64MiB", ranks=2)
+    job = ooc.rechunk(
+        tmp_path / "field.zarr",
+        tmp_path / "target.zarr",
+        chunks=(4096, 64),
+        memory="64MiB",
+        resources=ooc.Resources(ranks=2),
+    )
     passes = one_exchange((128, 2048), (512, 512), 24), one_exchange((512, 512), (4096, 64), 12)
     run = run_of(job, *(dataclasses.replace(step, access="chunks") for step in passes), processes=2)
     np.testing.assert_array_equal(ooc.open_array(dask.threaded.get(*run.graph(["x"] * 2))), WIDE)
@@ -104,9 +111,9 @@ def most_of(folder: Path, workers: int, threads: int, memory: int, method: str, 
         options: dict[str, Any] = {"chunks": (4096, 64), "method": method, "overwrite": True, "scheduler": client}
         place = folder / f"{codec}.zarr", folder / "target.zarr"
         try:
-            job = ooc.rechunk(*place, **options, memory=memory)
+            job = flat(ooc.rechunk, *place, **options, memory=memory)
         except BudgetError as error:
-            job = ooc.rechunk(*place, **options, memory=error.least)
+            job = flat(ooc.rechunk, *place, **options, memory=error.least)
         within(job.run)
         return job.plan, most_held(client, lambda: np.testing.assert_array_equal(job.run(), WIDE), 0)
 

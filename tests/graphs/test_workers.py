@@ -15,6 +15,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, PlacementError, TargetError
+from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, within
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers, replace_step, set_constants
 from tests.small import CODECS, make
@@ -29,12 +30,12 @@ def field(tmp_path: Path) -> Path:
     return tmp_path / "field.zarr"
 
 
-def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.RechunkJob:
+def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.Job:
     target = options.pop("target", source.parent / "target.zarr")
-    return ooc.rechunk(source, target, **({"chunks": (1024, 40), "method": method, "memory": MEMORY} | options))
+    return flat(ooc.rechunk, source, target, **({"chunks": (1024, 40), "method": method, "memory": MEMORY} | options))
 
 
-def run(job: ooc.RechunkJob) -> ooc.OutOfCoreArray:
+def run(job: ooc.Job) -> ooc.OutOfCoreArray:
     return within(job.run)
 
 
@@ -83,11 +84,11 @@ def test_ranks_run_where_they_were_put_and_exchange_in_steps(field: Path, count:
     assert len(set(job.placement.values())) == count
     for event in told:
         assert event["worker"] == home_of(job, event), event
-    check_steps(told, ooc.Schedule.of(name, count))
+    check_steps(told, ooc.ranks.Schedule.of(name, count))
     assert job.plan.passes[0].units > 2
 
 
-def check_steps(told: list[dict], schedule: ooc.Schedule) -> None:
+def check_steps(told: list[dict], schedule: ooc.ranks.Schedule) -> None:
     """Every step of every partition is sent and received once by each rank, and begins after the one before."""
     count, partners = schedule.ranks, {stage: step.destinations.tolist() for stage, step in enumerate(schedule, 1)}
     at: dict[tuple, int] = {}
@@ -110,14 +111,21 @@ def check_steps(told: list[dict], schedule: ooc.Schedule) -> None:
 
 @pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])
 def test_elements_are_stored_in_the_order_that_was_asked_for(three: Client, tmp_path: Path, method: Any) -> None:
-    ooc.create_array(tmp_path / "s", shape=(90, 61), dtype="i4", chunks=(90, 7), orientation="column", compressors=())
+    ooc.create_array(
+        ooc.Target(tmp_path / "s", orientation="column", compressors=()), shape=(90, 61), dtype="i4", chunks=(90, 7)
+    )
     values = np.arange(90 * 61, dtype="i4").reshape(90, 61)
     ooc.open_array(tmp_path / "s", mode="r+")[...] = values
     for orientation, chunks in (("column", (90, 11)), ("row", (13, 61))):
         job = ooc.rechunk(
-            tmp_path / "s", tmp_path / "t", chunks=chunks, orientation=orientation, method=method, memory="48MiB",
-            overwrite=True, scheduler=three,
-        )  # fmt: skip
+            tmp_path / "s",
+            ooc.Target(tmp_path / "t", orientation=orientation),
+            chunks=chunks,
+            method=method,
+            memory="48MiB",
+            overwrite=True,
+            scheduler=three,
+        )
         np.testing.assert_array_equal(zarr.open_array(job.run().store, mode="r")[...], values)
         first = np.frombuffer((tmp_path / "t/c/0/0").read_bytes(), "i4")
         box = values[: chunks[0], : chunks[1]]

@@ -95,7 +95,7 @@ def check(
 ) -> np.ndarray:
     """Reduce by groups what is stored in chunks, and compare it with numpy and flox."""
     stored = zarr.create_array({}, data=values, chunks=chunks)
-    found = np.asarray(ooc.reduce(stored, how, axis=axis, by=by, skipna=skipna, ddof=ddof, scheduler="threads"))
+    found = np.asarray(ooc.reduce(stored, (how, {"ddof": ddof}), axis=axis, by=by, skipna=skipna, scheduler="threads"))
     expected = [by_numpy(values, how, by, axis % values.ndim, skipna, ddof)]
     if axis % values.ndim == values.ndim - 1:
         theirs = by_flox(values, how, by, skipna, ddof)

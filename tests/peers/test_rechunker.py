@@ -24,6 +24,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, InputError, TargetError
+from tests.flat import flat
 
 HERE: dict[str, Any] = {"scheduler": "threads"}
 SMALL: dict[str, Any] = {"memory": "10MB", **HERE}
@@ -59,7 +60,7 @@ def test_chunks_by_axis_and_by_name(tmp_path: Path, chunks: Any) -> None:
     """A tenth as long as rechunker's; -1, and names of some axes only, are what it does not know."""
     values = filled((800, 800), "f4")
     source = stored(tmp_path / "source.zarr", values, (20, 800), dimension_names=("y", "x"))
-    made = ooc.rechunk(source, tmp_path / "target.zarr", chunks=chunks, **SMALL).run()
+    made = flat(ooc.rechunk, source, tmp_path / "target.zarr", chunks=chunks, **SMALL).run()
     np.testing.assert_array_equal(made[:], values)
     assert made.chunks == {"None": (20, 800), "{'x': 20}": (20, 20)}.get(str(chunks), (800, 20))
 
@@ -67,14 +68,14 @@ def test_chunks_by_axis_and_by_name(tmp_path: Path, chunks: Any) -> None:
 def test_names_of_axes_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     source = stored(tmp_path / "source.zarr", filled((80, 80), "f4"), (2, 80))
     with pytest.raises(InputError, match="'y'"):
-        ooc.rechunk(source, tmp_path / "target.zarr", chunks={"y": 80, "x": 2}, **SMALL)
+        flat(ooc.rechunk, source, tmp_path / "target.zarr", chunks={"y": 80, "x": 2}, **SMALL)
 
 
 @pytest.mark.parametrize("blocks", [(20, 800), (80, 800)])
 @pytest.mark.parametrize("chunks", [(20, 800), (80, 800), (800, 20), (40, 800)])
 def test_dask_arrays(tmp_path: Path, blocks: tuple[int, int], chunks: tuple[int, int]) -> None:
     values = filled((800, 800), "f4")
-    made = ooc.rechunk(da.from_array(values, blocks), tmp_path / "target.zarr", chunks=chunks, **SMALL).run()
+    made = flat(ooc.rechunk, da.from_array(values, blocks), tmp_path / "target.zarr", chunks=chunks, **SMALL).run()
     np.testing.assert_array_equal(made[:], values)
     assert made.chunks == chunks
 
@@ -96,7 +97,7 @@ TWO_AXES = [
 def test_chunks_of_plans(tmp_path: Path, shape: Any, chunks: Any, new: Any) -> None:
     values = filled(shape, "i4")
     source = stored(tmp_path / "source.zarr", values, chunks)
-    made = ooc.rechunk(source, tmp_path / "target.zarr", chunks=new, **SMALL).run()
+    made = flat(ooc.rechunk, source, tmp_path / "target.zarr", chunks=new, **SMALL).run()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "target.zarr", mode="r")[:], values)
     assert made.chunks == new
 
@@ -141,7 +142,7 @@ def group_of(place: Path) -> Path:
 
 def test_groups_in_groups_keep_their_attributes(tmp_path: Path) -> None:
     source, new = group_of(tmp_path / "source.zarr"), {"a": (5, 10, 4), "foo/bar/baz/b": (20,)}
-    ooc.rechunk(source, tmp_path / "target.zarr", chunks=new, **SMALL).run()
+    flat(ooc.rechunk, source, tmp_path / "target.zarr", chunks=new, **SMALL).run()
     before, after = (zarr.open_group(tmp_path / name, mode="r") for name in ("source.zarr", "target.zarr"))
     for name in ("", "a", "foo", "foo/bar", "foo/bar/baz", "foo/bar/baz/b"):
         assert dict((after[name] if name else after).attrs) == dict((before[name] if name else before).attrs)
@@ -172,7 +173,7 @@ def dataset(blocks: tuple[int, int]) -> xr.Dataset:
 @pytest.mark.parametrize("new", [{"x": 20, "y": 10}, {"x": 20}, {"x": 20, "y": -1}])
 def test_datasets_are_packed_and_rechunked_by_dimension(tmp_path: Path, blocks: Any, new: dict[str, int]) -> None:
     ds = dataset(blocks)
-    ooc.rechunk(ds, tmp_path / "target.zarr", chunks=new, **SMALL).run()
+    flat(ooc.rechunk, ds, tmp_path / "target.zarr", chunks=new, **SMALL).run()
     raw = xr.open_zarr(tmp_path / "target.zarr", decode_cf=False, chunks=None)
     assert raw.a.dtype == "int32"
     assert (raw.a.values[-1] == -9999).all()
@@ -186,17 +187,17 @@ def test_datasets_are_packed_and_rechunked_by_dimension(tmp_path: Path, blocks: 
 def test_a_target_that_is_there_is_replaced_when_asked(tmp_path: Path) -> None:
     values = filled((80, 80), "f4")
     source, target = stored(tmp_path / "source.zarr", values, (2, 80)), tmp_path / "target.zarr"
-    ooc.rechunk(source, target, chunks=(80, 2), **SMALL).run()
+    flat(ooc.rechunk, source, target, chunks=(80, 2), **SMALL).run()
     with pytest.raises(TargetError, match="exists"):
-        ooc.rechunk(source, target, chunks=(80, 2), **SMALL)
-    made = ooc.rechunk(source, target, chunks=(40, 4), overwrite=True, **SMALL).run()
+        flat(ooc.rechunk, source, target, chunks=(80, 2), **SMALL)
+    made = flat(ooc.rechunk, source, target, chunks=(40, 4), overwrite=True, **SMALL).run()
     np.testing.assert_array_equal(made[:], values)
 
 
 def test_compressed_targets_are_smaller(tmp_path: Path) -> None:
     source = stored(tmp_path / "source.zarr", filled((400, 400), "f4"), (20, 400))
     for name, compressors in {"plain": (), "packed": zarr.codecs.BloscCodec(cname="zstd", clevel=9)}.items():
-        ooc.rechunk(source, tmp_path / name, chunks=(400, 20), compressors=compressors, **SMALL).run()
+        flat(ooc.rechunk, source, ooc.Target(tmp_path / name, compressors=compressors), chunks=(400, 20), **SMALL).run()
     plain, packed = (
         sum(f.stat().st_size for f in (tmp_path / n).rglob("*") if f.is_file()) for n in ("plain", "packed")
     )
@@ -207,11 +208,11 @@ def test_compressed_targets_are_smaller(tmp_path: Path) -> None:
 def test_chunks_that_do_not_fit_are_an_error(tmp_path: Path, chunks: Any) -> None:
     source = stored(tmp_path / "source.zarr", filled((80, 80), "f4"), (2, 80))
     with pytest.raises(ChunksError):
-        ooc.rechunk(source, tmp_path / "target.zarr", chunks=chunks, **SMALL)
+        flat(ooc.rechunk, source, tmp_path / "target.zarr", chunks=chunks, **SMALL)
 
 
 def test_chunks_of_a_group_are_named_by_array(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        ooc.rechunk(group_of(tmp_path / "source.zarr"), tmp_path / "target.zarr", chunks=(10, 10), **SMALL)
+        flat(ooc.rechunk, group_of(tmp_path / "source.zarr"), tmp_path / "target.zarr", chunks=(10, 10), **SMALL)
     with pytest.raises(InputError):
-        ooc.rechunk([[1, 2], [3, 4]], tmp_path / "target.zarr", chunks=(10, 10), **SMALL)
+        flat(ooc.rechunk, [[1, 2], [3, 4]], tmp_path / "target.zarr", chunks=(10, 10), **SMALL)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from oocarrays import Layout, Section, Trace
+from oocarrays import Layout, Section
+from oocarrays.advise import Trace
 from oocarrays.errors import ChunksError, InputError, LayoutError, NotFoundError, SelectionError
 
 pytestmark = pytest.mark.once

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays import Schedule
 from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import read_as, written
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
+from oocarrays.ranks import Schedule
 from tests.profiles import examples
 from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, RECHUNK_METHODS, Journal, begin, journal_digest
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking

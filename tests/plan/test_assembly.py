@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oocarrays import FlatCluster, Layout, Schedule
+from oocarrays import Layout
+from oocarrays.networks import FlatCluster
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.prediction import flat_constants
 from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
+from oocarrays.ranks import Schedule
 from tests.pairs import pairs
 from tests.plan.schedules import predicted
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import oocarrays as ooc
-from oocarrays import FatTree, Layout, Mesh
+from oocarrays import Layout
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
+from oocarrays.networks import FatTree, Mesh
 from oocarrays.options.networks import carrier_of
 from oocarrays.plan.exchange.prediction import CM5, Carrier, schedule_seconds, square
 from oocarrays.plan.layouts.assembly import own_seconds
@@ -69,14 +70,14 @@ def test_networks_and_constants_that_there_are_not_are_one_line(
 ) -> None:
     layouts = (Layout.of((2 * ranks,), words, ranks=ranks) for words in ("block", "cyclic"))
     with pytest.raises(ScheduleError, match=what) as caught:
-        ooc.plan_redistribution(*layouts, network=network, constants=constants)
+        ooc.ranks.plan_redistribution(*layouts, network=network, constants=constants)
     assert "\n" not in str(caught.value)
 
 
 def seconds(network: str, constants: Any = None) -> float:
     """What a redistribution over four ranks takes."""
     layouts = (Layout.of((4096,), words, ranks=4) for words in ("block", "cyclic"))
-    return ooc.plan_redistribution(*layouts, network=network, constants=constants).price.seconds
+    return ooc.ranks.plan_redistribution(*layouts, network=network, constants=constants).price.seconds
 
 
 def test_constants_by_name_text_setting_and_file(tmp_path: Path) -> None:

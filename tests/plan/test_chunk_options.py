@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid
+from tests.flat import flat
 from tests.small import DATA, make
 from tests.strategies import grids
 
@@ -29,7 +30,7 @@ def chunks_of(asked: Any, grid: ChunkGrid, names: tuple[str, ...] | None = None)
     """The chunks that a rechunk is planned to make of an array of eight bytes an element."""
     array = zarr.create_array({}, shape=grid.shape, chunks=grid.chunks, dtype="f8", dimension_names=names)
     how = {"memory": "64GiB", "scheduler": "threads"}
-    made: tuple[int, ...] = ooc.rechunk(array, MemoryStore(), chunks=asked, **how).plan.target.grid.chunks
+    made: tuple[int, ...] = flat(ooc.rechunk, array, MemoryStore(), chunks=asked, **how).plan.target.grid.chunks
     return made
 
 
@@ -113,7 +114,9 @@ def test_shards_are_whole_chunks_and_where_chunks_are_regular_blocks_are() -> No
 
     def shards(asked: Any, chunks: Any) -> Any:
         how: Any = {"memory": "64GiB", "scheduler": "threads", "compressors": ()}
-        return ooc.rechunk(array, MemoryStore(), chunks=chunks, shards=asked, **how).plan.target.grid.chunks
+        return flat(
+            ooc.rechunk, array, ooc.Target(MemoryStore(), shards=asked), chunks=chunks, **how
+        ).plan.target.grid.chunks
 
     with pytest.raises(ChunksError, match="must have equal length"):
         shards(((300, 120, 300), 20, 36), (60, 20, 36))
@@ -172,17 +175,17 @@ def _jobs(tmp_path: Path) -> dict[str, Any]:
     z = make(tmp_path / "a", dimension_names=("y", "x"))
     lazy, target = da.from_array(DATA, chunks=(8, 80)), str(tmp_path / "t")
     return {
-        "rechunk": lambda: ooc.rechunk(z, target, **LONG),
-        "from_dask": lambda: ooc.from_dask(lazy, target, dimension_names=("y", "x"), **LONG),
-        "map_slabs": lambda: ooc.map_slabs(np.sqrt, z, target, **LONG),
-        "gather_files": lambda: ooc.gather_files(_scattered(z, tmp_path, {}).run(), target, **LONG),
+        "rechunk": lambda: flat(ooc.rechunk, z, target, **LONG),
+        "from_dask": lambda: flat(ooc.rechunk, lazy, ooc.Target(target, dimension_names=("y", "x")), **LONG),
+        "map_slabs": lambda: flat(ooc.map_slabs, np.sqrt, z, target, **LONG),
+        "gather_files": lambda: flat(ooc.ranks.gather_files, _scattered(z, tmp_path, {}).run(), target, **LONG),
         "scatter_files": lambda: _scattered(z, tmp_path, LONG),
     }
 
 
 def _scattered(z: Any, tmp_path: Path, how: dict[str, Any]) -> Any:
     how = {"scheduler": "threads"} | how
-    return ooc.scatter_files(z, "(*, block)", tmp_path / "parts", ranks=2, **how)
+    return flat(ooc.ranks.scatter_files, z, "(*, block)", tmp_path / "parts", ranks=2, **how)
 
 
 @pytest.mark.parametrize("name", ["rechunk", "from_dask", "map_slabs", "gather_files", "scatter_files"])
@@ -196,7 +199,9 @@ def test_chunks_longer_than_the_array_are_cut_and_that_is_said(name: str, tmp_pa
 
 
 def test_shards_are_cut_to_whole_chunks(tmp_path: Path) -> None:
-    job = ooc.rechunk(make(tmp_path / "a"), tmp_path / "t", chunks=(10, 10), shards=(1000, 20), scheduler="threads")
+    job = ooc.rechunk(
+        make(tmp_path / "a"), ooc.Target(tmp_path / "t", shards=(1000, 20)), chunks=(10, 10), scheduler="threads"
+    )
     assert job.notices == ("shards are no longer than the array: 1000 along axis 0 is cut to 96",)
     target = job.run()
     assert (target.chunks, target.shards) == ((10, 10), (100, 20))
@@ -206,10 +211,10 @@ def test_shards_are_cut_to_whole_chunks(tmp_path: Path) -> None:
 def test_datasets_and_groups_say_it_of_each_array(tmp_path: Path) -> None:
     xr = pytest.importorskip("xarray")
     ds = xr.Dataset({"t": (("y", "x"), DATA), "u": ("x", DATA[0])})
-    lazy = ooc.rechunk(ds, tmp_path / "g", **LONG)
+    lazy = flat(ooc.rechunk, ds, tmp_path / "g", **LONG)
     assert lazy.notices == (f"t: {CUT}",)
     lazy.run()
-    group = ooc.rechunk(tmp_path / "g", tmp_path / "h", **LONG)
+    group = flat(ooc.rechunk, tmp_path / "g", tmp_path / "h", **LONG)
     assert f"t: {CUT}" in group.notices
     assert group.run()["t"].chunks == (96, 5)
 

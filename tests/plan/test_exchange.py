@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import Schedule
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import schedules
+from oocarrays.ranks import Schedule
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oocarrays import FlatCluster, Schedule
 from oocarrays.graphs.calibrate.exchange import NAMES, fitted
+from oocarrays.networks import FlatCluster
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
+from oocarrays.ranks import Schedule
 
 pytestmark = pytest.mark.once
 

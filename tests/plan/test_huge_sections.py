@@ -13,6 +13,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import REQUESTS, SectionPlan
 from oocarrays.plan.sections.write import plan_section_write
+from tests.flat import flat
 from tests.seams import set_constants
 
 N = 10**15
@@ -43,11 +44,13 @@ def test_what_axes_count_of_rounds_is_what_going_through_them_counts(
     set_constants(monkeypatch, round_bytes=512)
     source = made(tmp_path, (23, 17), (3, 4))
     ranks = {"ranks": 4, "chunks": (5, 3), "compressors": (), "scheduler": "threads"}
-    job = ooc.scatter_files(source, layout, tmp_path / "files", **ranks)
+    job = flat(ooc.ranks.scatter_files, source, layout, tmp_path / "files", **ranks)
     plan = job.plan
     if way == "gather":
         job.run()
-        plan = ooc.gather_files(tmp_path / "files", tmp_path / "back", chunks=(3, 4), scheduler="threads").plan
+        plan = ooc.ranks.gather_files(
+            tmp_path / "files", ooc.Target(tmp_path / "back", chunks=(3, 4)), scheduler="threads"
+        ).plan
     rounds = list(plan.rounds)
     assert len(rounds) == len(plan.rounds) > 3
     assert [plan.rounds[i] for i in range(len(rounds))] == rounds

@@ -23,7 +23,7 @@ MAPS, SERIES = (8, 1024, 1024), (16384, 32, 32)
 @pytest.mark.parametrize(("frames", "workers"), [(262_144, 64), (1_740_800, 256), (15_500_000, 1000)])
 def test_tasks_of_what_is_chosen_are_few_and_small(tmp_path: Path, frames: int, workers: int) -> None:
     """1.1 TB on 64 workers, 7.3 TB on 256, 65 TB on 1000."""
-    source, cluster = tmp_path / "source", ooc.Cluster(workers=workers, memory=2**32)
+    source, cluster = tmp_path / "source", ooc.networks.planned_cluster(workers=workers, memory=2**32)
     zarr.create_array(source, shape=(frames, 1024, 1024), chunks=MAPS, dtype="f4", compressors=None)
     plan = ooc.rechunk(source, tmp_path / "target", chunks=SERIES, scheduler=cluster).plan
     assert plan.tasks <= min(300_000, 8 * plan.ranks * max(step.units for step in plan.passes))

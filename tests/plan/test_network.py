@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import FatTree, FlatCluster, Mesh, Schedule
 from oocarrays.errors import ScheduleError
+from oocarrays.networks import FatTree, FlatCluster, Mesh
 from oocarrays.plan.exchange.network import Network, busiest
+from oocarrays.ranks import Schedule
 from tests import contention
 from tests.profiles import examples
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from oocarrays import Schedule
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.ordering import load_in_place, load_of, schedule_for
+from oocarrays.ranks import Schedule
 from tests.strategies import taking
 
 pytestmark = pytest.mark.once

@@ -17,6 +17,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from tests.flat import flat
 from tests.pairs import pairs
 from tests.strategies import MIB
 from tests.work import CALLS_A_SECOND, counted
@@ -61,7 +62,7 @@ def on(workers: int | None, memory: int) -> dict[str, Any]:
     """Threads of this machine, or a cluster that is only planned for."""
     if workers is None:
         return {"memory": memory, "scheduler": "threads"}
-    return {"scheduler": ooc.Cluster(workers=workers, memory=memory)}
+    return {"scheduler": ooc.networks.planned_cluster(workers=workers, memory=memory)}
 
 
 def plan_in_little(plan: Callable[[], Any]) -> Any:
@@ -84,7 +85,7 @@ def test_rechunks_are_planned_in_little(tmp_path: Path, case: str, coded: bool) 
     shape, source, target = RECHUNKS[case]
     array = described(tmp_path, shape, source, coded)
     how = {"chunks": target, "ranks": 4, "memory": 2**37, "scheduler": "threads"}
-    plan = plan_in_little(lambda: ooc.rechunk(array, tmp_path / "target", **how)).plan
+    plan = plan_in_little(lambda: flat(ooc.rechunk, array, tmp_path / "target", **how)).plan
     assert plan.tasks > 0 < plan.peak_bytes <= 2**37
 
 
@@ -95,7 +96,7 @@ def test_passes_are_planned_or_refused_in_little(tmp_path: Path, case: str, memo
 
     def plan() -> None:
         with suppress(BudgetError):
-            plans.append(ooc.map_slabs(np.negative, array, tmp_path / "target", **how).plan)
+            plans.append(flat(ooc.map_slabs, np.negative, array, tmp_path / "target", **how).plan)
 
     with counted() as work:
         plan()
@@ -107,7 +108,7 @@ def test_many_sweeps_are_planned_in_little(tmp_path: Path) -> None:
     array = described(tmp_path, (1000, 3 * 10**5, 3 * 10**5), (100, 1000, 1000), dtype="f8")
     how = {"sweeps": 40, "depth": 1, "ranks": 2, "memory": 2**37, "scheduler": "threads"}
     with counted() as work:
-        plan = ooc.iterate(np.negative, array, tmp_path / "target", **how).plan
+        plan = flat(ooc.iterate, np.negative, array, tmp_path / "target", **how).plan
     assert work.calls < CALLS_A_SECOND
     assert 1 < plan.fuse < 40
 
@@ -119,5 +120,5 @@ def test_many_axes_are_planned_or_refused_in_little(
     shape, source, target = MANY_AXES[case]
     array = described(tmp_path, shape, source, coded)
     with counted() as work, suppress(BudgetError):
-        ooc.rechunk(array, tmp_path / "target", chunks=target, **on(workers, memory))
+        flat(ooc.rechunk, array, tmp_path / "target", chunks=target, **on(workers, memory))
     assert work.calls < 4 * CALLS_A_SECOND

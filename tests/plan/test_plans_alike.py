@@ -12,36 +12,41 @@ import pytest
 import zarr
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.golden.jobs import FIELD, HERE, group, local, source
 
 PLANNED: dict[str, Callable[[Path], Any]] = {
-    "rechunk": lambda f: ooc.rechunk(source(f), f / "target", chunks=(24, 3), **HERE),
-    "rechunk to shards": lambda f: ooc.rechunk(source(f), f / "target", chunks=(24, 3), shards=(24, 6), **HERE),
-    "group": lambda f: ooc.rechunk(group(f), f / "target", chunks={"air": (24, 3)}, **HERE),
-    "map_slabs": lambda f: ooc.map_slabs(np.negative, source(f), f / "target", depth=1, **HERE),
-    "windows": lambda f: ooc.map_slabs(np.negative, source(f), f / "target", window=(8, 8), **HERE),
-    "local slabs": lambda f: ooc.map_slabs(np.negative, local(f), f / "target", **HERE),
-    "iterate": lambda f: ooc.iterate(np.negative, source(f), f / "target", sweeps=5, depth=1, **HERE),
-    "pyramid": lambda f: ooc.pyramid(source(f), f / "target", levels=3, **HERE),
-    "reduce": lambda f: ooc.reduce(source(f), "mean", 0, target=f / "target", **HERE),
-    "scatter": lambda f: ooc.scatter_files(source(f), "(block, *)", f / "target", ranks=4, **HERE),
-    "gather": lambda f: ooc.gather_files(local(f), f / "target", chunks=(5, 7), **HERE),
-    "shift": lambda f: ooc.shift(local(f, depth=1), **HERE),
-    "update": lambda f: changed(f),
-    "write_sections": lambda f: ooc.write_sections(
-        ooc.open_array(source(f), mode="r+"), "(block, *)", [FIELD[:12], FIELD[12:]], **HERE
+    "rechunk": lambda f: flat(ooc.rechunk, source(f), f / "target", chunks=(24, 3), **HERE),
+    "rechunk to shards": lambda f: flat(
+        ooc.rechunk, source(f), ooc.Target(f / "target", shards=(24, 6)), chunks=(24, 3), **HERE
     ),
-    "from_dask": lambda f: ooc.from_dask(da.from_array(FIELD, chunks=(4, 20)), f / "target", chunks=(24, 3), **HERE),
-    "from_dask straight": lambda f: ooc.from_dask(
-        da.from_array(FIELD, chunks=(4, 20)), f / "target", chunks=(4, 20), **HERE
+    "group": lambda f: flat(ooc.rechunk, group(f), f / "target", chunks={"air": (24, 3)}, **HERE),
+    "map_slabs": lambda f: flat(ooc.map_slabs, np.negative, source(f), f / "target", depth=1, **HERE),
+    "windows": lambda f: flat(ooc.map_slabs, np.negative, source(f), f / "target", window=(8, 8), **HERE),
+    "local slabs": lambda f: flat(ooc.map_slabs, np.negative, local(f), f / "target", **HERE),
+    "iterate": lambda f: flat(ooc.iterate, np.negative, source(f), f / "target", sweeps=5, depth=1, **HERE),
+    "pyramid": lambda f: flat(ooc.pyramid, source(f), f / "target", levels=3, **HERE),
+    "reduce": lambda f: flat(ooc.reduce, source(f), "mean", 0, target=f / "target", **HERE),
+    "scatter": lambda f: flat(ooc.ranks.scatter_files, source(f), "(block, *)", f / "target", ranks=4, **HERE),
+    "gather": lambda f: flat(ooc.ranks.gather_files, local(f), ooc.Target(f / "target", chunks=(5, 7)), **HERE),
+    "shift": lambda f: flat(ooc.ranks.shift, local(f, depth=1), **HERE),
+    "update": lambda f: changed(f),
+    "write_sections": lambda f: flat(
+        ooc.ranks.write_sections, ooc.open_array(source(f), mode="r+"), "(block, *)", [FIELD[:12], FIELD[12:]], **HERE
+    ),
+    "from_dask": lambda f: flat(
+        ooc.rechunk, da.from_array(FIELD, chunks=(4, 20)), f / "target", chunks=(24, 3), **HERE
+    ),
+    "from_dask straight": lambda f: flat(
+        ooc.rechunk, da.from_array(FIELD, chunks=(4, 20)), f / "target", chunks=(4, 20), **HERE
     ),
 }
 
 
 def changed(folder: Path) -> Any:
-    ooc.rechunk(source(folder), folder / "target", chunks=(24, 3), **HERE).run()
+    flat(ooc.rechunk, source(folder), folder / "target", chunks=(24, 3), **HERE).run()
     zarr.open_array(folder / "source", mode="r+")[5, 7] = -1
-    return ooc.update(folder / "target", **HERE)
+    return flat(ooc.update, folder / "target", **HERE)
 
 
 @pytest.mark.parametrize("kind", PLANNED)
@@ -65,7 +70,7 @@ def test_a_plan_predicts_and_compares_and_explain_shows_it(tmp_path: Path, kind:
 
 def test_a_plan_with_too_large_parts_names_them(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "large", shape=(4096, 4096), chunks=(64, 4096), dtype="f4", compressors=None)
-    plan = ooc.scatter_files(tmp_path / "large", "(block, *)", tmp_path / "t", ranks=4, memory="64MiB",
+    plan = ooc.ranks.scatter_files(tmp_path / "large", "(block, *)", tmp_path / "t", ranks=4, memory="64MiB",
                              scheduler="threads").plan  # fmt: skip
     taken, *refused = plan.alternatives
     assert taken.taken
@@ -74,7 +79,7 @@ def test_a_plan_with_too_large_parts_names_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "read", [lambda a: a.to_dask(memory="64MiB"), lambda a: ooc.read_sections(a, "(block, *)", ranks=2)]
+    "read", [lambda a: a.to_dask(memory="64MiB"), lambda a: ooc.ranks.read_sections(a, "(block, *)", ranks=2)]
 )
 def test_a_plan_of_a_read_is_one_too(tmp_path: Path, read: Callable[[Any], Any]) -> None:
     plan = read(ooc.open_array(source(tmp_path))).plan

@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 import pytest
 
-from oocarrays import FatTree, FlatCluster, Mesh, Schedule
 from oocarrays.errors import ScheduleError
+from oocarrays.networks import FatTree, FlatCluster, Mesh
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.prediction import (
     DELTA,
@@ -19,6 +19,7 @@ from oocarrays.plan.exchange.prediction import (
     schedule_seconds,
     step_seconds,
 )
+from oocarrays.ranks import Schedule
 from tests import contention, printed
 from tests.plan.schedules import predicted
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays import Layout, Redistribution
+from oocarrays import Layout
 from oocarrays.errors import LayoutError
 from oocarrays.plan.layouts import runs as communication
 from oocarrays.plan.layouts import transfer
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.ranks import Redistribution
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -66,11 +67,11 @@ def test_every_method_that_applies_is_offered_and_moves_what_it_says(
     shape: tuple[int, ...], source: str, target: str, ranks: int, methods: list[str]
 ) -> None:
     both = layouts(shape, source, target, ranks=ranks)
-    offered = [offer.method for offer in ooc.plan_redistribution(*both, "f4").offers]
+    offered = [offer.method for offer in ooc.ranks.plan_redistribution(*both, "f4").offers]
     one_axis = "direct" not in methods
     assert sorted(offered) == sorted([*methods, *(["general"] if one_axis else [])])
     for method in offered:
-        plan = ooc.plan_redistribution(*both, "f4", method=method)
+        plan = ooc.ranks.plan_redistribution(*both, "f4", method=method)
         assert (plan.source, plan.target) == (plan.transfers[0].source, plan.transfers[-1].target) == both
         assert all(one.target == other.source for one, other in zip(plan.transfers, plan.transfers[1:], strict=False))
         expected = [counted(step.source, step.target) for step in plan.transfers]
@@ -87,7 +88,7 @@ def test_every_method_that_applies_is_offered_and_moves_what_it_says(
 def test_gcd_and_lcm_go_by_way_of_the_block_that_divides_both_or_that_both_divide() -> None:
     both = layouts((960,), "cyclic(15)", "cyclic(10)", ranks=4)
     for method, between in (("gcd", "(cyclic(5)) on 4"), ("lcm", "(cyclic(30)) on 4")):
-        plan = ooc.plan_redistribution(*both, "f4", method=method)
+        plan = ooc.ranks.plan_redistribution(*both, "f4", method=method)
         assert [str(step.target) for step in plan.transfers] == [between, "(cyclic(10)) on 4"]
         assert between in plan.explain()
 
@@ -97,14 +98,16 @@ def test_more_ranks_afterwards_than_before(ranks: int) -> None:
     """The 1993 paper's Table 12: from 16 ranks by row blocks to 16, 32 and 64, in any distribution."""
     source = Layout.of((64, 64), "(block, *)", ranks=16)
     for target in ("(block, *)", "(*, block)", "(*, cyclic)", "(block, block)"):
-        plan = ooc.plan_redistribution(source, Layout.of((64, 64), target, ranks=ranks), "u1")
+        plan = ooc.ranks.plan_redistribution(source, Layout.of((64, 64), target, ranks=ranks), "u1")
         for sizes in plan.sizes():
             assert sizes.tolist() == counted(source, plan.target).tolist()
             assert sizes.sum() == 64 * 64
 
 
 def test_nothing_moves_between_layouts_that_are_the_same() -> None:
-    plan = ooc.plan_redistribution(Layout.of((12,), "block", ranks=4), Layout.of((12,), "block(3)", ranks=4), "f8")
+    plan = ooc.ranks.plan_redistribution(
+        Layout.of((12,), "block", ranks=4), Layout.of((12,), "block(3)", ranks=4), "f8"
+    )
     assert plan.transfers == ()
     assert (plan.price.messages, plan.price.seconds, plan.stored_bytes) == (0, 0.0, 0)
     assert plan.peak_bytes() == 3 * 8
@@ -115,7 +118,7 @@ def test_nothing_moves_between_layouts_that_are_the_same() -> None:
 
 
 def test_a_rank_holds_its_parts_and_its_messages() -> None:
-    plan = ooc.plan_redistribution(*layouts((100,), "block", "cyclic", ranks=4), "f8")
+    plan = ooc.ranks.plan_redistribution(*layouts((100,), "block", "cyclic", ranks=4), "f8")
     (sizes,) = plan.sizes()
     for rank in range(4):
         sent, received = sizes[rank].sum() - sizes[rank, rank], sizes[:, rank].sum() - sizes[rank, rank]
@@ -126,7 +129,7 @@ def test_a_rank_holds_its_parts_and_its_messages() -> None:
 
 
 def test_a_rank_that_is_not_there_before_holds_nothing_then() -> None:
-    plan = ooc.plan_redistribution(Layout.of((12,), "block", ranks=2), Layout.of((12,), "block", ranks=4), "u1")
+    plan = ooc.ranks.plan_redistribution(Layout.of((12,), "block", ranks=2), Layout.of((12,), "block", ranks=4), "u1")
     assert [local_bytes(plan, rank) for rank in range(4)] == [(6, 3), (6, 3), (0, 3), (0, 3)]
     assert [plan.peak_bytes(rank) for rank in range(4)] == [12, 18, 6, 6]
 
@@ -137,7 +140,7 @@ def test_a_rank_that_is_not_there_before_holds_nothing_then() -> None:
 def test_the_way_back_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 3.7: what the forward redistribution computed is used again."""
     both = layouts((977,), "cyclic(11)", "cyclic(3)", ranks=5)
-    there = ooc.plan_redistribution(*both, "f4", method="lcm")
+    there = ooc.ranks.plan_redistribution(*both, "f4", method="lcm")
     stored = there.stored_bytes
 
     def computed(*_: object) -> None:
@@ -156,7 +159,9 @@ def test_the_way_back_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_kept_does_not_grow_with_the_array() -> None:
     """Section 3.7.3: the General Method kept two numbers for each element."""
-    sizes = [ooc.plan_redistribution(*layouts((n,), "cyclic(11)", "cyclic(3)", ranks=64), "f4") for n in (10**6, 10**9)]
+    sizes = [
+        ooc.ranks.plan_redistribution(*layouts((n,), "cyclic(11)", "cyclic(3)", ranks=64), "f4") for n in (10**6, 10**9)
+    ]
     small, large = (plan.stored_bytes for plan in sizes)
     assert large < 1.2 * small
     assert large < 2**17
@@ -172,9 +177,11 @@ def test_the_way_back_has_the_other_name() -> None:
     for name, both in names.items():
         ranks = (4, 3) if name == "general" else (4, 4)
         pair = [Layout.of((64,), each, ranks=n) for each, n in zip(both, ranks, strict=True)]
-        back = ooc.plan_redistribution(*pair, "f4", method=name).reversed()
+        back = ooc.ranks.plan_redistribution(*pair, "f4", method=name).reversed()
         assert back.method == others[name] == back.price.method
-        price = ooc.plan_redistribution(*reversed(pair), "f4", method=others[name]).price  # by schedules of its own
+        price = ooc.ranks.plan_redistribution(
+            *reversed(pair), "f4", method=others[name]
+        ).price  # by schedules of its own
         assert replace(price, seconds=0.0, schedules=()) == replace(back.price, seconds=0.0, schedules=())
 
 
@@ -182,7 +189,7 @@ def test_the_way_back_has_the_other_name() -> None:
 
 
 def test_explain_says_every_offer_and_marks_the_chosen() -> None:
-    plan = ooc.plan_redistribution(*layouts((960,), "cyclic(15)", "cyclic(10)", ranks=4), "f4")
+    plan = ooc.ranks.plan_redistribution(*layouts((960,), "cyclic(15)", "cyclic(10)", ranks=4), "f4")
     text = plan.explain()
     assert text.splitlines()[0] == "960 elements of 4 bytes: (cyclic(15)) on 4 → (cyclic(10)) on 4"
     assert [line.split()[:2] for line in text.splitlines()[3:6]] == [["general", "◄"], ["lcm", "2"], ["gcd", "2"]]
@@ -203,13 +210,13 @@ def test_a_method_that_does_not_apply_is_one_line_that_says_which_do(
     source: str, target: str, method: str, message: str
 ) -> None:
     with pytest.raises(LayoutError, match=message) as caught:
-        ooc.plan_redistribution(*layouts((60,), source, target, ranks=4), "f4", method=method)
+        ooc.ranks.plan_redistribution(*layouts((60,), source, target, ranks=4), "f4", method=method)
     assert "\n" not in str(caught.value)
 
 
 def test_different_shapes_are_one_line() -> None:
     with pytest.raises(LayoutError, match=r"^an array of shape \(60,\) cannot be laid out as one of \(61,\)$"):
-        ooc.plan_redistribution(Layout.of((60,), "block", ranks=4), Layout.of((61,), "block", ranks=4), "f4")
+        ooc.ranks.plan_redistribution(Layout.of((60,), "block", ranks=4), Layout.of((61,), "block", ranks=4), "f4")
 
 
 # ---------------------------------------------------------------------- work, beside brute force

@@ -47,7 +47,7 @@ def table_1(n: int, p: int) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("layout", PRINTED.values())
 @pytest.mark.parametrize(("n", "p"), [(16, 4), (36, 9), (1024, 64)])
 def test_table_1_comes_out_as_it_is_printed(layout: str, n: int, p: int) -> None:
-    found = ooc.count_requests((n, n), layout, ranks=p, orientation="column")
+    found = ooc.ranks.count_requests((n, n), layout, ranks=p, orientation="column")
     assert (found.distribution_requests, found.distribution_elements) == table_1(n, p)[layout]
     assert found.transaction_requests == found.distribution_requests
 
@@ -56,22 +56,24 @@ def test_table_1_comes_out_as_it_is_printed(layout: str, n: int, p: int) -> None
 @pytest.mark.parametrize("stripe", [1, 4, 8, 16, 64, 256])
 def test_stripes_cut_as_equation_1_says_where_they_divide(layout: str, stripe: int) -> None:
     requests, elements = table_1(16, 4)[layout]
-    found = ooc.count_requests((16, 16), layout, ranks=4, orientation="column", chunk=stripe)
+    found = ooc.ranks.count_requests((16, 16), layout, ranks=4, orientation="column", chunk=stripe)
     assert found.transaction_requests == requests * (elements // min(elements, stripe))
 
 
 def test_rows_and_columns_are_switched_where_the_file_is() -> None:
     for layout in PRINTED.values():
         turned = layout.strip("()").split(", ")
-        by_rows = ooc.count_requests((24, 24), [*reversed(turned)], ranks=4, orientation="row", chunk=6)
-        by_columns = ooc.count_requests((24, 24), turned, ranks=4, orientation="column", chunk=6)
+        by_rows = ooc.ranks.count_requests((24, 24), [*reversed(turned)], ranks=4, orientation="row", chunk=6)
+        by_columns = ooc.ranks.count_requests((24, 24), turned, ranks=4, orientation="column", chunk=6)
         assert by_rows.transaction_requests == by_columns.transaction_requests
         assert by_rows.distribution_elements == by_columns.distribution_elements
 
 
 @pytest.mark.parametrize(("stripe", "each"), [("512KiB", 1), ("128KiB", 2)])
 def test_the_worked_example_of_equation_1(stripe: str, each: int) -> None:
-    found = ooc.count_requests((1024, 1024), "(*, block)", ranks=4, orientation="column", chunk=stripe, dtype="u1")
+    found = ooc.ranks.count_requests(
+        (1024, 1024), "(*, block)", ranks=4, orientation="column", chunk=stripe, dtype="u1"
+    )
     assert (found.distribution_requests, found.distribution_elements) == (4, 256 * 1024)
     assert found.rank_requests == (each,) * 4
 
@@ -152,7 +154,7 @@ def test_counts_are_those_of_a_map_of_the_file(cut: tuple[ooc.Layout, tuple[int,
 )
 def test_what_cannot_be_counted_is_one_line(options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as raised:
-        ooc.count_requests((8, 8), "(block, *)", **({"ranks": 2} | options))
+        ooc.ranks.count_requests((8, 8), "(block, *)", **({"ranks": 2} | options))
     assert "\n" not in str(raised.value)
 
 
@@ -167,8 +169,8 @@ def test_the_meter_counts_on_real_files_what_is_predicted(tmp_path: Path, layout
     for rank in range(4):
         held = [np.concatenate([np.r_[s.start : s.stop : s.step] for s in each]) for each in laid.sections(rank)]
         axes = tuple(np.sort(each.astype(int)) for each in held)
-        with ooc.metered() as meter:
+        with ooc.advise.metered() as meter:
             part = a.read(axes, method="direct")
         np.testing.assert_array_equal(part, data[np.ix_(*axes)])
         counted.append(meter.read_requests)
-    assert tuple(counted) == ooc.count_requests(data.shape, laid, chunk=chunks).rank_requests
+    assert tuple(counted) == ooc.ranks.count_requests(data.shape, laid, chunk=chunks).rank_requests

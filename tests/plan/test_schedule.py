@@ -8,9 +8,9 @@ from itertools import permutations
 
 import pytest
 
-from oocarrays import Schedule
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.schedule import schedules
+from oocarrays.ranks import Schedule
 from tests import printed
 from tests.seams import SCHEDULES
 

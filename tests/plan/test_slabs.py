@@ -18,6 +18,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.slabs.cuts import plan_slabs, ways_of
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
+from tests.flat import flat
 from tests.profiles import examples
 from tests.whole import beyond, of_axes, padded
 
@@ -97,7 +98,7 @@ def check_covers(plan: SlabPlan) -> None:
 def test_no_slab_waits_for_itself(case: tuple) -> None:
     shape, options = case
     source = zarr.create_array({}, shape=shape, chunks=options.pop("chunks"), dtype="u1")
-    job = ooc.map_slabs(np.negative, source, MemoryStore(), memory="64MiB", scheduler="threads", **options)
+    job = flat(ooc.map_slabs, np.negative, source, MemoryStore(), memory="64MiB", scheduler="threads", **options)
     graph = job.__dask_graph__()
     assert len(order(graph)) == len(graph) == job.plan.traffic.tasks
 
@@ -110,7 +111,7 @@ def test_what_is_planned_is_what_is_counted(tmp_path_factory: pytest.TempPathFac
     zarr.create_array(folder / "a.zarr", data=data, chunks=options["chunks"], compressors=None)
     options["chunks"] = tuple(min(chunk, n) for n in shape)
     how = options | {"memory": "64MiB", "scheduler": "threads"}
-    job = ooc.map_slabs(np.negative, folder / "a.zarr", folder / "b.zarr", **how)
+    job = flat(ooc.map_slabs, np.negative, folder / "a.zarr", folder / "b.zarr", **how)
     np.testing.assert_array_equal(job.run(), -data)
     planned, counted = job.plan.traffic, job.meter
     for name in ("read_requests", "read_bytes", "write_requests", "written_bytes", "decoded_bytes"):

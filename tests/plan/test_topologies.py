@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import Dragonfly, Hypercube, Torus
 from oocarrays.errors import ScheduleError
+from oocarrays.networks import Dragonfly, Hypercube, Torus
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once

@@ -7,12 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from oocarrays import FlatCluster, Mesh, Schedule
+from oocarrays.networks import FlatCluster, Mesh
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import colored
 from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, schedules
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order
+from oocarrays.ranks import Schedule
 from tests.plan.schedules import predicted
 
 pytestmark = pytest.mark.once

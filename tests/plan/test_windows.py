@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
+from tests.flat import flat
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -71,6 +72,6 @@ def test_an_iteration_holds_what_its_largest_pass_does() -> None:
 def test_large_arrays_have_no_more_slabs_than_a_graph_can_take(tmp_path: Path) -> None:
     rows = zarr.create_array(tmp_path / "a", shape=(2**24, 2**14), chunks=(16, 2**14), dtype="f8", compressors=None)
     how: dict[str, Any] = {"memory": 2**33, "ranks": 2, "scheduler": "threads"}
-    plan = ooc.map_slabs(np.negative, rows, tmp_path / "b", **how).plan
+    plan = flat(ooc.map_slabs, np.negative, rows, tmp_path / "b", **how).plan
     assert plan.count <= 2**12 + 2
     assert plan.traffic.read_bytes == plan.source_bytes == 2**41

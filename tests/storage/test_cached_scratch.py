@@ -20,6 +20,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import replace_step, set_constants
 from tests.unfinished import CHUNKS, FIELD, check_finished, fail, make_field, recorded
 
@@ -49,7 +50,7 @@ def options(source: Path) -> dict[str, Any]:
     """What makes a plan of many parts in both passes: the least budget."""
     given: dict[str, Any] = {"chunks": CHUNKS, "ranks": 2, "method": "assembled"}
     with pytest.raises(BudgetError) as caught:
-        ooc.rechunk(source, source.with_name("none"), memory=1, scheduler="threads", **given)
+        flat(ooc.rechunk, source, source.with_name("none"), memory=1, scheduler="threads", **given)
     return given | {"memory": caught.value.least + 2**17}  # where each part is a task of its own these take some
 
 
@@ -76,7 +77,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     set_constants(monkeypatch, batch_bytes=1)
     with pytest.MonkeyPatch.context() as patch:
         replace_step(patch, "remove scratch", lambda folder: None)  # as of a run that is killed
-        fail(ooc.rechunk(coded, target, scheduler="threads", **options(coded)), 260)
+        fail(flat(ooc.rechunk, coded, target, scheduler="threads", **options(coded)), 260)
     assert [part for part in recorded(target) if part[0] == 0]
     (scratch,) = tmp_path.glob(".oocarrays-*")
     replace_step(monkeypatch, "name start of system", lambda: "the next one")
@@ -92,7 +93,7 @@ def test_where_no_start_can_be_told_from_another_scratch_is_on_the_device(
     tmp_path: Path, coded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace_step(monkeypatch, "name start of system", lambda: "")
-    job = ooc.rechunk(coded, tmp_path / "target.zarr", scheduler="threads", **options(coded))
+    job = flat(ooc.rechunk, coded, tmp_path / "target.zarr", scheduler="threads", **options(coded))
     assert job._run.program.cached == []
     assert len(job._run.program.scratch) == 1
     job.run()
@@ -120,5 +121,5 @@ def test_beside_scratch_few_files_are_synced_and_many_with_it(
 
 def test_the_target_goes_past_the_cache_all_the_same(tmp_path: Path, coded: Path) -> None:
     with dask.config.set({"oocarrays.past-cache-above": 1}):
-        ooc.rechunk(coded, tmp_path / "past.zarr", scheduler="threads", **options(coded)).run()
+        flat(ooc.rechunk, coded, tmp_path / "past.zarr", scheduler="threads", **options(coded)).run()
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "past.zarr")[...], FIELD)

@@ -118,7 +118,7 @@ class TestCountingStore(Wrapping):
 
 
 class TestTracedStore(Wrapping):
-    store_cls: ClassVar = type(ooc.traced(MemoryStore()))
+    store_cls: ClassVar = type(ooc.advise.traced(MemoryStore()))
 
 
 class TestSessionStore(Wrapping):
@@ -172,7 +172,7 @@ def striped(folder: Path) -> Any:
     disks = [str(folder / name) for name in "ab"]
     for disk in disks:
         Path(disk).mkdir()
-    store = ooc.StripedStore(disks, block=1000)
+    store = ooc.disks.StripedStore(disks, block=1000)
     zarr.create_array(store, data=DATA, chunks=(16, 32), compressors=None)
     return store, "c/1/1"
 
@@ -207,7 +207,7 @@ def test_what_zarr_reads_through_a_prefix_is_below_it(format: int) -> None:
     shards = {"shards": (32, 32)} if format == 3 else {}
     zarr.create_array(store, data=DATA, chunks=(4, 4), zarr_format=format, **shards)
     assert (zarr.open_array(store)[3:9, 5:20] == DATA[3:9, 5:20]).all()
-    traced = ooc.traced(store)
+    traced = ooc.advise.traced(store)
     assert (zarr.open_array(traced)[3:9, 5:20] == DATA[3:9, 5:20]).all()
     outside._store_dict["beside"] = cpu.Buffer.from_bytes(b"1")
     asyncio.run(store.clear())

@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, NotFoundError, OocError, UnsupportedError
+from tests.flat import flat
 from tests.seams import RECHUNK_METHODS
 
 VALUES = np.arange(6 * 8, dtype="f4").reshape(6, 8)
@@ -24,7 +25,7 @@ def make(store, **options) -> zarr.Array:
 
 
 def rewritten(source, target, **options) -> zarr.Array:
-    job = ooc.rechunk(source, target, **({"chunks": (6, 3), "memory": "64MiB"} | options))
+    job = flat(ooc.rechunk, source, target, **({"chunks": (6, 3), "memory": "64MiB"} | options))
     np.testing.assert_array_equal(job.run()[...], VALUES)
     return zarr.open_array(target, mode="r")
 
@@ -99,14 +100,14 @@ def test_a_codec_may_be_named_in_the_words_of_either_format(tmp_path, two, three
 def test_a_codec_without_a_counterpart_is_one_line(tmp_path) -> None:
     make(tmp_path / "s", zarr_format=2, compressors=numcodecs.BZ2())
     with pytest.raises(UnsupportedError, match=r"BZ2.* has no counterpart in Zarr format 3: pass compressors="):
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(6, 3), zarr_format=3)
+        ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", zarr_format=3), chunks=(6, 3))
     rewritten(tmp_path / "s", tmp_path / "t", zarr_format=3, compressors=ZstdCodec())
 
 
 def test_filters_are_not_dropped_without_a_word(tmp_path) -> None:
     make(tmp_path / "s", zarr_format=2, filters=[numcodecs.Delta(dtype="f4")])
     with pytest.raises(UnsupportedError, match=r"Delta.*pass filters=\(\)"):
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(6, 3), zarr_format=3)
+        ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", zarr_format=3), chunks=(6, 3))
     rewritten(tmp_path / "s", tmp_path / "t", zarr_format=3, filters=())
 
 
@@ -114,7 +115,7 @@ def test_an_order_that_format_2_does_not_have(tmp_path) -> None:
     values = np.zeros((2, 3, 4))
     zarr.create_array(tmp_path / "s", data=values, chunks=(2, 3, 4), filters=[TransposeCodec(order=(1, 0, 2))])
     with pytest.raises(UnsupportedError, match=r"\(1, 0, 2\).*first or the last axis fastest"):
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(1, 3, 4), zarr_format=2)
+        ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", zarr_format=2), chunks=(1, 3, 4))
 
 
 def test_big_endian_bytes_stay_big_endian(tmp_path) -> None:
@@ -139,7 +140,9 @@ def test_an_array_in_memory_that_was_made_big_endian(method: str) -> None:
 def test_a_missing_chunk_without_a_fill_value(tmp_path, zarr_format: int) -> None:
     array = make(tmp_path / "s", zarr_format=2, fill_value=None)
     (tmp_path / "s/1.0").unlink()
-    job = ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(6, 3), memory="64MiB", zarr_format=zarr_format)
+    job = ooc.rechunk(
+        tmp_path / "s", ooc.Target(tmp_path / "t", zarr_format=zarr_format), chunks=(6, 3), memory="64MiB"
+    )
     np.testing.assert_array_equal(job.run()[...], array[...])
     assert zarr.open_array(tmp_path / "t").fill_value in (None, 0)
 
@@ -147,7 +150,7 @@ def test_a_missing_chunk_without_a_fill_value(tmp_path, zarr_format: int) -> Non
 def test_not_a_time_is_a_fill_value(tmp_path) -> None:
     times = np.array(["2000-01-01", "NaT", "2001-02-03", "NaT"], "M8[s]")
     zarr.create_array(tmp_path / "s", data=times, chunks=(1,), fill_value=np.datetime64("NaT", "s"), zarr_format=2)
-    target = ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(4,), zarr_format=3, memory="64MiB").run()
+    target = ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", zarr_format=3), chunks=(4,), memory="64MiB").run()
     np.testing.assert_array_equal(target[...], times)
     assert np.isnat(target.fill_value)
 
@@ -165,7 +168,7 @@ WRONG = {
 def test_what_cannot_be_made_is_one_line(tmp_path, options, words: str) -> None:
     make(tmp_path / "s")
     with pytest.raises(OocError) as error:
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", **({"chunks": (6, 3)} | options))
+        ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", **options), chunks=(6, 3))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "t").exists()
@@ -185,10 +188,8 @@ def test_chunks_that_are_too_large_for_their_codec_are_refused_in_the_plan(tmp_p
     ):
         ooc.rechunk(
             tmp_path / "s",
-            tmp_path / "t",
+            ooc.Target(tmp_path / "t", compressors=compressors, zarr_format=2 if codec == "lz4" else 3),
             chunks=(2**31,),
-            compressors=compressors,
-            zarr_format=2 if codec == "lz4" else 3,
             memory="8GiB",
         )
 
@@ -207,4 +208,4 @@ def test_elements_with_fields_are_not_put_in_shards(tmp_path) -> None:
     values = np.zeros(4, [("a", "i4"), ("b", "f8")])
     zarr.create_array(tmp_path / "s", data=values, chunks=(1,), zarr_format=2)
     with pytest.raises(UnsupportedError, match="cannot read structured elements"):
-        ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(2,), shards=(4,), zarr_format=3)
+        ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", shards=(4,), zarr_format=3), chunks=(2,))

@@ -28,6 +28,7 @@ from oocarrays.storage.journal import lock
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.local import syncing
 from tests.dying import Child, Server
+from tests.flat import flat
 from tests.seams import JOURNAL_FOLDER as FOLDER
 from tests.seams import begin, set_constants, small
 from tests.small import DATA, make
@@ -67,10 +68,10 @@ def left(field: Path, target: Path) -> Path:
     return target
 
 
-def job_of(source: Path, target: Any, **options: Any) -> ooc.RechunkJob:
+def job_of(source: Path, target: Any, **options: Any) -> ooc.Job:
     """A rechunk in which each chunk is a part."""
     with small(batch_bytes=1):
-        return ooc.rechunk(source, target, **(options_of("independent") | options))
+        return flat(ooc.rechunk, source, target, **(options_of("independent") | options))
 
 
 def begun(store: Any, run: str = "c0ffee", content: Any = CONTENT) -> Journal:

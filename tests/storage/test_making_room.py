@@ -61,7 +61,9 @@ def test_killed_at_any_moment_there_is_an_array_that_may_be_overwritten(
     for moment in count():
         target = tmp_path / f"t{moment}"
         zarr.create_array(target, data=OLD, chunks=(2, 2), zarr_format=old, attributes={"a": 1})
-        job = ooc.rechunk(tmp_path / "s", target, chunks=(4, 1), overwrite=True, zarr_format=new, memory="64MiB")
+        job = ooc.rechunk(
+            tmp_path / "s", ooc.Target(target, zarr_format=new), chunks=(4, 1), overwrite=True, memory="64MiB"
+        )
         with monkeypatch.context() as patch:
             kill_at(patch, moment)
             try:
@@ -75,7 +77,9 @@ def test_killed_at_any_moment_there_is_an_array_that_may_be_overwritten(
         else:
             with pytest.raises(UnfinishedError):
                 ooc.open_array(target)
-        again = ooc.rechunk(tmp_path / "s", target, chunks=(4, 1), overwrite=True, zarr_format=new, memory="64MiB")
+        again = ooc.rechunk(
+            tmp_path / "s", ooc.Target(target, zarr_format=new), chunks=(4, 1), overwrite=True, memory="64MiB"
+        )
         np.testing.assert_array_equal(again.run()[...], NEW)
         assert MARK not in zarr.open_array(target, mode="r").attrs
     assert moment > 5

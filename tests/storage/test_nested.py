@@ -39,7 +39,7 @@ def map_slabs(source: Path, target: Path) -> Any:
 
 
 def scatter(source: Path, target: Path) -> Any:
-    return ooc.scatter_files(source, "(block, *)", target, ranks=2, overwrite=True, scheduler="threads")
+    return ooc.ranks.scatter_files(source, "(block, *)", target, ranks=2, overwrite=True, scheduler="threads")
 
 
 @pytest.mark.parametrize("write", [rechunk, map_slabs, scatter])

@@ -160,8 +160,8 @@ def test_elements_of_any_type_move_byte_for_byte(way: Way, dtype: np.dtype, monk
 def test_every_method_places_every_element(shape: tuple[int, ...], source: str, target: str) -> None:
     layouts = Layout.of(shape, source, ranks=4), Layout.of(shape, target, ranks=4)
     whole = np.arange(int(np.prod(shape))).reshape(shape)
-    for offer in ooc.plan_redistribution(*layouts, "f8").offers:
-        plan = ooc.plan_redistribution(*layouts, "f8", method=offer.method)
+    for offer in ooc.ranks.plan_redistribution(*layouts, "f8").offers:
+        plan = ooc.ranks.plan_redistribution(*layouts, "f8", method=offer.method)
         parts = parts_of(whole, plan.source)
         for step in plan.transfers:
             parts = redistributed(parts, step, by_scans)

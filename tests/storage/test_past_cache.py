@@ -21,6 +21,7 @@ from oocarrays.storage.local import direct_io
 from oocarrays.storage.local.direct_io import cached_bytes
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
+from tests.flat import flat
 from tests.pairs import pairs
 from tests.profiles import examples
 
@@ -177,7 +178,9 @@ def test_passes_of_an_iteration_count_together(tmp_path: Path) -> None:
     source = zarr.create_array(tmp_path / "a.zarr", data=DATA, chunks=(100, 1024), compressors=None)
     with dask.config.set({"oocarrays.past-cache-above": "8MB"}):
         for fuse, past in ((4, False), (2, True)):
-            plan = ooc.iterate(abs, source, tmp_path / "b.zarr", sweeps=4, fuse=fuse, memory="64MiB").plan
+            plan = ooc.iterate(
+                abs, source, tmp_path / "b.zarr", sweeps=4, memory="64MiB", resources=ooc.Resources(fuse=fuse)
+            ).plan
             assert {each.slabs.past_cache for each in plan.passes} == {past}
 
 
@@ -192,8 +195,8 @@ def test_passes_over_large_arrays_go_past_it(tmp_path: Path, boundary: str, abov
 
     with dask.config.set({"oocarrays.past-cache-above": above}):
         how: dict[str, Any] = {"memory": "64MiB", "boundary": boundary, "scheduler": "threads"}
-        job = ooc.map_slabs(smooth, source, tmp_path / "b.zarr", depth=1, **how)
-        swept = ooc.iterate(smooth, source, tmp_path / "c.zarr", sweeps=4, fuse=2, **how)
+        job = flat(ooc.map_slabs, smooth, source, tmp_path / "b.zarr", depth=1, **how)
+        swept = flat(ooc.iterate, smooth, source, tmp_path / "c.zarr", sweeps=4, resources=ooc.Resources(fuse=2), **how)
         each_chunk(tmp_path, make_cold)
         target = job.run()
         once = target[...]

@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
+from tests.flat import flat
 from tests.power import Disk, watched
 from tests.profiles import is_nightly
 from tests.seams import RECHUNK_METHODS, is_finished, set_constants
@@ -35,9 +36,9 @@ def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     set_constants(monkeypatch, batch_bytes=1, record_seconds=0.0)
 
 
-def rechunk(folder: Path, **options: Any) -> ooc.RechunkJob:
+def rechunk(folder: Path, **options: Any) -> ooc.Job:
     made = {"chunks": (4, 2), "memory": MEMORY, "ranks": 2} | options
-    return ooc.rechunk(folder / "s.zarr", folder / "disk" / "t.zarr", **made)
+    return flat(ooc.rechunk, folder / "s.zarr", folder / "disk" / "t.zarr", **made)
 
 
 def twice(block: np.ndarray) -> np.ndarray:
@@ -45,7 +46,15 @@ def twice(block: np.ndarray) -> np.ndarray:
 
 
 def doubled(folder: Path, **options: Any) -> Any:
-    return ooc.map_slabs(twice, folder / "s.zarr", folder / "disk" / "t.zarr", memory=MEMORY, ranks=2, **options)
+    return flat(
+        ooc.map_slabs,
+        twice,
+        folder / "s.zarr",
+        folder / "disk" / "t.zarr",
+        memory=MEMORY,
+        resources=ooc.Resources(ranks=2),
+        **options,
+    )
 
 
 def prepare(folder: Path) -> None:
@@ -175,8 +184,15 @@ def halved(block: np.ndarray) -> np.ndarray:
 
 
 def swept(folder: Path, **options: Any) -> Any:
-    return ooc.iterate(
-        halved, folder / "s.zarr", folder / "disk" / "t.zarr", sweeps=3, fuse=1, memory=MEMORY, ranks=2, **options
+    return flat(
+        ooc.iterate,
+        halved,
+        folder / "s.zarr",
+        folder / "disk" / "t.zarr",
+        sweeps=3,
+        memory=MEMORY,
+        resources=ooc.Resources(fuse=1, ranks=2),
+        **options,
     )
 
 
@@ -186,8 +202,8 @@ def test_an_iteration(tmp_path: Path) -> None:
     check(outcomes(tmp_path, record(tmp_path, swept), swept, DATA / 8, resume=resume), ALWAYS_RESUMED)
 
 
-def gathered(folder: Path, **options: Any) -> ooc.FilesJob:
-    return ooc.gather_files(folder / "l", folder / "disk" / "t.zarr", memory=MEMORY, **options)
+def gathered(folder: Path, **options: Any) -> ooc.Job:
+    return flat(ooc.ranks.gather_files, folder / "l", folder / "disk" / "t.zarr", memory=MEMORY, **options)
 
 
 @each_way

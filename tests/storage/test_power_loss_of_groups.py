@@ -18,6 +18,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, OocError, TargetError, UnfinishedError
+from tests.flat import flat
 from tests.power import Disk, watched
 from tests.profiles import is_nightly
 from tests.seams import set_constants
@@ -45,19 +46,23 @@ def write_group(place: Path, data: np.ndarray, *, zarr_format: Any = 3) -> None:
         root.create_array(name, data=data, chunks=(1, 8), compressors=None)
 
 
-def regrouped(folder: Path, **options: Any) -> ooc.GroupJob:
-    return ooc.rechunk(folder / "s.zarr", folder / "disk" / "t.zarr", chunks={"a": (4, 2)}, memory=MEMORY, **options)
+def regrouped(folder: Path, **options: Any) -> ooc.Job:
+    return flat(
+        ooc.rechunk, folder / "s.zarr", folder / "disk" / "t.zarr", chunks={"a": (4, 2)}, memory=MEMORY, **options
+    )
 
 
 def dataset(folder: Path, **options: Any) -> Any:
     lazy = da.from_array(DATA, chunks=(2, 8))
     ds = xr.Dataset({"a": (("y", "x"), lazy), "b": (("y", "x"), 2 * lazy)}, {"x": np.arange(8)}, {"title": "a test"})
-    return ooc.rechunk(ds, folder / "disk" / "t.zarr", chunks={"x": 4, "y": 2}, memory=MEMORY, **options)
+    return flat(ooc.rechunk, ds, folder / "disk" / "t.zarr", chunks={"x": 4, "y": 2}, memory=MEMORY, **options)
 
 
 def scattered(folder: Path, **options: Any) -> Any:
     target = folder / "disk" / "t.zarr"
-    return ooc.scatter_files(folder / "s.zarr" / "a", "(block, *)", target, ranks=2, memory=MEMORY, **options)
+    return flat(
+        ooc.ranks.scatter_files, folder / "s.zarr" / "a", "(block, *)", target, ranks=2, memory=MEMORY, **options
+    )
 
 
 def group_of(target: Path) -> list[np.ndarray]:
@@ -179,7 +184,7 @@ def test_local_array_files(tmp_path: Path, whole: bool) -> None:
 def test_local_array_files_over_others(tmp_path: Path, whole: bool) -> None:
     prepare(tmp_path)
     old = {"shape": DATA.shape, "dtype": DATA.dtype, "placement": "local", "layout": "(*, block)", "ranks": 2}
-    files = ooc.create_array(tmp_path / "disk" / "t.zarr", **old)
+    files = flat(ooc.create_array, tmp_path / "disk" / "t.zarr", **old)
     files[...] = -DATA
     begin = partial(scattered, overwrite=True)
     ends = {"finished", "resumed", "begun again", "old"}

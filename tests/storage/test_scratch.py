@@ -107,5 +107,12 @@ def test_scratch_in_the_source_or_the_target_is_refused(tmp_path: Path, inside: 
     os.symlink(tmp_path, tmp_path / "by link")
     for folder in (tmp_path, tmp_path / "by link"):
         with pytest.raises(InputError, match=r"is inside the (source|target)"):
-            ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 1), scratch=folder / inside)
-    ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 1), scratch=tmp_path / "source.zarr.scratch")
+            ooc.rechunk(
+                source, tmp_path / "target.zarr", chunks=(8, 1), resources=ooc.Resources(scratch=folder / inside)
+            )
+    ooc.rechunk(
+        source,
+        tmp_path / "target.zarr",
+        chunks=(8, 1),
+        resources=ooc.Resources(scratch=tmp_path / "source.zarr.scratch"),
+    )

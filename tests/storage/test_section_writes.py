@@ -155,7 +155,7 @@ def test_table_5_3_written(tmp_path: Path, row: dict[str, str], chunk: int) -> N
     across, down = (range(*(int(row[f"{name}_{axis}"]) for name in ("lower", "upper", "stride"))) for axis in (1, 0))
     key = tuple(slice(each.start, each.stop, each.step) for each in (across, down))
     method: Any = {"sieving": "sieve"}.get(row["method"], "direct")
-    with ooc.metered() as meter:
+    with ooc.advise.metered() as meter:
         ooc.open_array(array).write(key, np.zeros((len(across), len(down))), method=method, memory=16 * 2048 * 4)
     reads, writes = (0, int(row["requests"])) if method == "direct" else (int(row["requests"]),) * 2
     assert (meter.read_requests, meter.write_requests) == (reads, writes)
@@ -186,7 +186,7 @@ def test_what_cannot_be_written_is_refused_in_one_line_before_anything_is_done()
         }
         for says, (kind, wrong) in refused.items():
             asked = {"array": array, "values": np.ones((1, 1))} | wrong
-            with ooc.metered() as meter, pytest.raises(kind, match=says) as caught:
+            with ooc.advise.metered() as meter, pytest.raises(kind, match=says) as caught:
                 ooc.open_array(asked.pop("array")).write(np.s_[:1, :1], asked.pop("values"), **asked)
             assert "\n" not in str(caught.value)
             assert meter.write_requests == meter.read_requests == 0

@@ -98,7 +98,7 @@ def test_what_is_read_is_what_numpy_takes(
 def reading(buffer: int | None = None, threads: int = 1) -> Iterator[Any]:
     """Count what is read, in buffers of some bytes and by some threads."""
     set_so = {} if buffer is None else {"oocarrays.sieve-buffer": buffer}
-    with dask.config.set({"num_workers": threads} | set_so), ooc.metered() as meter:
+    with dask.config.set({"num_workers": threads} | set_so), ooc.advise.metered() as meter:
         yield meter
 
 

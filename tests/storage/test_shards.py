@@ -64,7 +64,7 @@ def test_a_shard_is_read_chunk_by_chunk(tmp_path, location: str, codec, local: b
     place = tmp_path / "s" if local else MemoryStore()
     array = sharded(place, shards={"shape": (4, 10), "index_location": location}, compressors=codec)
     assert (ooc.open_array(array).chunks, ooc.open_array(array).shards) == ((2, 5), (4, 10))
-    job = ooc.rechunk(array, MemoryStore(), chunks=(12, 5), memory="64MiB", ranks=1)
+    job = ooc.rechunk(array, MemoryStore(), chunks=(12, 5), memory="64MiB", resources=ooc.Resources(ranks=1))
     np.testing.assert_array_equal(job.run()[...], VALUES)
     assert job.plan.read_requests == job.meter.read_requests
     assert job.plan.traffic.index_requests == job.meter.index_requests == 6
@@ -75,7 +75,7 @@ def test_the_part_of_a_shard_that_is_not_wanted_is_not_read(tmp_path) -> None:
     values = np.arange(100 * 1000, dtype="f8").reshape(100, 1000)
     array = sharded(tmp_path / "s", values, chunks=(10, 100), shards=(100, 1000), compressors=ZstdCodec())
     a, out = ooc.open_array(array), np.empty((100, 100))
-    with ooc.metered() as meter:
+    with ooc.advise.metered() as meter:
         a.read(np.s_[:, 300:400], out=out)
     np.testing.assert_array_equal(out, values[:, 300:400])
     whole = (tmp_path / "s/c/0/0").stat().st_size
@@ -87,7 +87,7 @@ def test_chunks_and_shards_that_hold_the_fill_value_are_not_stored(tmp_path) -> 
     values = np.zeros((12, 20), "i4")
     values[0, 0], values[5, 19] = 1, 2
     zarr.create_array(tmp_path / "s", data=values, chunks=(12, 20), compressors=None)
-    job = ooc.rechunk(tmp_path / "s", tmp_path / "t", chunks=(2, 5), shards=(4, 10), memory="64MiB")
+    job = ooc.rechunk(tmp_path / "s", ooc.Target(tmp_path / "t", shards=(4, 10)), chunks=(2, 5), memory="64MiB")
     np.testing.assert_array_equal(job.run()[...], values)
     stored = sorted(str(p.relative_to(tmp_path / "t/c")) for p in (tmp_path / "t/c").rglob("*") if p.is_file())
     assert stored == ["0/0", "1/1"]
@@ -141,7 +141,7 @@ def test_a_chunk_that_is_said_to_lie_past_the_end_of_its_shard(tmp_path) -> None
 def test_indices_are_kept_to_a_bound(monkeypatch, kept: int, requests: int) -> None:
     set_constants(monkeypatch, shard_index_bytes=kept * (16 * 4 + 4))
     a = ooc.open_array(sharded(MemoryStore()))
-    with ooc.metered() as meter:  # a row of chunks after the other, each of two shards
+    with ooc.advise.metered() as meter:  # a row of chunks after the other, each of two shards
         np.testing.assert_array_equal(a.read(np.s_[:4], out=np.empty((4, 20), "i4")), VALUES[:4])
     assert meter.index_requests == requests
 
@@ -151,7 +151,11 @@ def test_indices_are_kept_to_a_bound(monkeypatch, kept: int, requests: int) -> N
 def test_zarr_reads_the_shards_that_we_write(tmp_path, codec, method: str) -> None:
     zarr.create_array(tmp_path / "s", data=VALUES, chunks=(2, 20))
     job = ooc.rechunk(
-        tmp_path / "s", tmp_path / "t", chunks=(5, 3), shards=(10, 6), compressors=codec, memory="64MiB", method=method
+        tmp_path / "s",
+        ooc.Target(tmp_path / "t", shards=(10, 6), compressors=codec),
+        chunks=(5, 3),
+        memory="64MiB",
+        method=method,
     )
     job.run()
     array = zarr.open_array(tmp_path / "t")

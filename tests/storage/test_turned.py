@@ -23,6 +23,7 @@ from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import copy
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import read_plan
 from tests.selections import key_of, takens
@@ -91,7 +92,7 @@ def test_an_order_is_no_codec(tmp_path: Path) -> None:
         array[...] = elements((6, 8))
         a = ooc.open_array(tmp_path / name)
         assert a.orientation == how.get("order", (1, 0))
-        with ooc.metered() as meter:
+        with ooc.advise.metered() as meter:
             np.testing.assert_array_equal(a.read(np.s_[:, 1:2], method="direct"), elements((6, 8))[:, 1:2])
         assert meter.read_requests == requests
         assert meter.read_bytes == (nbytes or sum((tmp_path / name / f"c/{row}/0").stat().st_size for row in range(2)))
@@ -119,7 +120,7 @@ def test_sections_are_read_as_they_were_planned(
     a, axes = ooc.open_array(array), tuple(data.draw(takens(n)) for n in shape)
     out = np.zeros(tuple(map(len, axes)), data.draw(st.sampled_from(["i4", "f8"])))
     with dask.config.set({"oocarrays.sieve-buffer": buffer_bytes}):
-        with ooc.metered() as meter:
+        with ooc.advise.metered() as meter:
             read = a.read(axes, method=method)  # sequences: slices of one run of each chunk need no plan
         plan = read_plan(a, axes, method=method)
         assert a.read(key_of(axes), method=method, out=out) is out
@@ -191,10 +192,14 @@ def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.D
     chunks = tuple(min(c, n) for c, n in zip(there, shape, strict=True))
     shards = None if multiples is None or method == "assembled" else tuple(map(mul, chunks, multiples))
     job = ooc.rechunk(
-        folder / "source", folder / "target", chunks=chunks, shards=shards,
-        orientation=order, memory="64MiB", method=method, zarr_format=3, compressors=compressors, overwrite=True,
-        scratch=folder / "scratch",
-    )  # fmt: skip
+        folder / "source",
+        ooc.Target(folder / "target", shards=shards, orientation=order, zarr_format=3, compressors=compressors),
+        chunks=chunks,
+        memory="64MiB",
+        method=method,
+        overwrite=True,
+        resources=ooc.Resources(scratch=folder / "scratch"),
+    )
     target = job.run()
     np.testing.assert_array_equal(zarr.open_array(folder / "target", mode="r")[...], values)
     assert target.orientation == order
@@ -237,9 +242,9 @@ def test_runs_are_read_without_a_plan_as_with_one(folder: Path, drawn: Any, data
         for n in shape
     )
     a, out = ooc.open_array(array), np.empty(tuple(map(len, axes)), "i4")
-    with ooc.metered() as direct:
+    with ooc.advise.metered() as direct:
         read = a.read(key_of(axes))
-    with ooc.metered() as planned:
+    with ooc.advise.metered() as planned:
         a.read(key_of(axes), out=out)
     np.testing.assert_array_equal(read, values[np.ix_(*axes)])
     np.testing.assert_array_equal(out, read)
@@ -264,7 +269,7 @@ def test_a_run_is_read_by_an_index_as_numpy_takes_it(folder: Path, drawn: Any, d
         with pytest.raises(SelectionError):
             a[key]
         return
-    with ooc.metered() as meter:
+    with ooc.advise.metered() as meter:
         read = a[key]
     np.testing.assert_array_equal(read, expected)
     assert read.dtype == expected.dtype
@@ -297,7 +302,9 @@ def test_ranges_of_a_column_are_counted_as_those_of_a_row(tmp_path: Path) -> Non
     rows = made(tmp_path / "rows", (512, 256), (64, 256), how | {"order": (0, 1)})
     columns = made(tmp_path / "columns", (256, 512), (256, 64), how | {"order": (1, 0)})
     asked: dict[str, Any] = {"memory": 2**26, "compressors": (), "scheduler": "threads"}
-    by_rows = ooc.rechunk(rows, tmp_path / "a", chunks=(512, 32), **asked).plan
-    by_columns = ooc.rechunk(columns, tmp_path / "b", chunks=(32, 512), orientation=(1, 0), **asked).plan
+    by_rows = flat(ooc.rechunk, rows, tmp_path / "a", chunks=(512, 32), **asked).plan
+    by_columns = flat(
+        ooc.rechunk, columns, ooc.Target(tmp_path / "b", orientation=(1, 0)), chunks=(32, 512), **asked
+    ).plan
     assert by_rows.passes[0].traffic == by_columns.passes[0].traffic
     assert by_rows.seconds == pytest.approx(by_columns.seconds)

@@ -14,6 +14,7 @@ import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests.changing import VERBS, Gate, changes
 from tests.entries import THREADS
+from tests.flat import flat
 from tests.seams import store_at
 from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
@@ -88,17 +89,32 @@ def test_a_bucket_that_lists_nothing_is_read(s3: S3, library: str) -> None:
     a = ooc.open_array(url, storage_options=s3.options)
     s3.tell(fault="403", times=10**6, match="GET .*list-type")
     np.testing.assert_allclose(ooc.reduce(a, "max"), DATA.max())
-    parts = ooc.read_sections(a, "(block, *)", ranks=2, **THREADS)
+    parts = flat(ooc.ranks.read_sections, a, "(block, *)", ranks=2, **THREADS)
     np.testing.assert_array_equal(parts.compute(), DATA)
 
 
 JOBS: dict[str, Callable[..., Any]] = {
     "rechunk": lambda s3, a, target: plan(s3, a, target, overwrite=True),
-    "map_slabs": lambda s3, a, target: ooc.map_slabs(
-        np.negative, a, target, memory="128MiB", storage_options=s3.options, overwrite=True, **THREADS
+    "map_slabs": lambda s3, a, target: flat(
+        ooc.map_slabs,
+        np.negative,
+        a,
+        target,
+        memory="128MiB",
+        overwrite=True,
+        resources=ooc.Resources(storage_options=s3.options),
+        **THREADS,
     ),
-    "reduce": lambda s3, a, target: ooc.reduce(
-        a, "sum", axis=0, target=target, memory="128MiB", storage_options=s3.options, overwrite=True, **THREADS
+    "reduce": lambda s3, a, target: flat(
+        ooc.reduce,
+        a,
+        "sum",
+        axis=0,
+        target=target,
+        memory="128MiB",
+        overwrite=True,
+        resources=ooc.Resources(storage_options=s3.options),
+        **THREADS,
     ),
 }
 
@@ -133,7 +149,7 @@ def test_a_chunk_that_was_acknowledged_and_not_kept(s3: S3, library: str, job: s
         ooc.open_array(target, storage_options=s3.options)
     how: Any = {"kernel": np.negative} if job == "map_slabs" else {}
     with pytest.warns(RuntimeWarning, match=r"1 of .* chunks that had been written are not as they were"):
-        again = ooc.resume(target, storage_options=s3.options, **how, **THREADS)
+        again = flat(ooc.resume, target, storage_options=s3.options, **how, **THREADS)
     right = {"rechunk": DATA, "map_slabs": -DATA, "reduce": DATA.sum(axis=0, dtype="f8")}[job]
     np.testing.assert_allclose(again.run()[...], right)
 

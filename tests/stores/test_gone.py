@@ -18,6 +18,7 @@ from zarr.codecs import GzipCodec, ZstdCodec
 from zarr.storage import FsspecStore, LoggingStore, MemoryStore, ZipStore
 
 import oocarrays as ooc
+from tests.flat import flat
 from tests.groups import write
 from tests.seams import store_at, unfinished_run
 from tests.small import DATA
@@ -57,8 +58,8 @@ def readings(s3: S3, source: str, target: str) -> dict[str, Callable[[], Any]]:
     a = ooc.open_array(source, storage_options=s3.options)
     job = plan(s3, a, f"{target}-rechunked", overwrite=True)
     how: Any = {"memory": "128MiB", "storage_options": s3.options, "overwrite": True}
-    slabs = ooc.map_slabs(np.negative, a, f"{target}-slabs", **how)
-    lazy, parts = a.to_dask((96, 10)), ooc.read_sections(a, "(block, *)", ranks=2, scheduler="threads")
+    slabs = flat(ooc.map_slabs, np.negative, a, f"{target}-slabs", **how)
+    lazy, parts = a.to_dask((96, 10)), ooc.ranks.read_sections(a, "(block, *)", ranks=2, scheduler="threads")
     return {
         "rechunk": job.run,
         "map_slabs": slabs.run,
@@ -193,8 +194,8 @@ def test_what_is_missing_of_references_is_the_fill_value_and_what_they_do_not_re
     ways: list[Callable[[], Any]] = [
         lambda: ooc.open_array(own)[...],
         lambda: ooc.open_array("reference://a", storage_options=options)[...],
-        lambda: ooc.rechunk("reference://a", tmp_path / "b", chunks=(96, 10), **how).run()[...],
-        lambda: ooc.rechunk("reference://", tmp_path / "g", chunks={"a": (96, 10)}, **how).run()["a"][...],
+        lambda: flat(ooc.rechunk, "reference://a", tmp_path / "b", chunks=(96, 10), **how).run()[...],
+        lambda: flat(ooc.rechunk, "reference://", tmp_path / "g", chunks={"a": (96, 10)}, **how).run()["a"][...],
     ]
     for read in ways:
         np.testing.assert_array_equal(read(), expected)

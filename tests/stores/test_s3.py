@@ -19,6 +19,7 @@ from zarr.core.sync import sync
 
 import oocarrays as ooc
 from tests.dying import Server
+from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import (
     KEPT_REQUEST,
@@ -45,9 +46,9 @@ def make(s3: S3, url: str, data: np.ndarray = DATA, **options: Any) -> str:
     return url
 
 
-def plan(s3: S3, source: Any, target: Any, **options: Any) -> ooc.RechunkJob:
+def plan(s3: S3, source: Any, target: Any, **options: Any) -> ooc.Job:
     asked = {"chunks": (96, 10), "memory": "128MiB", "storage_options": s3.options} | options
-    return ooc.rechunk(source, target, **asked)
+    return flat(ooc.rechunk, source, target, **asked)
 
 
 LIBRARIES = ("obstore", "fsspec")

@@ -21,8 +21,8 @@ DATA = np.arange(48 * 40, dtype="f4").reshape(48, 40)
 def test_buckets_and_folders_hold_one_array(s3: S3, library: str, tmp_path: Path, block: int | None) -> None:
     places = [s3.url(f"{library}-{block}-disk"), s3.url(f"{library}-{block}-other"), str(tmp_path)]
     disks = [f"{place}/x.zarr" for place in places]
-    store = ooc.StripedStore(disks, block=block, storage_options=s3.direct)
-    array = ooc.create_array(store, shape=DATA.shape, chunks=(8, 40), dtype="f4", compressors=())
+    store = ooc.disks.StripedStore(disks, block=block, storage_options=s3.direct)
+    array = ooc.create_array(ooc.Target(store, compressors=()), shape=DATA.shape, chunks=(8, 40), dtype="f4")
     array[...] = DATA
     url = f"striped://{','.join(disks[::-1])}"
     again = ooc.open_array(url, storage_options=s3.direct)

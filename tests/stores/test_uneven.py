@@ -17,6 +17,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError, LayoutError, OocError, PlacementError, TargetError, UnsupportedError
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import RECTILINEAR_SETTING, knowing_uneven
 
 pytestmark = pytest.mark.long
@@ -63,8 +64,8 @@ READS: dict[str, Callable[[Any], Any]] = {
     "lazy": lambda place: ooc.open_array(place).to_dask().compute(**HERE),
     "rechunk": lambda place: ooc.rechunk(place, "t.zarr", chunks=(60, 3), **HERE).run()[...],
     "slabs": lambda place: ooc.map_slabs(abs, place, "t.zarr", **HERE).run()[...],
-    "sections": lambda place: ooc.read_sections(place, [...], **HERE).compute()[0],
-    "scatter": lambda place: ooc.scatter_files(place, "(block, *)", "f", ranks=2, **HERE).run()[...],
+    "sections": lambda place: ooc.ranks.read_sections(place, [...], **HERE).compute()[0],
+    "scatter": lambda place: ooc.ranks.scatter_files(place, "(block, *)", "f", ranks=2, **HERE).run()[...],
 }
 
 
@@ -94,7 +95,9 @@ def test_sections_are_written_as_numpy_has_them(taken: Any) -> None:
 @known
 @pytest.mark.usefixtures("uneven")
 def test_they_are_made_of_lists_and_of_what_ranks_have() -> None:
-    listed = ooc.create_array("b.zarr", shape=DATA.shape, dtype="f8", chunks=BLOCKS, attributes={"units": "K"})
+    listed = ooc.create_array(
+        ooc.Target("b.zarr", attributes={"units": "K"}), shape=DATA.shape, dtype="f8", chunks=BLOCKS
+    )
     layout = "(gen_block(10,20,30), *)"
     ranks = ooc.create_array("c.zarr", shape=DATA.shape, dtype="f8", chunks="layout", layout=layout, ranks=3)
     for array, path, lengths in ((listed, "b.zarr", BLOCKS), (ranks, "c.zarr", (BLOCKS[0], (40,)))):
@@ -139,9 +142,9 @@ def test_more_chunks_than_threads_of_zarr_do_not_wait_for_each_other(
 
 JOBS: dict[str, Callable[[Any], Any]] = {
     "rechunk": lambda chunks: ooc.rechunk("regular.zarr", "b.zarr", chunks=chunks, **HERE),
-    "from_dask": lambda chunks: ooc.from_dask(da.from_array(DATA, chunks=(7, 40)), "b.zarr", chunks=chunks, **HERE),
+    "from_dask": lambda chunks: ooc.rechunk(da.from_array(DATA, chunks=(7, 40)), "b.zarr", chunks=chunks, **HERE),
     "lazy": lambda chunks: ooc.rechunk(da.from_array(DATA, chunks=BLOCKS), "b.zarr", chunks=chunks, **HERE),
-    "slabs": lambda chunks: ooc.map_slabs(abs, "regular.zarr", "b.zarr", chunks=chunks, **HERE),
+    "slabs": lambda chunks: ooc.map_slabs(abs, "regular.zarr", ooc.Target("b.zarr", chunks=chunks), **HERE),
 }
 
 
@@ -188,10 +191,17 @@ def test_a_run_into_them_that_fails_leaves_what_is_marked_unfinished() -> None:
     x = da.from_array(DATA, chunks=BLOCKS)
     zarr.create_array("regular.zarr", data=DATA, chunks=(10, 40))
     with pytest.raises(OocError, match="spoilt"):
-        ooc.map_slabs(spoilt, "regular.zarr", "b.zarr", chunks=BLOCKS, ranks=1, height=10, **HERE).run()
+        ooc.map_slabs(
+            spoilt,
+            "regular.zarr",
+            ooc.Target("b.zarr", chunks=BLOCKS),
+            window=10,
+            resources=ooc.Resources(ranks=1),
+            **HERE,
+        ).run()
     with pytest.raises(OocError, match="unfinished"):
         ooc.open_array("b.zarr")
-    np.testing.assert_array_equal(ooc.from_dask(x, "b.zarr", chunks=BLOCKS, overwrite=True, **HERE).run()[...], DATA)
+    np.testing.assert_array_equal(ooc.rechunk(x, "b.zarr", chunks=BLOCKS, overwrite=True, **HERE).run()[...], DATA)
     assert by_zarr("b.zarr").read_chunk_sizes == BLOCKS
 
 
@@ -230,20 +240,20 @@ def test_workers_read_them_and_do_not_write_them() -> None:
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     how: dict[str, Any] = {"shape": DATA.shape, "dtype": "f8"}
     with pytest.raises(UnsupportedError, match="need format 3 and no shards"):
-        ooc.create_array(tmp_path / "a", chunks=BLOCKS, zarr_format=2, **how)
+        flat(ooc.create_array, ooc.Target(tmp_path / "a", zarr_format=2), chunks=BLOCKS, **how)
     with pytest.raises(LayoutError, match="pass layout="):
-        ooc.create_array(tmp_path / "a", chunks="layout", **how)
+        flat(ooc.create_array, tmp_path / "a", chunks="layout", **how)
     with pytest.raises(LayoutError, match="needs block"):
-        ooc.create_array(tmp_path / "a", chunks="layout", layout="(cyclic, *)", ranks=2, **how)
+        flat(ooc.create_array, tmp_path / "a", chunks="layout", layout="(cyclic, *)", ranks=2, **how)
     with pytest.raises(ChunksError, match="must have equal length"):
-        ooc.create_array(tmp_path / "a", chunks=((10, 20, 31), (25, 15)), **how)
+        flat(ooc.create_array, tmp_path / "a", chunks=((10, 20, 31), (25, 15)), **how)
     assert not list(tmp_path.iterdir())
     group = zarr.create_group(tmp_path / "g.zarr")
     z = group.create_array("x", data=DATA, chunks=(10, 40))
     with pytest.raises(UnsupportedError, match=r"x: .* for a single array"):
         ooc.rechunk(tmp_path / "g.zarr", tmp_path / "t", chunks={"x": BLOCKS}, **HERE)
     with pytest.raises(UnsupportedError, match="need format 3 and no shards"):
-        ooc.rechunk(z, tmp_path / "t", chunks=BLOCKS, zarr_format=2, **HERE)
+        ooc.rechunk(z, ooc.Target(tmp_path / "t", zarr_format=2), chunks=BLOCKS, **HERE)
     assert not (tmp_path / "t").exists()
 
 
@@ -261,9 +271,9 @@ def test_an_older_zarr_makes_none(uneven: Path, capsys: pytest.CaptureFixture[st
     x = da.from_array(DATA, chunks=BLOCKS)
     zarr.create_array("regular.zarr", data=DATA, chunks=(10, 40))
     for call in (
-        lambda: ooc.from_dask(x, "b.zarr", chunks=x.chunks, **HERE),
+        lambda: ooc.rechunk(x, "b.zarr", chunks=x.chunks, **HERE),
         lambda: ooc.rechunk("regular.zarr", "b.zarr", chunks=BLOCKS, **HERE),
-        lambda: ooc.map_slabs(abs, "regular.zarr", "b.zarr", chunks=BLOCKS, **HERE),
+        lambda: ooc.map_slabs(abs, "regular.zarr", ooc.Target("b.zarr", chunks=BLOCKS), **HERE),
     ):
         with pytest.raises(UnsupportedError, match=r"b.zarr has chunks of unequal .* does not know: zarr-python 3\.3"):
             call()

@@ -18,6 +18,7 @@ from zarr.storage import StorePath, ZipStore
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, PlacementError, RunError, TargetError
 from tests.dying import Server
+from tests.flat import flat
 
 pytestmark = pytest.mark.long
 
@@ -38,8 +39,8 @@ READS: dict[str, Callable[[ZipStore], Any]] = {
     "open": lambda store: ooc.open_array(store)[...],
     "lazy": lambda store: ooc.open_array(store).to_dask().compute(**HERE),
     "rechunk": lambda store: ooc.rechunk(store, "new.zarr", chunks=(12, 3), **HERE).run()[...],
-    "sections": lambda store: ooc.read_sections(store, [...], **HERE).compute()[0],
-    "scatter": lambda store: ooc.scatter_files(store, "(block, *)", "files", ranks=2, **HERE).run()[...],
+    "sections": lambda store: ooc.ranks.read_sections(store, [...], **HERE).compute()[0],
+    "scatter": lambda store: ooc.ranks.scatter_files(store, "(block, *)", "files", ranks=2, **HERE).run()[...],
     "slabs": lambda store: ooc.map_slabs(abs, store, "new.zarr", **HERE).run()[...],
 }
 
@@ -66,16 +67,18 @@ def _sources(tmp_path: Path) -> None:
 
 
 WRITES: dict[str, Callable[..., Any]] = {
-    "rechunk": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), **how),
-    "staged": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), method="staged", **how),
-    "assembled": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), method="assembled", **how),
-    "format 2": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), zarr_format=2, **how),
-    "slabs": lambda store, how=HERE: ooc.map_slabs(abs, "a.zarr", store, **how),
-    "iterate": lambda store, how=HERE: ooc.iterate(abs, "a.zarr", store, sweeps=2, depth=0, **how),
-    "from_dask": lambda store, how=HERE: ooc.from_dask(da.from_array(DATA, (5, 12)), store, chunks=4, **how),
-    "gather": lambda store, how=HERE: ooc.gather_files("files", store, **how),
-    "scatter": lambda store, how=HERE: ooc.scatter_files("a.zarr", "(block, *)", store, ranks=2, **how),
-    "group": lambda store, how=HERE: ooc.rechunk("group.zarr", store, chunks={"a": (12, 3)}, **how),
+    "rechunk": lambda store, how=HERE: flat(ooc.rechunk, "a.zarr", store, chunks=(12, 3), **how),
+    "staged": lambda store, how=HERE: flat(ooc.rechunk, "a.zarr", store, chunks=(12, 3), method="staged", **how),
+    "assembled": lambda store, how=HERE: flat(ooc.rechunk, "a.zarr", store, chunks=(12, 3), method="assembled", **how),
+    "format 2": lambda store, how=HERE: flat(
+        ooc.rechunk, "a.zarr", ooc.Target(store, zarr_format=2), chunks=(12, 3), **how
+    ),
+    "slabs": lambda store, how=HERE: flat(ooc.map_slabs, abs, "a.zarr", store, **how),
+    "iterate": lambda store, how=HERE: flat(ooc.iterate, abs, "a.zarr", store, sweeps=2, depth=0, **how),
+    "from_dask": lambda store, how=HERE: flat(ooc.rechunk, da.from_array(DATA, (5, 12)), store, chunks=4, **how),
+    "gather": lambda store, how=HERE: flat(ooc.ranks.gather_files, "files", store, **how),
+    "scatter": lambda store, how=HERE: flat(ooc.ranks.scatter_files, "a.zarr", "(block, *)", store, ranks=2, **how),
+    "group": lambda store, how=HERE: flat(ooc.rechunk, "group.zarr", store, chunks={"a": (12, 3)}, **how),
 }
 PATHS = {"group": "a", "scatter": "rank-0000"}
 

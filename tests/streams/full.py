@@ -20,6 +20,7 @@ import numpy as np
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, NotFoundError, OocError
+from tests.flat import flat
 
 CELLS = 12
 BLOCKS = {"cb_block": 16, "ib_block": 16, "ib_pointers": 2, "superblock": 64}
@@ -43,7 +44,7 @@ def write_once(s: Any, kind: str, turn: int, lists: Lists) -> None:
 def program(place: Path, mode: str, kind: str, lists: Lists, flushed: Lists) -> None:
     """Write and flush in turn, and keep what was flushed."""
     shape = {"shape": CELLS, "dtype": "i8"} if mode == "w" else {}
-    with ooc.open_streams(place, mode, ranks=2, blocks=BLOCKS, **shape) as s:
+    with flat(ooc.streams.open_streams, place, mode, ranks=2, blocks=BLOCKS, **shape) as s:
         for turn in range(len(lists[0]), len(lists[0]) + 6):
             write_once(s, kind, turn, lists)
             if turn % 2:
@@ -54,7 +55,7 @@ def program(place: Path, mode: str, kind: str, lists: Lists, flushed: Lists) -> 
 def between(place: Path, lists: Lists, flushed: Lists) -> str:
     """What is there, beside what was flushed and what was written; all of that is kept as written."""
     try:
-        with ooc.open_streams(place) as s:
+        with ooc.streams.open_streams(place) as s:
             found = s.to_ragged().to_list()
     except NotFoundError:
         found = [[] for _ in range(CELLS)]

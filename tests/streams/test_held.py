@@ -45,11 +45,11 @@ def calls(kind: str, cells: int, rng: np.random.Generator) -> list[dict[str, Any
 def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Have everything imported and made, in all ways of writing and reading, which takes memory once."""
     place = tmp_path_factory.mktemp("warm") / "s.zarr"
-    with ooc.open_streams(place, "w", shape=1000, dtype="f8", ranks=2) as s:
+    with ooc.streams.open_streams(place, "w", shape=1000, dtype="f8", ranks=2) as s:
         for kind in KINDS:
             for call in calls(kind, 1000, np.random.default_rng(0)):
                 s.write(**call)
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         while not s.eof().all():
             s.read(2)
 
@@ -70,12 +70,12 @@ def test_what_is_held_is_at_most_the_memory_given(kinds: list[str], cells: int, 
         place = f"{folder}/s.zarr"
         tracemalloc.start()
         try:
-            with ooc.open_streams(place, "w", shape=cells, dtype="f8", memory=memory, ranks=ranks) as s:
+            with ooc.streams.open_streams(place, "w", shape=cells, dtype="f8", memory=memory, ranks=ranks) as s:
                 for call in given_calls:
                     s.write(**call)
             assert tracemalloc.get_traced_memory()[1] <= memory
             tracemalloc.reset_peak()
-            with ooc.open_streams(place, memory=memory) as s:
+            with ooc.streams.open_streams(place, memory=memory) as s:
                 while not s.eof().all():
                     got = s.read(2)
                     del got
@@ -95,12 +95,12 @@ def test_what_was_held_is_freed_with_the_streams_at_once(tmp_path: Path, kind: s
     gc.disable()
     tracemalloc.start()
     try:
-        with ooc.open_streams(tmp_path / "s.zarr", "w", shape=4000, dtype="f8", memory=4 * MIB) as s:
+        with ooc.streams.open_streams(tmp_path / "s.zarr", "w", shape=4000, dtype="f8", memory=4 * MIB) as s:
             for call in given_calls:
                 s.write(**call)
         del s
         assert tracemalloc.get_traced_memory()[0] <= MIB // 4
-        with ooc.open_streams(tmp_path / "s.zarr", memory=4 * MIB) as s:
+        with ooc.streams.open_streams(tmp_path / "s.zarr", memory=4 * MIB) as s:
             while not s.eof().all():
                 s.read(2)
         del s
@@ -117,7 +117,7 @@ def test_events_of_any_size_are_sorted_in_the_memory_given(tmp_path: Path, dtype
     at, values = rng.integers(0, 1000, events), np.ones(events, dtype)
     tracemalloc.start()
     try:
-        with ooc.open_streams(tmp_path / "s.zarr", "w", shape=1000, dtype=dtype, memory=memory) as s:
+        with ooc.streams.open_streams(tmp_path / "s.zarr", "w", shape=1000, dtype=dtype, memory=memory) as s:
             before = tracemalloc.get_traced_memory()[0]
             for k in range(0, events, 2**14):
                 s.write(values[k : k + 2**14], at=at[k : k + 2**14])
@@ -125,4 +125,4 @@ def test_events_of_any_size_are_sorted_in_the_memory_given(tmp_path: Path, dtype
     finally:
         tracemalloc.stop()
     counts = np.bincount(at, minlength=1000)
-    assert ooc.open_streams(tmp_path / "s.zarr").lengths.tolist() == (counts * values.itemsize).tolist()
+    assert ooc.streams.open_streams(tmp_path / "s.zarr").lengths.tolist() == (counts * values.itemsize).tolist()

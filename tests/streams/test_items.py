@@ -25,7 +25,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "ragged lists": ("u1", [[1, 2], [300], []], "300 does not fit"),
     "ragged fractions": ("i4", [[1.5], [2, 3], []], "1.5 is no whole number"),
     "counts and a list": ("u1", (np.array([1, 0, 1]), [1, 256]), "256 does not fit"),
-    "ragged": ("i2", ooc.Ragged([1, 0, 1], [1, 2**20]), "1048576 does not fit"),
+    "ragged": ("i2", ooc.streams.Ragged([1, 0, 1], [1, 2**20]), "1048576 does not fit"),
     "a large float": ("f4", np.array([1e300, 1, 2]), r"1e\+300 does not fit"),
     "a large half": ("f2", [70000.0, 1, 2], "70000.0 does not fit"),
     "long text": ("S3", np.array([b"hello", b"a", b"b"]), "b'hello' does not fit"),
@@ -43,7 +43,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 
 @pytest.mark.parametrize(("dtype", "values", "words"), WRONG.values(), ids=WRONG)
 def test_values_that_do_not_fit_are_refused(place: Path, dtype: str, values: Any, words: str) -> None:
-    with ooc.open_streams(place, "w", shape=3, dtype=dtype) as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype=dtype) as s:
         with pytest.raises(InputError, match=words) as error:
             s.write(values)
         assert "\n" not in str(error.value)
@@ -73,11 +73,11 @@ FITS: dict[str, tuple[Any, Any]] = {
 def test_values_that_fit_are_read_back(place: Path, dtype: Any, values: Any) -> None:
     item = np.dtype(dtype)
     want = np.asarray(values).astype(item) if isinstance(values, np.ndarray) else np.array(values, item)
-    with ooc.open_streams(place, "w", shape=3, dtype=item) as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype=item) as s:
         s.write(values)
         s.write(values, where=[True, False, True])
     for mode in ("r", "a"):
-        with ooc.open_streams(place, mode, dtype=item) as s:  # type: ignore[arg-type]
+        with ooc.streams.open_streams(place, mode, dtype=item) as s:  # type: ignore[arg-type]
             assert s.dtype == item
             got = s.to_ragged()
             for cell, times in enumerate((2, 1, 2)):
@@ -87,25 +87,25 @@ def test_values_that_fit_are_read_back(place: Path, dtype: Any, values: Any) -> 
 @pytest.mark.parametrize("mode", ["r", "a", "r+"])
 @pytest.mark.parametrize("dtype", ["i8", "f4", ">i4", "M8[s]", "i4,i4"])
 def test_a_file_is_not_opened_as_another_type(place: Path, mode: Any, dtype: str) -> None:
-    ooc.streams_from_ragged(place, [1, 2], np.arange(3, dtype="<i4"))
+    ooc.streams.streams_from_ragged(place, [1, 2], np.arange(3, dtype="<i4"))
     with pytest.raises(InputError, match="has items of dtype int32"):
-        ooc.open_streams(place, mode, dtype=dtype)
+        ooc.streams.open_streams(place, mode, dtype=dtype)
     with pytest.raises(InputError, match=r"is no type of numpy"):
-        ooc.open_streams(place, mode, dtype={0: -5})
-    with ooc.open_streams(place) as s, pytest.raises(InputError, match="has items of dtype int32"):
+        ooc.streams.open_streams(place, mode, dtype={0: -5})
+    with ooc.streams.open_streams(place) as s, pytest.raises(InputError, match="has items of dtype int32"):
         s.read(dtype=dtype)
-    assert ooc.open_streams(place, dtype="u1")[1].view("<i4").tolist() == [1, 2]
+    assert ooc.streams.open_streams(place, dtype="u1")[1].view("<i4").tolist() == [1, 2]
     if mode != "r":
         with pytest.raises(InputError, match="is written as items of dtype int32"):
-            ooc.open_streams(place, mode, dtype="u1")
+            ooc.streams.open_streams(place, mode, dtype="u1")
 
 
 @pytest.mark.parametrize("fill", [float("nan"), 1.5, 2**40, "x", None, [1, 2]])
 def test_what_fills_up_shorter_streams_is_an_item(place: Path, tmp_path: Path, fill: Any) -> None:
-    ragged = ooc.Ragged([1, 2], np.arange(3, dtype="i4"))
-    ooc.streams_from_ragged(place, ragged)
+    ragged = ooc.streams.Ragged([1, 2], np.arange(3, dtype="i4"))
+    ooc.streams.streams_from_ragged(place, ragged)
     with pytest.raises(InputError, match="fill="):
-        ooc.open_streams(place).to_zarr(tmp_path / "z.zarr", fill=fill)
+        ooc.streams.open_streams(place).to_zarr(tmp_path / "z.zarr", fill=fill)
     assert not (tmp_path / "z.zarr").exists()
     with pytest.raises(InputError, match="fill="):
         ragged.padded(fill)
@@ -116,18 +116,18 @@ def test_what_fills_up_shorter_streams_is_an_item(place: Path, tmp_path: Path, f
 )
 def test_nested_lists_are_no_counts_and_values(place: Path, given: Any) -> None:
     with pytest.raises(InputError, match=r"lists of different lengths|values of shape"):
-        ooc.streams_from_ragged(place, *given)
+        ooc.streams.streams_from_ragged(place, *given)
     assert not place.exists()
 
 
 def test_lists_become_items_of_the_type_that_is_asked_for(place: Path) -> None:
-    ooc.streams_from_ragged(place, [2, 0, 1], [1, 2, 3], dtype="u1")
-    assert ooc.open_streams(place).to_ragged().to_list() == [[1, 2], [], [3]]
+    ooc.streams.streams_from_ragged(place, [2, 0, 1], [1, 2, 3], dtype="u1")
+    assert ooc.streams.open_streams(place).to_ragged().to_list() == [[1, 2], [], [3]]
 
 
 @pytest.mark.parametrize("cell", [2, -3, 1.5, "a", (0, 0), True, None, slice(0, 1), ()])
 def test_ragged_arrays_have_no_other_cells(cell: Any) -> None:
-    ragged = ooc.Ragged([1, 2], [1, 2, 3])
+    ragged = ooc.streams.Ragged([1, 2], [1, 2, 3])
     assert [ragged[k].tolist() for k in (0, 1, -1, -2, np.int8(1), (1,))] == [[1], [2, 3], [2, 3], [1], [2, 3], [2, 3]]
     with pytest.raises(SelectionError, match="no cell of shape"):
         ragged[cell]

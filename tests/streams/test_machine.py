@@ -43,7 +43,7 @@ class Machine(RuleBasedStateMachine):
         self.blocks = blocks
         self.mode = "w"
         with dask.config.set({"oocarrays.durable": False}):
-            self.streams = ooc.open_streams(
+            self.streams = ooc.streams.open_streams(
                 self.place, "w", shape=shape, dtype=dtype, ranks=ranks, blocks=blocks, overwrite=True
             )
         self.cells = [bytearray() for _ in range(self.count)]
@@ -183,9 +183,9 @@ class Machine(RuleBasedStateMachine):
             take = 0 if mask is not None and not mask.reshape(-1)[cell] else take
             wanted.append(bytes(self.cells[cell][start : start + take * self.item.itemsize]))
             self.positions[cell] += take * self.item.itemsize
-        found = got.values if isinstance(got, ooc.Ragged) else got
+        found = got.values if isinstance(got, ooc.streams.Ragged) else got
         assert found.tobytes() == b"".join(wanted)
-        if isinstance(got, ooc.Ragged):
+        if isinstance(got, ooc.streams.Ragged):
             assert [len(each.tobytes()) for each in got] == list(map(len, wanted))
 
     @rule(n=st.one_of(st.none(), st.integers(1, 9)), start=st.integers(0, 9))
@@ -266,19 +266,19 @@ class Machine(RuleBasedStateMachine):
         self.flushed = [bytes(cell) for cell in self.cells]
 
     def stored(self) -> list[bytearray]:
-        with ooc.open_streams(self.place, dtype="u1") as streams:
+        with ooc.streams.open_streams(self.place, dtype="u1") as streams:
             return [bytearray(each.tobytes()) for each in streams.to_ragged()]
 
     def open(self, mode: Any, ranks: int) -> None:
         with dask.config.set({"oocarrays.durable": False}):
-            self.streams = ooc.open_streams(self.place, mode, ranks=ranks, blocks=self.blocks)
+            self.streams = ooc.streams.open_streams(self.place, mode, ranks=ranks, blocks=self.blocks)
         self.mode = mode
         self.positions = [len(cell) if mode == "a" else 0 for cell in self.cells]
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.streams.close()
-            with ooc.open_streams(self.place) as streams:
+            with ooc.streams.open_streams(self.place) as streams:
                 whole = [len(c) // self.item.itemsize * self.item.itemsize for c in self.cells]
                 wanted = b"".join(bytes(c[:n]) for c, n in zip(self.cells, whole, strict=True))
                 assert streams.to_ragged().values.tobytes() == wanted

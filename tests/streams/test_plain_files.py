@@ -13,6 +13,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, OocError, TargetError, UnsupportedError
+from tests.flat import flat
 from tests.pairs import pairs
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -48,7 +49,7 @@ def test_a_plain_file_is_read(raw: Path, shape: Any, dtype: str, kind: tuple[Any
     steps = steps_of(6, shape, dtype)
     to_file(raw, steps, offset, order)
     layout = {"shape": shape, "dtype": dtype, "offset": offset, "order": order}
-    with ooc.open_streams(raw, **layout) as s:
+    with flat(ooc.streams.open_streams, raw, **layout) as s:
         assert s.mode == "NB"
         assert s.dtype == np.dtype(dtype)
         assert s.read().tobytes() == steps[:1].tobytes()
@@ -69,15 +70,15 @@ def test_a_plain_file_is_written_appended_to_and_changed(
     order, offset = kind
     steps, size = steps_of(8, shape, dtype), np.dtype(dtype).itemsize
     layout: Any = {"shape": shape, "dtype": dtype, "offset": offset, "order": order}
-    with ooc.open_streams(raw, "w", **layout) as s:
+    with flat(ooc.streams.open_streams, raw, "w", **layout) as s:
         s.write(steps[0])
         s.write(np.moveaxis(steps[1:3], 0, -1))
         with pytest.raises(TargetError, match="open for writing elsewhere"):
-            ooc.open_streams(raw, "a", **layout)
-    with ooc.open_streams(raw, "a", **layout) as s:
+            flat(ooc.streams.open_streams, raw, "a", **layout)
+    with flat(ooc.streams.open_streams, raw, "a", **layout) as s:
         s.seek(0)
         s.write(steps[3])
-    with ooc.open_streams(raw, "r+", **layout) as s:
+    with flat(ooc.streams.open_streams, raw, "r+", **layout) as s:
         s.seek(size)
         s.write(np.moveaxis(steps[4:6], 0, -1))
         s.seek(5 * size)
@@ -92,7 +93,7 @@ def test_a_plain_file_is_written_appended_to_and_changed(
 
 def test_one_value_and_equal_counts_are_steps_and_a_header_stays(raw: Path) -> None:
     np.full(4, -1, "i4").tofile(raw)
-    with ooc.open_streams(raw, "a", shape=2, dtype="i4", offset=16) as s:
+    with ooc.streams.open_streams(raw, "a", shape=2, dtype="i4", offset=16) as s:
         s.write(5)
         s.write([[1, 2], [3, 4]])
         s.write((np.array([1, 1]), [8, 9]))
@@ -103,7 +104,7 @@ def test_one_value_and_equal_counts_are_steps_and_a_header_stays(raw: Path) -> N
 IRREGULAR: dict[str, Any] = {
     "a mask": lambda s: s.write([1.0, 2.0], where=[True, False]),
     "events": lambda s: s.write([1.0], at=[0]),
-    "ragged": lambda s: s.write(ooc.Ragged([1, 2], np.ones(3))),
+    "ragged": lambda s: s.write(ooc.streams.Ragged([1, 2], np.ones(3))),
     "one by one": lambda s: s.each(lambda cell: cell.write([1.0])),
     "at different places": lambda s: [s.seek([0, 8]), s.write([1.0, 2.0])],
     "within an item": lambda s: [s.seek(4), s.write([1.0, 2.0])],
@@ -112,7 +113,7 @@ IRREGULAR: dict[str, Any] = {
 
 @pytest.mark.parametrize("write", IRREGULAR.values(), ids=IRREGULAR)
 def test_irregular_writes_are_refused_and_nothing_is_lost(raw: Path, write: Any) -> None:
-    with ooc.open_streams(raw, "w", shape=2, dtype="f8", order="C") as s:
+    with ooc.streams.open_streams(raw, "w", shape=2, dtype="f8", order="C") as s:
         s.write([1.0, 2.0])
         with pytest.raises(UnsupportedError, match="plain binary file"):
             write(s)
@@ -143,14 +144,14 @@ WRONG: dict[str, tuple[type[OocError], str, str, dict[str, Any]]] = {
 def test_wrong_layouts_get_one_line(raw: Path, kind: Any, words: str, mode: Any, asked: Any) -> None:
     np.arange(8.0).tofile(raw)
     with pytest.raises(kind, match=words) as error:
-        ooc.open_streams(raw, mode, **asked)
+        flat(ooc.streams.open_streams, raw, mode, **asked)
     assert "\n" not in str(error.value)
     assert np.fromfile(raw).tolist() == list(range(8))
 
 
 def test_overwrite_replaces_a_plain_file_and_no_folder(raw: Path, tmp_path: Path) -> None:
     np.arange(8.0).tofile(raw)
-    with ooc.open_streams(raw, "w", shape=2, dtype="f8", order="C", overwrite=True) as s:
+    with ooc.streams.open_streams(raw, "w", shape=2, dtype="f8", order="C", overwrite=True) as s:
         s.write([1, 2])
     assert np.fromfile(raw).tolist() == [1, 2]
     (tmp_path / "folder").mkdir()
@@ -158,14 +159,14 @@ def test_overwrite_replaces_a_plain_file_and_no_folder(raw: Path, tmp_path: Path
     for name in ("folder", "fifo"):
         for mode in ("w", "r", "a"):
             with pytest.raises(TargetError, match="no regular file"):
-                ooc.open_streams(tmp_path / name, mode, shape=2, dtype="f8", order="C", overwrite=True)
+                ooc.streams.open_streams(tmp_path / name, mode, shape=2, dtype="f8", order="C", overwrite=True)
     with pytest.raises(NotFoundError, match="no file"):
-        ooc.open_streams(tmp_path / "none.bin", "a", shape=2, dtype="f8", order="C")
+        ooc.streams.open_streams(tmp_path / "none.bin", "a", shape=2, dtype="f8", order="C")
 
 
 def test_a_file_that_shrinks_is_an_error(raw: Path) -> None:
     np.arange(8.0).tofile(raw)
-    with ooc.open_streams(raw, shape=2, dtype="f8") as s:
+    with ooc.streams.open_streams(raw, shape=2, dtype="f8") as s:
         os.truncate(raw, 24)
         assert s.read().tolist() == [0, 1]
         with pytest.raises(CorruptChunkError, match="shorter than when it was opened"):
@@ -179,10 +180,10 @@ def test_other_formats_are_addressed_as_before(tmp_path: Path) -> None:
         file["a"] = values
     zarr.create_array(tmp_path / "a.zarr", data=values)
     for name in ("a.npy", "a.h5/a", "a.zarr"):
-        with ooc.open_streams(tmp_path / name, shape=4, dtype="f8") as s:
+        with ooc.streams.open_streams(tmp_path / name, shape=4, dtype="f8") as s:
             np.testing.assert_array_equal(s.read(3).T, values)
     for name in ("a.h5", "none.bin"):
         with pytest.raises(NotFoundError, match=r"no Zarr group or array, \.npy file or dataset such as 'file\.h5/a'"):
-            ooc.open_streams(tmp_path / name)
+            ooc.streams.open_streams(tmp_path / name)
     with pytest.raises(InputError, match="plain binary file at a local path"):
-        ooc.open_streams(tmp_path / "a.npy", shape=4, dtype="f8", order="F")
+        ooc.streams.open_streams(tmp_path / "a.npy", shape=4, dtype="f8", order="F")

@@ -24,7 +24,6 @@ from oocarrays.errors import (
     CorruptChunkError,
     InputError,
     JournalError,
-    LayoutError,
     NotFoundError,
     SelectionError,
     TargetError,
@@ -42,7 +41,7 @@ def strided(values: np.ndarray) -> np.ndarray:
 
 def test_figure_3_two_values_of_8_bytes_in_buffers_of_10(place: Path) -> None:
     one, two = np.arange(4, dtype="f8"), np.arange(4, 8, dtype="f8")
-    with ooc.open_streams(place, "w", shape=4, dtype="f8", blocks={"cb_block": 10}) as s:
+    with ooc.streams.open_streams(place, "w", shape=4, dtype="f8", blocks={"cb_block": 10}) as s:
         s.write(strided(one))
         part = s._part
         assert s.mode == "CB"
@@ -58,14 +57,14 @@ def test_figure_3_two_values_of_8_bytes_in_buffers_of_10(place: Path) -> None:
     assert rows.shape == (2, 4, 10)
     np.testing.assert_array_equal(rows[0], streams[:, :10])
     np.testing.assert_array_equal(rows[1, :, :6], streams[:, 10:])
-    assert ooc.open_streams(place)._file.meta.cb.nbytes == 16
+    assert ooc.streams.open_streams(place)._file.meta.cb.nbytes == 16
 
 
 def test_figure_4_three_segments(place: Path) -> None:
     """NB, then CB, then blocks of IB in the order in which they came, which the directory tells apart."""
     steps = np.arange(12, dtype="i4").reshape(3, 4)
     blocks = {"cb_block": 8, "ib_block": 8, "ib_pointers": 2, "superblock": 32}
-    with ooc.open_streams(place, "w", shape=4, dtype="i4", blocks=blocks, ranks=2) as s:
+    with ooc.streams.open_streams(place, "w", shape=4, dtype="i4", blocks=blocks, ranks=2) as s:
         modes = []
         for values, where in [
             (steps[0], None),
@@ -103,14 +102,14 @@ def test_directories_are_dealt_to_ranks_and_linked_over_many_superblocks(place: 
     rng = np.random.default_rng(0)
     blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 64}
     want: list[list[int]] = [[] for _ in range(40)]
-    with ooc.open_streams(place, "w", shape=(8, 5), dtype="i8", blocks=blocks, ranks=3) as s:
+    with ooc.streams.open_streams(place, "w", shape=(8, 5), dtype="i8", blocks=blocks, ranks=3) as s:
         for turn in range(12):
             cells = rng.integers(0, 40, 50)
             s.write(np.arange(50) + 1000 * turn, at=cells)
             s.flush()
             for cell, value in zip(cells, np.arange(50) + 1000 * turn, strict=True):
                 want[cell].append(int(value))
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         assert s[7, 4].tolist() == want[39]
         assert s[0, 0].tolist() == want[0]
         assert s.to_ragged().to_list() == [want[k : k + 5] for k in range(0, 40, 5)]
@@ -118,15 +117,15 @@ def test_directories_are_dealt_to_ranks_and_linked_over_many_superblocks(place: 
 
 def test_a_cell_at_random_takes_one_request_a_superblock(place: Path) -> None:
     rng = np.random.default_rng(0)
-    with ooc.open_streams(place, "w", shape=5000, dtype="f8", blocks={"superblock": 4096}) as s:
+    with ooc.streams.open_streams(place, "w", shape=5000, dtype="f8", blocks={"superblock": 4096}) as s:
         for _ in range(4):
             s.write(rng.random(20000), at=rng.integers(0, 5000, 20000))
             s.flush()
     for cell in (3, 4999, 1234):
-        with ooc.open_streams(place) as s:
+        with ooc.streams.open_streams(place) as s:
             before = s.meter.read_requests
             extents = s._part.apart.reader.directory.scan(np.array([cell]))
-            with ooc.open_streams(place) as other:
+            with ooc.streams.open_streams(place) as other:
                 assert len(other[cell]) * 8 == s.lengths[cell]
                 touched = len(set((extents.place // 4096).tolist()))
                 entries = {int(extents.owner.size)}
@@ -135,11 +134,11 @@ def test_a_cell_at_random_takes_one_request_a_superblock(place: Path) -> None:
 
 
 def test_text_is_printed_and_scanned_cell_by_cell(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=(2, 2), dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=(2, 2), dtype="u1") as s:
         s.printf("cell %d is %.2f\n", np.arange(4).reshape(2, 2), 0.5)
         s.printf("odd %d", np.arange(4).reshape(2, 2), where=np.array([[False, True], [False, True]]))
         assert s.mode == "IB"
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         counts, (numbers, values) = s.scanf("cell %d is %f")
         assert counts.tolist() == [[2, 2], [2, 2]]
         assert numbers.tolist() == [[0, 1], [2, 3]]
@@ -147,7 +146,7 @@ def test_text_is_printed_and_scanned_cell_by_cell(place: Path) -> None:
         counts, (odd,) = s.scanf(" odd %d")
         assert counts.tolist() == [[-1, 1], [-1, 1]]  # -1: the text ended, as C's EOF
         assert odd.tolist() == [[0, 1], [0, 3]]
-    lines = ooc.open_streams(place).each(lambda cell: cell.readline() + cell.readline())
+    lines = ooc.streams.open_streams(place).each(lambda cell: cell.readline() + cell.readline())
     assert lines is not None
     assert lines[1, 1] == "cell 3 is 0.50\nodd 3"
     assert lines[0, 0] == "cell 0 is 0.50\n"
@@ -160,7 +159,7 @@ def test_elemental_functions_read_what_they_wrote(place: Path) -> None:
         cell.seek(0)
         return int(cell.read(-1).sum())
 
-    with ooc.open_streams(place, "w", shape=3, dtype="i4") as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype="i4") as s:
         s.write(np.array([10, 20, 30], "i4"))
         totals = s.each(count_up, [1, 3, 5])
         assert totals is not None
@@ -170,11 +169,11 @@ def test_elemental_functions_read_what_they_wrote(place: Path) -> None:
 
 
 def test_counts_are_short_at_the_end(place: Path) -> None:
-    ooc.streams_from_ragged(place, [3, 1], np.arange(4.0))
-    with ooc.open_streams(place) as s:
+    ooc.streams.streams_from_ragged(place, [3, 1], np.arange(4.0))
+    with ooc.streams.open_streams(place) as s:
         assert s.read().tolist() == [0, 3]
         got = s.read(2)
-        assert isinstance(got, ooc.Ragged)
+        assert isinstance(got, ooc.streams.Ragged)
         assert got.to_list() == [[1, 2], []]
         assert s.eof().all()
         assert s.tell().tolist() == [24, 8]
@@ -183,7 +182,7 @@ def test_counts_are_short_at_the_end(place: Path) -> None:
 
 
 def test_a_read_over_the_border_of_a_row_in_part_and_blocks_of_cells(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=4, dtype="i4") as s:
+    with ooc.streams.open_streams(place, "w", shape=4, dtype="i4") as s:
         s.write(np.repeat(np.arange(5, 9, dtype="i4"), 2)[::2])
         assert s.mode == "CB"
         s.write([1, 2, 3, 4])
@@ -191,7 +190,7 @@ def test_a_read_over_the_border_of_a_row_in_part_and_blocks_of_cells(place: Path
         assert s.mode == "IB"
     want = np.array([[5, 1, 7], [6, 2, 8], [7, 3, 9], [8, 4, 6]])
     for n in (1, 2, 3):
-        with ooc.open_streams(place) as s:
+        with ooc.streams.open_streams(place) as s:
             found = np.concatenate([s.read(min(n, 3 - start)) for start in range(0, 3, n)], axis=-1)
             np.testing.assert_array_equal(found, want)
 
@@ -199,7 +198,7 @@ def test_a_read_over_the_border_of_a_row_in_part_and_blocks_of_cells(place: Path
 @pytest.mark.parametrize("is_flushed", [True, False])
 def test_reading_from_rows_runs_into_buffers_of_all_cells(place: Path, is_flushed: bool) -> None:
     values = np.arange(16, dtype="u1").reshape(4, 4)
-    with ooc.open_streams(place, "w", shape=4, dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=4, dtype="u1") as s:
         s.write(values[:, :2].copy())
         assert s.mode == "NB"
         s.write(values[:, 2])
@@ -211,9 +210,9 @@ def test_reading_from_rows_runs_into_buffers_of_all_cells(place: Path, is_flushe
 
 
 def test_a_masked_write_that_appends_moves_the_cells_that_write(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=3, dtype="i4") as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype="i4") as s:
         s.write(np.ones((3, 2), "i4"))
-    with ooc.open_streams(place, "a") as s:
+    with ooc.streams.open_streams(place, "a") as s:
         s.seek(0)
         s.write([7, 8, 9], where=[True, False, True])
         assert s.tell().tolist() == [12, 0, 12]
@@ -224,11 +223,11 @@ def test_a_masked_write_that_appends_moves_the_cells_that_write(place: Path) -> 
         s.seek(4)
         s.write([0, 0, 0])
         assert s.tell().tolist() == [16, 16, 16]
-    assert ooc.open_streams(place).to_ragged().to_list() == [[1, 1, 7, 0], [1, 1, 5, 0], [1, 1, 9, 0]]
+    assert ooc.streams.open_streams(place).to_ragged().to_list() == [[1, 1, 7, 0], [1, 1, 5, 0], [1, 1, 9, 0]]
 
 
 def test_a_stream_without_axes_is_read_after_it_is_changed(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=(), dtype="i4") as s:
+    with ooc.streams.open_streams(place, "w", shape=(), dtype="i4") as s:
         s.write([1, 2, 3])
         s.seek(0)
         s.write(7)
@@ -238,7 +237,7 @@ def test_a_stream_without_axes_is_read_after_it_is_changed(place: Path) -> None:
 
 
 def test_one_value_for_all_cells_is_a_regular_write(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=(3, 2), dtype="f8") as s:
+    with ooc.streams.open_streams(place, "w", shape=(3, 2), dtype="f8") as s:
         s.write(5.0)
         s.write([1, 2])
         assert s.segments["NB"] == {"block": 8, "bytes": 96}
@@ -250,13 +249,13 @@ def test_items_of_several_fields_and_of_mixed_types(place: Path, tmp_path: Path)
     event = np.dtype([("t", "f8"), ("charge", "i4"), ("xy", "u2", (2,))])
     events = np.zeros(5, event)
     events["t"], events["charge"] = np.arange(5), 7
-    with ooc.open_streams(place, "w", shape=3, dtype=event) as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype=event) as s:
         s.write(events, at=[0, 2, 2, 0, 2])
-    assert ooc.open_streams(place)[2]["t"].tolist() == [1, 2, 4]
-    with ooc.open_streams(tmp_path / "m.zarr", "w", shape=2, dtype="u1") as s:
+    assert ooc.streams.open_streams(place)[2]["t"].tolist() == [1, 2, 4]
+    with ooc.streams.open_streams(tmp_path / "m.zarr", "w", shape=2, dtype="u1") as s:
         s.write(np.array([1.5, 2.5]))
         s.write(np.array([3, 4], "i2"))
-    with ooc.open_streams(tmp_path / "m.zarr") as s:
+    with ooc.streams.open_streams(tmp_path / "m.zarr") as s:
         assert s.read(dtype="f8").tolist() == [1.5, 2.5]
         assert s.read(dtype="i2").tolist() == [3, 4]
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "m.zarr" / "nb", mode="r")[...], [[1.5, 2.5]])
@@ -266,20 +265,20 @@ def test_any_array_is_a_stream_file_and_streams_become_one(place: Path, tmp_path
     values = np.arange(60, dtype="i4").reshape(10, 3, 2)
     coded = zarr.create_array(tmp_path / "a.zarr", shape=(10, 3, 2), chunks=(4, 2, 2), dtype="i4")
     coded[...] = values
-    with ooc.open_streams(tmp_path / "a.zarr") as s:
+    with ooc.streams.open_streams(tmp_path / "a.zarr") as s:
         assert s.shape == (3, 2)
         np.testing.assert_array_equal(s.read(), values[0])
         np.testing.assert_array_equal(s.read(4), np.moveaxis(values[1:5], 0, -1))
         np.testing.assert_array_equal(s[2, 1], values[:, 2, 1])
     named = zarr.create_array(tmp_path / "n.zarr", shape=(3, 5), dtype="i4", dimension_names=("x", "stream"))
     named[...] = values[:5, :, 0].T
-    np.testing.assert_array_equal(ooc.open_streams(tmp_path / "n.zarr")[1], values[:5, 1, 0])
-    ooc.streams_from_ragged(place, np.array([[2, 0], [1, 3]]), np.arange(6.0))
-    with ooc.open_streams(place) as s:
+    np.testing.assert_array_equal(ooc.streams.open_streams(tmp_path / "n.zarr")[1], values[:5, 1, 0])
+    ooc.streams.streams_from_ragged(place, np.array([[2, 0], [1, 3]]), np.arange(6.0))
+    with ooc.streams.open_streams(place) as s:
         array = s.to_zarr(tmp_path / "z.zarr", fill=-1)
     np.testing.assert_array_equal(array[:, 0, 0], [0, 1, -1])
     np.testing.assert_array_equal(array[:, 1, 1], [3, 4, 5])
-    np.testing.assert_array_equal(ooc.open_streams(tmp_path / "z.zarr")[0, 1], [-1, -1, -1])
+    np.testing.assert_array_equal(ooc.streams.open_streams(tmp_path / "z.zarr")[0, 1], [-1, -1, -1])
 
 
 @pytest.mark.parametrize(
@@ -293,22 +292,22 @@ def test_any_array_is_a_stream_file_and_streams_become_one(place: Path, tmp_path
 )
 def test_streams_become_an_array_in_chunks_shards_and_codecs(place: Path, tmp_path: Path, asked: Any) -> None:
     counts = np.random.default_rng(0).integers(0, 50, (30, 6))
-    want = ooc.Ragged(counts, np.arange(float(counts.sum())))
-    ooc.streams_from_ragged(place, want, memory="2MiB")
+    want = ooc.streams.Ragged(counts, np.arange(float(counts.sum())))
+    ooc.streams.streams_from_ragged(place, want, memory="2MiB")
     for memory in ("512MiB", 2**18):
-        with ooc.open_streams(place, memory=memory) as s:
+        with ooc.streams.open_streams(place, memory=memory) as s:
             array = s.to_zarr(tmp_path / f"{memory}.zarr", fill=-1, **asked)
         np.testing.assert_array_equal(np.moveaxis(array[...], 0, -1), want.padded(-1))
         assert bool(array.compressors) == ("compressors" in asked)
         assert array.shards == asked.get("shards")
-    with ooc.open_streams(tmp_path / "512MiB.zarr") as s:
+    with ooc.streams.open_streams(tmp_path / "512MiB.zarr") as s:
         np.testing.assert_array_equal(s.to_ragged().padded(), want.padded(-1))
         np.testing.assert_array_equal(s.to_dask().compute().padded(), want.padded(-1))
     for mode in ("a", "r+"):
         with pytest.raises(UnsupportedError, match="plain Zarr array: its streams are read, not written"):
-            ooc.open_streams(tmp_path / "512MiB.zarr", mode)  # type: ignore[arg-type]
+            ooc.streams.open_streams(tmp_path / "512MiB.zarr", mode)  # type: ignore[arg-type]
     with pytest.raises(TargetError, match="exists"):
-        ooc.open_streams(tmp_path / "512MiB.zarr", "w", shape=3, dtype="f8", overwrite=True)
+        ooc.streams.open_streams(tmp_path / "512MiB.zarr", "w", shape=3, dtype="f8", overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +322,7 @@ def test_streams_become_an_array_in_chunks_shards_and_codecs(place: Path, tmp_pa
 def test_wrong_chunks_are_told_before_an_array_is_made(
     place: Path, tmp_path: Path, kind: Any, words: str, asked: Any
 ) -> None:
-    with ooc.open_streams(place, "w", shape=3, dtype="f8", memory="4MiB") as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype="f8", memory="4MiB") as s:
         s.write((np.full(3, 50_000), np.ones(150_000)))
         with pytest.raises(kind, match=words):
             s.to_zarr(tmp_path / "z.zarr", **asked)
@@ -331,16 +330,16 @@ def test_wrong_chunks_are_told_before_an_array_is_made(
 
 
 def test_two_writers_are_refused_and_readers_are_not(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=2, dtype="f4") as s:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="f4") as s:
         s.write(np.ones(2, "f4"))
         with pytest.raises(TargetError, match="open for writing elsewhere"):
-            ooc.open_streams(place, "a")
+            ooc.streams.open_streams(place, "a")
         with pytest.raises(TargetError, match="open for writing elsewhere"):
-            ooc.open_streams(place, "w", shape=2, dtype="f4", overwrite=True)
-        assert len(ooc.open_streams(place)[0]) == 0
-    assert ooc.open_streams(place)[0].tolist() == [1]
+            ooc.streams.open_streams(place, "w", shape=2, dtype="f4", overwrite=True)
+        assert len(ooc.streams.open_streams(place)[0]) == 0
+    assert ooc.streams.open_streams(place)[0].tolist() == [1]
     with pytest.raises(TargetError, match="exists"):
-        ooc.open_streams(place, "w", shape=2, dtype="f4")
+        ooc.streams.open_streams(place, "w", shape=2, dtype="f4")
 
 
 @pytest.mark.parametrize("turns", [1, 4])
@@ -354,7 +353,7 @@ def test_a_file_whose_writer_was_killed(
     assert child.kill() == -signal.SIGKILL, child.err
 
     def check(least: int) -> int:
-        with ooc.open_streams(place) as s:
+        with ooc.streams.open_streams(place) as s:
             lists = s.to_ragged().to_list()
         total = 0
         for cell, stream in enumerate(lists):
@@ -371,9 +370,9 @@ def test_a_file_whose_writer_was_killed(
     assert main(["resume", str(place)]) == 0
     assert "is whole" in capsys.readouterr().out
     assert check(flushed) >= had
-    with ooc.open_streams(place, "a", ranks=3) as s:
+    with ooc.streams.open_streams(place, "a", ranks=3) as s:
         s.write(np.full(50, 10**6))
-    assert all(stream[-1] == 10**6 for stream in ooc.open_streams(place).to_ragged().to_list())
+    assert all(stream[-1] == 10**6 for stream in ooc.streams.open_streams(place).to_ragged().to_list())
     main(["info", str(place)])
     assert "superblocks" in capsys.readouterr().out
 
@@ -382,7 +381,7 @@ def test_a_file_whose_writer_was_killed(
 def test_what_was_begun_and_never_flushed_is_begun_anew(place: Path, first: str) -> None:
     """Whoever was killed had made the arrays of a mode, with other blocks, items and cells to a chunk."""
     blocks = {"cb_block": 24, "ib_block": 24, "superblock": 72}
-    s = ooc.open_streams(place, "w", shape=6, dtype="u1", blocks=blocks)
+    s = ooc.streams.open_streams(place, "w", shape=6, dtype="u1", blocks=blocks)
     values = np.ones(6, "f4")
     if first == "NB":
         s.write(values)
@@ -393,11 +392,11 @@ def test_what_was_begun_and_never_flushed_is_begun_anew(place: Path, first: str)
     s._part.apart.close()
     s._file.release()
     want = np.arange(24, dtype="i2").reshape(6, 4)
-    with ooc.open_streams(place, "a") as s:
+    with ooc.streams.open_streams(place, "a") as s:
         s.write(want)
         s.write(want[:, ::2])
         s.write(want[:3, 0], where=np.arange(6) < 3)
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         streams = s.to_ragged()
         assert [streams[k].view("i2").tolist() for k in (0, 5)] == [[*want[0], 0, 2, 0], [*want[5], 20, 22]]
     if first != "IB":
@@ -408,16 +407,16 @@ def test_what_was_begun_and_never_flushed_is_begun_anew(place: Path, first: str)
 def test_a_damaged_directory_is_told_and_rebuilt_as_far_as_it_goes(place: Path, cells: int, least: int) -> None:
     """The last four entries are gone: those of four cells, or of up to 12 cells each."""
     blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 96}
-    with ooc.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks) as s:
+    with ooc.streams.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks) as s:
         for turn in range(5):
             s.write(np.full(cells, turn), at=np.arange(cells))
             s.flush()
     (last := sorted((place / "directory").glob("c.*"), key=lambda path: int(path.name.split(".")[1]))[-1]).unlink()
     assert last.name
     with pytest.raises(CorruptChunkError, match=r"directory|missing"):
-        ooc.open_streams(place).to_ragged()
+        ooc.streams.open_streams(place).to_ragged()
     assert main(["resume", str(place)]) == 0
-    for stream in ooc.open_streams(place).to_ragged().to_list()[:cells]:
+    for stream in ooc.streams.open_streams(place).to_ragged().to_list()[:cells]:
         assert stream == list(range(len(stream)))
         assert len(stream) >= least
 
@@ -431,7 +430,7 @@ def test_a_directory_whose_words_are_others_gives_one_line_or_what_was_there(
     place: Path, cells: int, is_closed: bool, word: int, value: int
 ) -> None:
     blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 96}
-    s = ooc.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks)
+    s = ooc.streams.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks)
     for turn in range(5):
         s.write(np.full(cells, turn), at=np.arange(cells))
         s.flush()
@@ -441,11 +440,11 @@ def test_a_directory_whose_words_are_others_gives_one_line_or_what_was_there(
         s._file.release()
     directory = zarr.open_array(place / "directory", mode="r+")
     directory[1, 2, word] = value
-    with suppress(CorruptChunkError), ooc.open_streams(place) as streams:
+    with suppress(CorruptChunkError), ooc.streams.open_streams(place) as streams:
         streams.to_ragged()
         assert len(streams[3]) <= 6
     assert main(["resume", str(place)]) == 0
-    with ooc.open_streams(place) as streams:
+    with ooc.streams.open_streams(place) as streams:
         streams.to_ragged()
         assert streams[2].tolist() == list(range(len(streams[2]))) or word == 2
 
@@ -459,7 +458,7 @@ WRONG: dict[str, tuple[type[Exception], str, Any]] = {
     "fewer values than cells": (InputError, "names 2 cells", lambda s: s.write([1.0], at=[0, 1])),
     "where and at": (InputError, "one of them", lambda s: s.write([1.0], at=[0], where=[True, False])),
     "counts that do not add up": (InputError, "add up to 3", lambda s: s.write(([1, 2], [1.0]))),
-    "ragged of another shape": (InputError, "do not fit", lambda s: s.write(ooc.Ragged([1], [1.0]))),
+    "ragged of another shape": (InputError, "do not fit", lambda s: s.write(ooc.streams.Ragged([1], [1.0]))),
     "before the beginning": (SelectionError, "before the beginning", lambda s: s.seek(-1)),
     "a wrong whence": (InputError, "whence=7", lambda s: s.seek(0, 7)),
     "no number": (InputError, "no whole number", lambda s: s.seek(0.5)),
@@ -494,7 +493,7 @@ WRONG: dict[str, tuple[type[Exception], str, Any]] = {
 
 @pytest.mark.parametrize(("kind", "words", "call"), WRONG.values(), ids=WRONG)
 def test_wrong_input_gets_one_line_and_nothing_is_written(place: Path, kind: Any, words: str, call: Any) -> None:
-    with ooc.open_streams(place, "w", shape=2, dtype="f8") as s:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="f8") as s:
         with pytest.raises(kind, match=words):
             call(s)
         assert s.lengths.tolist() == [0, 0]
@@ -520,7 +519,7 @@ TEXT: dict[str, tuple[type[Exception], str, Any]] = {
 
 @pytest.mark.parametrize(("kind", "words", "call"), TEXT.values(), ids=TEXT)
 def test_formats_that_do_not_fit_get_one_line(place: Path, kind: Any, words: str, call: Any) -> None:
-    with ooc.open_streams(place, "w", shape=2, dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="u1") as s:
         with pytest.raises(kind, match=words) as error:
             call(s)
         assert "\n" not in str(error.value)
@@ -530,9 +529,9 @@ def test_formats_that_do_not_fit_get_one_line(place: Path, kind: Any, words: str
 
 
 def test_past_the_end_nothing_is_read_and_positions_stay(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=2, dtype="i4") as s:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="i4") as s:
         s.write([[1, 2], [3, 4]])
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         s.seek([40, 4])
         assert s.eof().tolist() == [True, False]
         assert s.read(5).to_list() == [[], [4]]
@@ -541,7 +540,7 @@ def test_past_the_end_nothing_is_read_and_positions_stay(place: Path) -> None:
 
 
 def test_streams_that_another_process_writes(place: Path) -> None:
-    opened = "s = ooc.open_streams(sys.argv[1], 'w', shape=2, dtype='i4')"
+    opened = "s = ooc.streams.open_streams(sys.argv[1], 'w', shape=2, dtype='i4')"
     code = f"import sys, oocarrays as ooc; {opened}; print(1, flush=True); input()"
     words = [sys.executable, "-c", code, str(place)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -549,51 +548,52 @@ def test_streams_that_another_process_writes(place: Path) -> None:
         child.stdout.readline()
         for mode in ("a", "r+"):
             with pytest.raises(TargetError, match="open for writing elsewhere"):
-                ooc.open_streams(place, mode)  # type: ignore[arg-type]
+                ooc.streams.open_streams(place, mode)  # type: ignore[arg-type]
         with pytest.raises(TargetError, match="open for writing elsewhere"):
-            ooc.streams_from_ragged(place, [1, 1], np.ones(2, "i4"), mode="a")
+            ooc.streams.streams_from_ragged(place, [1, 1], np.ones(2, "i4"), mode="a")
         child.communicate("\n")
-    ooc.streams_from_ragged(place, [1, 1], np.ones(2, "i4"), mode="a")
+    ooc.streams.streams_from_ragged(place, [1, 1], np.ones(2, "i4"), mode="a")
 
 
 def test_wrong_openings(place: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no streams"):
-        ooc.open_streams(place)
+        ooc.streams.open_streams(place)
     with pytest.raises(InputError, match="give shape= and dtype="):
-        ooc.open_streams(place, "w")
+        ooc.streams.open_streams(place, "w")
     with pytest.raises(InputError, match="mode='x'"):
-        ooc.open_streams(place, "x")  # type: ignore[arg-type]
+        ooc.streams.open_streams(place, "x")  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="streams of 1000000 cells"):
-        ooc.open_streams(place, "w", shape=10**6, dtype="f8", memory="16MiB")
-    with ooc.open_streams(place, "w", shape=2, dtype="u1") as s, pytest.raises(InputError, match="does not fit"):
+        ooc.streams.open_streams(place, "w", shape=10**6, dtype="f8", memory="16MiB")
+    with (
+        ooc.streams.open_streams(place, "w", shape=2, dtype="u1") as s,
+        pytest.raises(InputError, match="does not fit"),
+    ):
         s.printf("%d", "text")
     with pytest.raises(UnsupportedError, match="open for reading"):
-        ooc.open_streams(place).write(np.ones(2, "u1"))
+        ooc.streams.open_streams(place).write(np.ones(2, "u1"))
     with pytest.raises(InputError, match="has streams of shape"):
-        ooc.open_streams(place, shape=3)
-    with pytest.raises(LayoutError, match="blocks along the first axis"):
-        ooc.open_streams(place, layout="(cyclic)")
+        ooc.streams.open_streams(place, shape=3)
     with pytest.raises(UnsupportedError, match="is closed"):
         s.read()
 
 
 def test_cells_that_are_at_their_ends_are_read_beside_others_of_one_length(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=200, dtype="f8") as s:
+    with ooc.streams.open_streams(place, "w", shape=200, dtype="f8") as s:
         s.write(np.arange(398.0), at=np.arange(398) // 2)
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         assert s.read(2).to_list() == [*([2.0 * k, 2.0 * k + 1] for k in range(199)), []]
 
 
 def test_many_cells_that_are_all_at_their_ends_have_nothing_more(place: Path) -> None:
-    with ooc.open_streams(place, "w", shape=200, dtype="f8") as s:
+    with ooc.streams.open_streams(place, "w", shape=200, dtype="f8") as s:
         s.write(np.arange(10.0), at=np.arange(10))
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         assert s.read(64).counts.sum() == 10
         assert s.read(64).to_list() == [[]] * 200
 
 
 def test_resume_rebuilds_a_file_that_was_not_closed(place: Path) -> None:
-    s = ooc.open_streams(place, "w", shape=4, dtype="i8")
+    s = ooc.streams.open_streams(place, "w", shape=4, dtype="i8")
     s.write(np.arange(3), at=[0, 1, 1])
     s.flush()
     with pytest.raises(TargetError, match="open for writing elsewhere"):
@@ -606,18 +606,18 @@ def test_resume_rebuilds_a_file_that_was_not_closed(place: Path) -> None:
     assert "was not closed" in job.explain()
     assert job.run().nbytes == 24
     assert job.left == 0
-    assert ooc.open_streams(place).to_ragged().to_list() == [[0], [1, 2], [], []]
+    assert ooc.streams.open_streams(place).to_ragged().to_list() == [[0], [1, 2], [], []]
 
 
 def test_streams_that_are_dropped_warn_and_are_closed(place: Path) -> None:
-    s = ooc.open_streams(place, "w", shape=3, dtype="i4", ranks=2)
+    s = ooc.streams.open_streams(place, "w", shape=3, dtype="i4", ranks=2)
     s.write([1, 2, 3], where=[True, False, True])
     with pytest.warns(ResourceWarning, match="dropped unclosed"):
         del s
-    with ooc.open_streams(place, "a") as s:
+    with ooc.streams.open_streams(place, "a") as s:
         s.write([4, 5, 6])
     del s
-    reader = ooc.open_streams(place)
+    reader = ooc.streams.open_streams(place)
     assert reader.to_ragged().to_list() == [[1, 4], [5], [3, 6]]
     del reader
 
@@ -625,13 +625,13 @@ def test_streams_that_are_dropped_warn_and_are_closed(place: Path) -> None:
 def test_streams_that_are_open_when_a_process_ends_are_closed(place: Path) -> None:
     code = """
         import sys, oocarrays as ooc
-        s = ooc.open_streams(sys.argv[1], "w", shape=3, dtype="i4", ranks=2)
+        s = ooc.streams.open_streams(sys.argv[1], "w", shape=3, dtype="i4", ranks=2)
         s.write([1, 2, 3], where=[True, False, True])
     """
     words = [sys.executable, "-W", "always::ResourceWarning", "-c", textwrap.dedent(code), str(place)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "dropped unclosed" in done.stderr
     assert "Traceback" not in done.stderr
-    streams = ooc.open_streams(place)
+    streams = ooc.streams.open_streams(place)
     assert streams._file.meta.is_closed
     assert streams.to_ragged().to_list() == [[1], [], [3]]

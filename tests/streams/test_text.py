@@ -28,9 +28,9 @@ def test_the_table_is_what_c_prints(from_c: dict[str, Any]) -> None:
 
 def test_printf_writes_as_c_does(place: Path, from_c: dict[str, Any]) -> None:
     cases = from_c["printed"]
-    with ooc.open_streams(place, "w", shape=len(cases), dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=len(cases), dtype="u1") as s:
         s.each(lambda cell: cell.printf(cases[cell.number][0], *cases[cell.number][1]))
-    shown = [each.tobytes().decode("latin-1") for each in ooc.open_streams(place).to_ragged()]
+    shown = [each.tobytes().decode("latin-1") for each in ooc.streams.open_streams(place).to_ragged()]
     assert [(case, text) for case, text in zip(cases, shown, strict=True) if case[2] != text] == []
 
 
@@ -50,8 +50,8 @@ def _as_c(values: list[np.ndarray], count: int, cell: int) -> list[str]:
 def test_scanf_reads_as_c_does(place: Path, from_c: dict[str, Any]) -> None:
     cases, found = from_c["scanned"], []
     texts = [text.encode() for _, text, *_ in cases]
-    ooc.streams_from_ragged(place, list(map(len, texts)), np.frombuffer(b"".join(texts), np.uint8))
-    with ooc.open_streams(place) as s:
+    ooc.streams.streams_from_ragged(place, list(map(len, texts)), np.frombuffer(b"".join(texts), np.uint8))
+    with ooc.streams.open_streams(place) as s:
         for cell, (format, *_) in enumerate(cases):
             s.seek(0)
             counts, values = s.scanf(format)
@@ -61,7 +61,7 @@ def test_scanf_reads_as_c_does(place: Path, from_c: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["%a", "%A", "%n", "%p", "%r", "%ls", "%lc", "%1$d", "%'d", "%m", "%y", "%(x)d"])
 def test_other_conversions_are_refused_by_name(place: Path, name: str) -> None:
-    with ooc.open_streams(place, "w", shape=2, dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="u1") as s:
         with pytest.raises(InputError, match="is not supported") as printing:
             s.printf(f"%d {name}", 1, 2)
         with pytest.raises(InputError, match=r"conversion at 3, .* is not supported") as scanning:
@@ -75,7 +75,7 @@ def test_other_conversions_are_refused_by_name(place: Path, name: str) -> None:
     ("format", "value"), [("%d", 1.5), ("%x", "a"), ("%f", "1"), ("%c", "ab"), ("%*d", 1), ("%c", 2.5)]
 )
 def test_values_of_another_kind_are_refused(place: Path, format: str, value: Any) -> None:
-    with ooc.open_streams(place, "w", shape=2, dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="u1") as s:
         with pytest.raises(InputError, match="does not fit 1 values"):
             s.printf(format, value)
         assert not s.lengths.any()
@@ -83,9 +83,9 @@ def test_values_of_another_kind_are_refused(place: Path, format: str, value: Any
 
 def test_text_is_utf_8_and_long_text_is_read_to_its_end(place: Path) -> None:
     words = np.array(["gr\u00fcn" * 200, "\u20ac", ""])
-    with ooc.open_streams(place, "w", shape=3, dtype="u1") as s:
+    with ooc.streams.open_streams(place, "w", shape=3, dtype="u1") as s:
         s.printf("%s;%ld\n", words, [2**40, -(2**40), 2**63 - 1])
-    with ooc.open_streams(place) as s:
+    with ooc.streams.open_streams(place) as s:
         counts, (text, numbers) = s.scanf("%[^;];%ld")
         assert counts.tolist() == [2, 2, 0]
         assert text.tolist() == words.tolist()

@@ -15,6 +15,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, NotFoundError, RunError, TargetError
 from oocarrays.testing import SlowDisk
+from tests.flat import flat
 from tests.seams import is_local, is_striped, replace_step, step
 
 pytestmark = pytest.mark.long
@@ -28,7 +29,7 @@ def url(disks: list[str], name: str = "x.zarr") -> str:
 
 @pytest.fixture
 def rows(disks: list[str]) -> str:
-    array = ooc.create_array(url(disks), shape=DATA.shape, chunks=(8, 80), dtype="f4", compressors=())
+    array = ooc.create_array(ooc.Target(url(disks), compressors=()), shape=DATA.shape, chunks=(8, 80), dtype="f4")
     array[...] = DATA
     return url(disks)
 
@@ -49,7 +50,7 @@ def test_chunks_of_folders_are_plain_files(disks: list[str], rows: str) -> None:
 @pytest.mark.parametrize("kind", ["folders", "slow", "blocks"])
 def test_sections_are_those_of_numpy(disks: list[str], kind: str, codec: str) -> None:
     given: list[Any] = [SlowDisk(disk) for disk in disks] if kind == "slow" else [f"{disk}/x.zarr" for disk in disks]
-    store = ooc.StripedStore(given, block=500 if kind == "blocks" else None)
+    store = ooc.disks.StripedStore(given, block=500 if kind == "blocks" else None)
     how: dict[str, Any] = {"compressors": "auto" if codec == "zstd" else None}
     how |= {"shards": (24, 80)} if codec == "shards" else {}
     zarr.create_array(store, shape=DATA.shape, chunks=(8, 20), dtype="f4", **how)
@@ -68,7 +69,13 @@ def test_sections_are_those_of_numpy(disks: list[str], kind: str, codec: str) ->
 @pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "staged"])
 def test_rechunk_by_every_method_with_scratch_on_all_disks(disks: list[str], rows: str, method: str) -> None:
     job = ooc.rechunk(
-        rows, url(disks, "y.zarr"), chunks=(96, 5), method=method, scratch=disks, memory="64MiB", scheduler="threads"
+        rows,
+        url(disks, "y.zarr"),
+        chunks=(96, 5),
+        method=method,
+        memory="64MiB",
+        scheduler="threads",
+        resources=ooc.Resources(scratch=disks),
     )
     assert (job.run()[...] == DATA).all()
     assert names(disks, "y.zarr") == [6, 5, 5]
@@ -107,7 +114,7 @@ def test_slabs_and_iterations_take_it(disks: list[str], rows: str) -> None:
 
 def test_each_disk_has_aggregators_of_its_own(disks: list[str], rows: str) -> None:
     array, half = ooc.open_array(rows, mode="r+"), DATA.shape[0] // 2
-    job = ooc.write_sections(
+    job = ooc.ranks.write_sections(
         array, [np.s_[:half], np.s_[half:], np.s_[:0]], [DATA[:half] + 1, DATA[half:] + 1, DATA[:0]],
         method="two-phase", aggregators=3, scheduler="threads",
     )  # fmt: skip
@@ -120,7 +127,7 @@ def test_each_disk_has_aggregators_of_its_own(disks: list[str], rows: str) -> No
 
 
 def test_a_chunk_is_missing_only_while_all_disks_are_there(disks: list[str]) -> None:
-    array = ooc.create_array(url(disks), shape=DATA.shape, chunks=(8, 80), dtype="f4", compressors=())
+    array = ooc.create_array(ooc.Target(url(disks), compressors=()), shape=DATA.shape, chunks=(8, 80), dtype="f4")
     array[:16] = DATA[:16]
     assert not ooc.open_array(url(disks))[40:].any()
     held = ooc.open_array(url(disks))
@@ -230,14 +237,14 @@ def test_a_disk_that_fails_in_a_run_ends_it_in_one_line_and_the_run_goes_on_when
     disks: list[str], rows: str, fails_after: int
 ) -> None:
     slow = [SlowDisk(disk, fails_after=fails_after if number == 1 else None) for number, disk in enumerate(disks)]
-    target, how = ooc.StripedStore(slow).below("y.zarr"), {"method": "independent", "scheduler": "threads"}
+    target, how = ooc.disks.StripedStore(slow).below("y.zarr"), {"method": "independent", "scheduler": "threads"}
     with pytest.raises(ooc.OocError) as failed:
-        ooc.rechunk(rows, target, chunks=(96, 5), **how).run()
+        flat(ooc.rechunk, rows, target, chunks=(96, 5), **how).run()
     assert "Input/output error" in str(failed.value)
     assert "\n" not in str(failed.value)
     with pytest.raises((ooc.errors.UnfinishedError, ooc.errors.NotFoundError)):
         ooc.open_array(url(disks, "y.zarr"))
-    again = ooc.rechunk(rows, url(disks, "y.zarr"), chunks=(96, 5), overwrite=True, **how).run()
+    again = flat(ooc.rechunk, rows, url(disks, "y.zarr"), chunks=(96, 5), overwrite=True, **how).run()
     assert (again[...] == DATA).all()
     assert (ooc.open_array(rows)[...] == DATA).all()
 
@@ -246,6 +253,6 @@ def test_a_slow_disk_changes_nothing_but_seconds(disks: list[str], rows: str) ->
     slow = [
         SlowDisk(disk, seconds=0.01 if number == 2 else 0.0, jitter="exponential") for number, disk in enumerate(disks)
     ]
-    made = ooc.rechunk(rows, ooc.StripedStore(slow).below("z.zarr"), chunks=(96, 5), scheduler="threads").run()
+    made = ooc.rechunk(rows, ooc.disks.StripedStore(slow).below("z.zarr"), chunks=(96, 5), scheduler="threads").run()
     assert (made[...] == DATA).all()
     assert (ooc.open_array(url(disks, "z.zarr"))[...] == DATA).all()

@@ -42,7 +42,7 @@ class StripedFiles(RuleBasedStateMachine):
         self.disks = [self.root / str(number) for number in range(disks)]
         for disk in self.disks:
             disk.mkdir(exist_ok=True)
-        self.file = ooc.open_striped("x", "w+", disks=list(map(str, self.disks)), block=block, buffers=buffers)
+        self.file = ooc.disks.open_striped("x", "w+", disks=list(map(str, self.disks)), block=block, buffers=buffers)
         self.file.write(self.bytes)
 
     @rule(disks=st.integers(1, 4), block=st.integers(1, 9), buffers=st.integers(1, 3))
@@ -59,7 +59,7 @@ class StripedFiles(RuleBasedStateMachine):
         self.file.close()
         disks = list(map(str, self.disks))
         order.shuffle(disks)
-        self.file = ooc.open_striped("x", mode, disks=disks)
+        self.file = ooc.disks.open_striped("x", mode, disks=disks)
         self.position = len(self.bytes) if mode == "a+" else 0
 
     @rule(data=st.binary(max_size=40))
@@ -112,7 +112,7 @@ class StripedFiles(RuleBasedStateMachine):
     @precondition(lambda self: self.file is not None)
     @invariant()
     def is_as_long(self) -> None:
-        with ooc.open_striped("x", disks=list(map(str, self.disks))) as other:
+        with ooc.disks.open_striped("x", disks=list(map(str, self.disks))) as other:
             assert other.seek(0, os.SEEK_END) == len(self.bytes)
 
     def teardown(self) -> None:
@@ -128,7 +128,7 @@ TestStripedFiles.settings = examples(40, stateful_step_count=25)
 
 def test_a_hundred_threads_share_one_file(disks: list[str]) -> None:
     data, failed = os.urandom(300_000), []
-    with ooc.open_striped("x", "w+", disks=disks, block=777) as file:
+    with ooc.disks.open_striped("x", "w+", disks=disks, block=777) as file:
 
         def work(number: int) -> None:
             low = number * 3000
@@ -145,12 +145,12 @@ def test_a_hundred_threads_share_one_file(disks: list[str]) -> None:
             thread.join()
         assert not failed
         assert file.pread(len(data) + 5, 0) == data
-    with ooc.open_striped("x", disks=disks[::-1]) as file:
+    with ooc.disks.open_striped("x", disks=disks[::-1]) as file:
         assert file.read() == data
 
 
 def test_threads_take_turns_at_the_position(disks: list[str]) -> None:
-    with ooc.open_striped("x", "w+", disks=disks, block=10) as file:
+    with ooc.disks.open_striped("x", "w+", disks=disks, block=10) as file:
         words = [f"{number:05}".encode() for number in range(100)]
         threads = [threading.Thread(target=file.write, args=(word,)) for word in words]
         for thread in threads:
@@ -184,7 +184,7 @@ def test_at_most_so_many_requests_of_a_disk_are_under_way(
 
     monkeypatch.setattr(testing.SlowPart, "read", counted)
     slow_disks = [SlowDisk(disk, seconds=0.01) for disk in disks]
-    with ooc.open_striped("x", "w+", disks=slow_disks, block=10, buffers=buffers) as file:
+    with ooc.disks.open_striped("x", "w+", disks=slow_disks, block=10, buffers=buffers) as file:
         file.write(bytes(10 * 3 * 12))
         assert file.pread(10 * 3 * 12, 0) == bytes(360)
     assert most == dict.fromkeys(disks, buffers)
@@ -205,7 +205,7 @@ class Held(Station):
 def test_a_slow_disk_holds_up_nobody_else(disks: list[str]) -> None:
     mixed, held = [SlowDisk(disk) for disk in disks], Held()
     mixed[0].station = held
-    with ooc.open_striped("x", "w+", disks=mixed, block=10, buffers=1) as file:
+    with ooc.disks.open_striped("x", "w+", disks=mixed, block=10, buffers=1) as file:
         started = file.writestart(bytes(10 * 3 * 4))
         until(lambda: all(disk.station.served == 4 for disk in mixed[1:]))
         assert held.served == 0
@@ -230,7 +230,7 @@ class MeetingDisk(FolderDisk):
 
 
 def test_all_disks_put_what_was_written_on_their_devices_at_one_time(disks: list[str]) -> None:
-    with ooc.open_striped("x", "w+", disks=[MeetingDisk(disk) for disk in disks], block=10) as file:
+    with ooc.disks.open_striped("x", "w+", disks=[MeetingDisk(disk) for disk in disks], block=10) as file:
         file.write(bytes(90))
         file.sync()
 
@@ -240,20 +240,20 @@ def test_all_disks_put_what_was_written_on_their_devices_at_one_time(disks: list
 
 def test_a_disk_that_fails_is_named_and_nothing_hangs(disks: list[str]) -> None:
     data = os.urandom(900)
-    with ooc.open_striped("x", "w", disks=disks, block=10) as file:
+    with ooc.disks.open_striped("x", "w", disks=disks, block=10) as file:
         file.write(data)
     failing = [SlowDisk(disks[0]), SlowDisk(disks[1], fails_after=5), SlowDisk(disks[2])]
-    with ooc.open_striped("x", disks=failing) as file:
+    with ooc.disks.open_striped("x", disks=failing) as file:
         with pytest.raises(StoreFailure, match=f"{disks[1]} of striped file 'x' failed: Input/output error"):
             file.read()
         assert file.tell() == 0
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         assert file.read() == data
 
 
 def test_a_full_disk_is_named(disks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
-    with ooc.open_striped("x", "w+", disks=disks, block=10) as file:
+    with ooc.disks.open_striped("x", "w+", disks=disks, block=10) as file:
         file.write(b"before")
 
         def full(handle: int, views: Any, offset: int) -> int:
@@ -266,7 +266,7 @@ def test_a_full_disk_is_named(disks: list[str], monkeypatch: pytest.MonkeyPatch)
             file.pwrite(bytes(100), 0)
         monkeypatch.undo()
         file.pwrite(b"after!", 0)
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         assert file.pread(6, 0) == b"after!"
 
 
@@ -284,7 +284,7 @@ def broken(disks: list[str], how: str) -> list[str]:
     if how == "listed twice":
         return [*disks, f"{disks[0]}/."]
     if how == "another's":
-        with ooc.open_striped("y", "w", disks=[disks[1]], block=10) as file:
+        with ooc.disks.open_striped("y", "w", disks=[disks[1]], block=10) as file:
             file.write(b"other")
         (second / "y.striped").rename(second / "x.striped")
     if how == "copied over":
@@ -292,7 +292,7 @@ def broken(disks: list[str], how: str) -> list[str]:
     if how == "old":
         before = (second / "x.striped").read_bytes()
         for _ in range(2):
-            with ooc.open_striped("x", "r+", disks=disks) as file:
+            with ooc.disks.open_striped("x", "r+", disks=disks) as file:
                 file.write(b"newer")
         (second / "x.striped").write_bytes(before)
     if how == "damaged":
@@ -319,21 +319,21 @@ WRONG = {
 
 @pytest.mark.parametrize(("how", "said"), WRONG.items(), ids=WRONG)
 def test_wrong_disks_are_named_in_one_line(disks: list[str], how: str, said: str) -> None:
-    with ooc.open_striped("x", "w", disks=disks, block=10) as file:
+    with ooc.disks.open_striped("x", "w", disks=disks, block=10) as file:
         file.write(bytes(90))
     given = broken(disks, how)
     for mode in ("r", "r+", "a"):
         with pytest.raises(InputError, match=f"^{said}$"):
-            ooc.open_striped("x", mode, disks=given)
+            ooc.disks.open_striped("x", mode, disks=given)
     if how not in ("listed twice",):
         with pytest.raises(OocError):
-            ooc.open_striped("x", "x", disks=given)
+            ooc.disks.open_striped("x", "x", disks=given)
 
 
 def test_a_part_that_shrinks_under_a_reader_is_no_hole(disks: list[str]) -> None:
-    with ooc.open_striped("x", "w", disks=disks, block=10) as file:
+    with ooc.disks.open_striped("x", "w", disks=disks, block=10) as file:
         file.write(b"1" * 90)
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         assert file.read(90) == b"1" * 90
         os.truncate(f"{disks[1]}/x", 5)
         with pytest.raises(StoreFailure, match="has fewer bytes of striped file 'x' than when it was opened"):
@@ -341,11 +341,11 @@ def test_a_part_that_shrinks_under_a_reader_is_no_hole(disks: list[str]) -> None
 
 
 def test_holes_are_zeros_and_take_no_room(disks: list[str]) -> None:
-    with ooc.open_striped("x", "w+", disks=disks, block=2**16) as file:
+    with ooc.disks.open_striped("x", "w+", disks=disks, block=2**16) as file:
         file.pwrite(b"end", 2**26)
         assert file.pread(2**16, 2**20) == bytes(2**16)
     assert sum(os.stat(f"{disk}/x").st_blocks for disk in disks) * 512 < 2**20
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         assert len(data := file.read()) == 2**26 + 3
         assert data[-3:] == b"end"
         assert not any(data[:-3])
@@ -353,60 +353,60 @@ def test_holes_are_zeros_and_take_no_room(disks: list[str]) -> None:
 
 def test_modes_are_those_of_open(disks: list[str]) -> None:
     with pytest.raises(NotFoundError, match="no striped file 'x' on"):
-        ooc.open_striped("x", disks=disks)
-    with ooc.open_striped("x", "x", disks=disks, block=4) as file:
+        ooc.disks.open_striped("x", disks=disks)
+    with ooc.disks.open_striped("x", "x", disks=disks, block=4) as file:
         file.write(b"0123456789")
         with pytest.raises(io.UnsupportedOperation):
             file.read(1)
     with pytest.raises(ValueError, match="is closed"):
         file.tell()
     with pytest.raises(TargetError, match="exists"):
-        ooc.open_striped("x", "x", disks=disks)
-    with ooc.open_striped("x", "rb", disks=disks) as file, pytest.raises(io.UnsupportedOperation):
+        ooc.disks.open_striped("x", "x", disks=disks)
+    with ooc.disks.open_striped("x", "rb", disks=disks) as file, pytest.raises(io.UnsupportedOperation):
         file.write(b"")
     with pytest.raises(InputError, match="block=8: striped file 'x' has blocks of 4 bytes"):
-        ooc.open_striped("x", "r", disks=disks, block=8)
-    with ooc.open_striped("x", "w", disks=disks, block=8) as file:
+        ooc.disks.open_striped("x", "r", disks=disks, block=8)
+    with ooc.disks.open_striped("x", "w", disks=disks, block=8) as file:
         assert file.block == 8
     (Path(disks[1]) / "mine").write_text("a person's own")
     with pytest.raises(TargetError, match="no part of a striped file: it is not overwritten"):
-        ooc.open_striped("mine", "w", disks=disks)
+        ooc.disks.open_striped("mine", "w", disks=disks)
     for wrong in ("", "rw", "rbt", "q", "++r", 3):
         with pytest.raises(InputError, match="mode="):
-            ooc.open_striped("x", wrong, disks=disks)  # type: ignore[arg-type]
+            ooc.disks.open_striped("x", wrong, disks=disks)  # type: ignore[arg-type]
     for name in ("", "a/b", "..", None):
         with pytest.raises(InputError, match="name="):
-            ooc.open_striped(name, disks=disks)  # type: ignore[arg-type]
+            ooc.disks.open_striped(name, disks=disks)  # type: ignore[arg-type]
     for given in ([], "a", [None], [str(Path(disks[0]) / "gone")]):
         with pytest.raises(InputError, match="disk"):
-            ooc.open_striped("x", disks=given)
+            ooc.disks.open_striped("x", disks=given)
     for wrong in ({"buffers": 0}, {"block": 0}, {"encoding": "utf-8"}):
         with pytest.raises(InputError):
-            ooc.open_striped("x", disks=disks, **wrong)
+            ooc.disks.open_striped("x", disks=disks, **wrong)
 
 
 def test_layers_of_io_lie_over_it(disks: list[str]) -> None:
-    with ooc.open_striped("x", "wt", disks=disks, block=3, encoding="utf-8") as text:
+    with ooc.disks.open_striped("x", "wt", disks=disks, block=3, encoding="utf-8") as text:
         text.write("Bäche\nund Flüsse\n" * 1000)
-    with ooc.open_striped("x", "rt", disks=disks, encoding="utf-8") as text:
+    with ooc.disks.open_striped("x", "rt", disks=disks, encoding="utf-8") as text:
         assert [line.rstrip() for line in text][:3] == ["Bäche", "und Flüsse", "Bäche"]
-    with ooc.open_striped("x", "r+", disks=disks, buffering=1) as buffered:
+    with ooc.disks.open_striped("x", "r+", disks=disks, buffering=1) as buffered:
         assert isinstance(buffered, io.BufferedRandom)
         assert buffered.readline() == "Bäche\n".encode()
         buffered.seek(0)
         buffered.write(b"X")
-    with ooc.open_striped("x", disks=disks) as raw:
+    with ooc.disks.open_striped("x", disks=disks) as raw:
         assert raw.read(1) == b"X"
 
 
 def write_for_ever(disks: list[str]) -> None:
-    with ooc.open_striped("x", "r+", disks=disks) as file:
+    with ooc.disks.open_striped("x", "r+", disks=disks) as file:
         for number in range(10**9):
             file.pwrite(bytes([number % 251]) * 20_000, 0)
 
 
 def test_who_is_killed_leaves_a_file_that_can_be_opened(disks: list[str]) -> None:
-    with ooc.open_striped("x", "w", disks=disks, block=100) as file:
+    with ooc.disks.open_striped("x", "w", disks=disks, block=100) as file:
         file.write(bytes(20_000) + b"tail")
     context = multiprocessing.get_context("forkserver")
     for _ in range(2):
@@ -416,7 +416,7 @@ def test_who_is_killed_leaves_a_file_that_can_be_opened(disks: list[str]) -> Non
             time.sleep(0.005)
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()
-        with ooc.open_striped("x", "r+", disks=disks[::-1]) as file:
+        with ooc.disks.open_striped("x", "r+", disks=disks[::-1]) as file:
             data = file.read()
             assert len(data) == 20_004
             assert data.endswith(b"tail")

@@ -19,12 +19,12 @@ from tests.seams import FolderDisk, FolderPart
 
 
 def make(disks: list[str], data: bytes = bytes(range(90)), block: int = 10) -> None:
-    with ooc.open_striped("x", "w", disks=disks, block=block) as file:
+    with ooc.disks.open_striped("x", "w", disks=disks, block=block) as file:
         file.write(data)
 
 
 def read(disks: list[str]) -> bytes:
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         return bytes(file.read())
 
 
@@ -37,7 +37,7 @@ def test_a_plain_file_on_a_disk_that_joins_is_not_touched(disks: list[str], mode
     foreign = Path(disks[2], "x")
     foreign.write_bytes(b"thesis")
     with pytest.raises(OocError):
-        ooc.open_striped("x", mode, disks=disks)
+        ooc.disks.open_striped("x", mode, disks=disks)
     assert foreign.read_bytes() == b"thesis"
     assert read(disks[:2]) == bytes(range(90))
 
@@ -46,7 +46,7 @@ def test_a_plain_file_is_named(disks: list[str]) -> None:
     make(disks[:2])
     Path(disks[2], "x").write_bytes(b"thesis")
     with pytest.raises(TargetError, match=f"x on {disks[2]} is no part of a striped file: it is not overwritten"):
-        ooc.open_striped("x", "w", disks=disks)
+        ooc.disks.open_striped("x", "w", disks=disks)
 
 
 @pytest.mark.parametrize("block", [10, 7])
@@ -75,7 +75,7 @@ def test_what_is_appended_without_waiting_lies_in_the_order_of_the_calls(disks: 
     words = [bytes([65 + n]) * (n + 3) for n in range(12)]
     slow, held = [SlowDisk(disk) for disk in disks], Held()
     slow[0].station = held
-    with ooc.open_striped("x", "a", disks=slow, block=4) as file:
+    with ooc.disks.open_striped("x", "a", disks=slow, block=4) as file:
         started = [file.writestart(word) for word in words]
         held.may.set()
         assert [file.writeend(each) for each in started] == list(map(len, words))
@@ -86,7 +86,7 @@ def test_what_is_appended_without_waiting_lies_in_the_order_of_the_calls(disks: 
 
 def test_what_is_appended_begins_where_another_handle_has_cut_the_file(disks: list[str]) -> None:
     make(disks)
-    with ooc.open_striped("x", "a", disks=disks) as file, ooc.open_striped("x", "r+", disks=disks) as other:
+    with ooc.disks.open_striped("x", "a", disks=disks) as file, ooc.disks.open_striped("x", "r+", disks=disks) as other:
         file.write(b"12345")
         other.truncate(50)
         file.write(b"67890")
@@ -95,7 +95,7 @@ def test_what_is_appended_begins_where_another_handle_has_cut_the_file(disks: li
 
 def test_without_a_number_the_most_recent_request_is_ended(disks: list[str]) -> None:
     make(disks)
-    with ooc.open_striped("x", "r+", disks=disks) as file:
+    with ooc.disks.open_striped("x", "r+", disks=disks) as file:
         first, _ = file.readstart(10, 0), file.readstart(10, 20)
         assert file.readend() == bytes(range(20, 30))
         assert file.readend(first) == bytes(range(10))
@@ -110,7 +110,7 @@ def test_without_a_number_the_most_recent_request_is_ended(disks: list[str]) -> 
 @pytest.mark.parametrize("wrong", [1.5, "1", None])
 def test_a_position_is_a_whole_number(disks: list[str], wrong: Any) -> None:
     make(disks)
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         with pytest.raises(InputError, match="offset"):
             file.seek(wrong)
         with pytest.raises(InputError, match="offset"):
@@ -124,10 +124,10 @@ def test_a_position_is_a_whole_number(disks: list[str], wrong: Any) -> None:
 @pytest.mark.parametrize("opened_first", [True, False])
 def test_beyond_an_end_that_another_handle_has_set_nothing_is_read(disks: list[str], opened_first: bool) -> None:
     make(disks)
-    with ooc.open_striped("x", "r+", disks=disks) as other:
+    with ooc.disks.open_striped("x", "r+", disks=disks) as other:
         if not opened_first:
             other.pwrite(b"!", 0)
-        with ooc.open_striped("x", disks=disks) as file:
+        with ooc.disks.open_striped("x", disks=disks) as file:
             assert file.pread(90, 0)[1:] == bytes(range(1, 90))
             other.truncate(33)
             assert file.pread(80, 1) == bytes(range(1, 33))
@@ -143,9 +143,9 @@ def test_beyond_an_end_that_another_handle_has_set_nothing_is_read(disks: list[s
 
 def test_a_hole_that_another_handle_leaves_is_zeros_and_no_fault_of_a_disk(disks: list[str]) -> None:
     make(disks)
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         assert file.pread(90, 0) == bytes(range(90))
-        with ooc.open_striped("x", "r+", disks=disks) as other:
+        with ooc.disks.open_striped("x", "r+", disks=disks) as other:
             other.pwrite(b"end", 200)
             assert file.pread(300, 80) == bytes(range(80, 90)) + bytes(110) + b"end"
         assert file.pread(300, 80) == bytes(range(80, 90)) + bytes(110) + b"end"
@@ -153,7 +153,7 @@ def test_a_hole_that_another_handle_leaves_is_zeros_and_no_fault_of_a_disk(disks
 
 def test_a_part_that_lost_bytes_is_still_a_fault(disks: list[str]) -> None:
     make(disks)
-    with ooc.open_striped("x", disks=disks) as file:
+    with ooc.disks.open_striped("x", disks=disks) as file:
         os.truncate(f"{disks[1]}/x", 5)
         with pytest.raises(StoreFailure, match=f"disk {disks[1]} has fewer bytes"):
             file.pread(90, 0)
@@ -175,7 +175,7 @@ def put_back(disk: str, copy: dict[str, bytes]) -> None:
 def test_a_closed_copy_is_old_after_a_crash_too(disks: list[str], stale: int, monkeypatch: pytest.MonkeyPatch) -> None:
     make(disks)
     copy = copied(disks[stale])
-    file = ooc.open_striped("x", "r+", disks=disks)
+    file = ooc.disks.open_striped("x", "r+", disks=disks)
     file.pwrite(bytes(90), 0)
     monkeypatch.setattr(file._parts, "end_writing", lambda: None)  # as of a process that died
     file.close()
@@ -226,7 +226,7 @@ def died(disks: list[str], changes: int, mode: str, **options: Any) -> bool:
     """Whether a process died that opened the file and could make so many changes."""
     DyingDisk.left = changes
     try:
-        ooc.open_striped("x", mode, disks=[DyingDisk(disk) for disk in disks], **options).close()
+        ooc.disks.open_striped("x", mode, disks=[DyingDisk(disk) for disk in disks], **options).close()
     except Dies:
         return True
     return False
@@ -256,7 +256,7 @@ def test_killed_at_any_change_a_file_is_made_by_the_same_call_again(
             assert read_or_error(disks) in (b"", bytes(range(90)), None)
         untouched = before == "fewer disks" and changes == 0  # "a" wants all disks of the file, and no other
         if mode == "w" or not (ends or untouched):
-            with ooc.open_striped("x", mode, disks=disks) as file:
+            with ooc.disks.open_striped("x", mode, disks=disks) as file:
                 file.write(b"new" * 30)
             assert read(disks)[-90:] == b"new" * 30
         changes += 1
@@ -267,12 +267,12 @@ def test_a_disk_of_another_file_is_not_taken_for_one_that_is_being_made(disks: l
     make(disks)
     assert died(disks, 1, "w", block=7)
     other = Path(disks[2], "y")
-    with ooc.open_striped("y", "w", disks=[disks[2]], block=10) as file:
+    with ooc.disks.open_striped("y", "w", disks=[disks[2]], block=10) as file:
         file.write(b"other")
     (Path(disks[2]) / "y.striped").rename(Path(disks[2]) / "x.striped")
     other.rename(Path(disks[2]) / "x")
     with pytest.raises(DescriptorError, match=f"{disks[2]} has a part of another striped file"):
-        ooc.open_striped("x", "w", disks=disks)
+        ooc.disks.open_striped("x", "w", disks=disks)
     assert Path(disks[2], "x").read_bytes() == b"other"
 
 

@@ -22,7 +22,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 from zarr.testing.store import StoreTests
 
 import oocarrays as ooc
-from oocarrays import StripedStore
+from oocarrays.disks import StripedStore
 from oocarrays.errors import DescriptorError, DiskFullError, InputError, NotFoundError, OocError
 from oocarrays.testing import SlowDisk
 from tests.seams import add_disk, disk_of, empty_disk, lay_out_on_disks, verify_disks

@@ -52,7 +52,7 @@ def stored_chunk(disks: list[str]) -> tuple[Path, str]:
 
 
 def opened(disks: list[str], mode: str) -> ooc.OutOfCoreArray:
-    store = ooc.StripedStore([f"{disk}/x.zarr" for disk in disks])
+    store = ooc.disks.StripedStore([f"{disk}/x.zarr" for disk in disks])
     return ooc.open_array(StorePath(store, "a"), mode=mode)
 
 
@@ -97,7 +97,7 @@ def test_each_harmed_chunk_is_named(
 def test_without_a_record_chunks_that_cannot_be_decoded_are_named(
     disks: list[str], harm: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zarr.create_array(ooc.StripedStore([f"{disk}/x.zarr" for disk in disks]), data=DATA, chunks=(6, 5), name="a")
+    zarr.create_array(ooc.disks.StripedStore([f"{disk}/x.zarr" for disk in disks]), data=DATA, chunks=(6, 5), name="a")
     assert main(["stripe", url(disks), "--verify"]) == 0
     file, key = stored_chunk(disks)
     harm(file)
@@ -129,4 +129,4 @@ def test_an_old_copy_of_a_disk_is_named(disks: list[str], laid_out: str, stale: 
         with pytest.raises(DescriptorError, match=f"{disks[stale]}/x.zarr has generation . .* it is an old copy"):
             opened(disks, mode)
     with pytest.raises(DescriptorError, match="old copy"):
-        zarr.open_array(ooc.StripedStore([f"{disk}/x.zarr" for disk in disks]), path="a")
+        zarr.open_array(ooc.disks.StripedStore([f"{disk}/x.zarr" for disk in disks]), path="a")

@@ -215,7 +215,7 @@ class Trace:
             Memory budget of each process in bytes, such as ``"1GiB"``; by default the free memory.
         ranks : int, optional
             Number of ranks that may read for each other, for accesses traced without ranks. Set it if the program can
-            be changed to use `oocarrays.read_sections`. By default each task reads independently.
+            be changed to use `oocarrays.ranks.read_sections`. By default each task reads independently.
         keep : str or sequence of str
             Arrays that keep their layout.
         weights : mapping

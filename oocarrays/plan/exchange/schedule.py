@@ -162,6 +162,9 @@ class Schedule:
             raise ScheduleError("a schedule built for given messages does not fit others: pass 'coloring'")
         return Schedule.of(self.name, ranks, columns=self.columns)
 
+    def __repr__(self) -> str:
+        return f"<oocarrays.Schedule {self.name.lower()}: {self.ranks} ranks, {len(self)} steps>"
+
     @property
     def forwards(self) -> bool:
         """True if data travels through other ranks."""

@@ -169,7 +169,7 @@ class Redistribution:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a file for `oocarrays.load_plan`; ``x.redistribute(plan)`` runs the loaded plan.
+        """Write the plan to a file for `oocarrays.ranks.load_plan`; ``x.redistribute(plan)`` runs the loaded plan.
 
         Raises
         ------

@@ -14,18 +14,10 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise, permutations, product
 
+from oocarrays.limits import TRAVEL_COPIES
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
-from oocarrays.plan.rechunk.passes import (
-    TILE_BYTES,
-    TRAVEL_COPIES,
-    Access,
-    Method,
-    Pass,
-    Problem,
-    Shape,
-    some,
-)
+from oocarrays.plan.rechunk.passes import TILE_BYTES, Access, Method, Pass, Problem, Shape, some
 from oocarrays.plan.search import MIB
 
 

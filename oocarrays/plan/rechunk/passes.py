@@ -40,8 +40,6 @@ BASE_BYTES = 24 * MIB
 """Fixed bytes of a run on workers, or with stores other than files, in addition to its buffers; libraries included."""
 TILE_BYTES = MIB
 """Bytes of a tile: it stays in a core's cache between the read and the copy."""
-TRAVEL_COPIES = 2
-"""Copies of a message in a library while it joins received parts, or copies data to send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from oocarrays.plan.machine import Costs
 
 DepthLike = int | Sequence[int] | Mapping[Any, int]
 """Neighbours on each side as given by a user: in all axes, in each, or in some by number or name."""
-WindowLike = Sequence[int | None] | Mapping[Any, int | None]
-"""Elements of a slab along each axis, or along some by number or name."""
+WindowLike = Sequence[Any] | Mapping[Any, Any]
+"""Elements of a slab along each axis, or along some by number or name; None or -1 for all, "auto" to choose."""
 COSTS = Costs()
 Edges = tuple[tuple[int, ...], ...]
 """Start of each rank's region along each axis, and the extent."""
@@ -66,6 +66,23 @@ class SlabTerms:
         """Return the decoded bytes of all targets for a part of the sources with this shape."""
         made = zip(self.shapes_made(shape, targets), targets, strict=True)
         return sum(math.prod(each) * target.itemsize for each, target in made)
+
+
+def window_options(window: WindowLike | int | None) -> Document:
+    """Return a window as options: elements along each axis, along the axis that is chosen, or the axis of slabs."""
+    if window is None:
+        return {}
+    if isinstance(window, int | np.integer) and not isinstance(window, bool):
+        return {"height": window}
+    if isinstance(window, bool) or (not isinstance(window, Mapping) and not is_sequence(window)):
+        raise InputError(f"window={window!r} is neither a number of elements nor one for each axis, or by axis")
+    each = dict(window) if isinstance(window, Mapping) else dict(enumerate(window))
+    chosen = [axis for axis, n in each.items() if isinstance(n, str) and n == "auto"]
+    if not chosen:
+        return {"heights": window}
+    if len(chosen) > 1 or any(n not in (None, -1) for axis, n in each.items() if axis != chosen[0]):
+        raise InputError(f"window={window!r}: only one axis may be 'auto', and slabs are then whole in all others")
+    return {"axis": chosen[0]}
 
 
 TERMS = tuple(field.name for field in fields(SlabTerms))

@@ -22,12 +22,12 @@ from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, UnsupportedError
+from oocarrays.limits import TRAVEL_COPIES
 from oocarrays.mapping.casting import TIMES, lost_value
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored, turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
-from oocarrays.plan.rechunk.passes import TRAVEL_COPIES
 from oocarrays.storage.codecs.bound import check_filters
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,

@@ -21,10 +21,8 @@ import zarr
 from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError
-from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
-from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
@@ -33,11 +31,8 @@ from oocarrays.storage.files.making_room import (
     Documents,
     already_exists,
     array_documents,
-    check_only_ours,
-    is_leftover,
-    is_node,
+    check_replaceable,
     marked,
-    names_in,
     put_documents,
     put_target,
     remove_drafts,
@@ -47,17 +42,15 @@ from oocarrays.storage.files.places import (
     Place,
     StoreLike,
     lie_together,
-    local_folder,
     parts_of,
     place_name,
     store_path,
 )
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.local.names import METADATA, OURS, PARTIAL
+from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Prepared
 from oocarrays.storage.stores.aside import keeps_drafts
-from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_replaces, opened
 
@@ -92,44 +85,6 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Raise if a target exists and may not be replaced, as `check_target` does, for any source."""
     check_target_place(store)
     check_replaceable(opened(store), "not a Zarr array", _is_array, overwrite=overwrite)
-
-
-def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], bool], *, overwrite: bool) -> None:
-    """Raise if a target exists and may not be replaced: without ``overwrite``, or if it is of another kind."""
-    overwrite = flag(overwrite, "overwrite")
-    check_replaces(store, new=True)
-    if getattr(store, "read_only", False):
-        raise TargetError(f"the target {store} is opened read-only")
-    if is_free(store):
-        return
-    if not overwrite:
-        raise already_exists(store)
-    check_replaces(store)
-    if not is_kind(store) and not is_leftover(store):
-        raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
-    check_only_ours(store)
-
-
-def is_free(store: StoreLike) -> bool:
-    """Return whether the location is empty; raise if its parent folder does not exist."""
-    if not is_empty(store):
-        return False
-    inner = innermost(store.store if isinstance(store, StorePath) else store)
-    parent = os.path.dirname(str(inner.path) if isinstance(inner, ZipStore) else local_folder(store) or "/")
-    if not os.path.isdir(parent):
-        raise TargetError(f"the target {store} cannot be created: folder {parent} does not exist; create it first")
-    return True
-
-
-def is_empty(store: StoreLike) -> bool:
-    """Return whether a location is empty, apart from the journal of a run that has not created its target yet."""
-    folder = local_folder(store)
-    if folder is not None:
-        names = os.listdir(folder) if os.path.isdir(folder) else [folder]
-        left = [name for name in names if not PARTIAL.search(name)]
-        return not os.path.lexists(folder) or not left or (left == [OURS] and not is_node(folder))
-    place = store_path(store)
-    return sync(place.store.is_empty(place.path)) or (names_in(store) == [OURS] and not is_node(store))
 
 
 def _is_array(store: StoreLike) -> bool:

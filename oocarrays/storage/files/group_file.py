@@ -25,7 +25,6 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.files.creating import check_replaceable
 from oocarrays.storage.files.documents import (
     WRECKED,
     check_documents,
@@ -39,6 +38,7 @@ from oocarrays.storage.files.documents import (
 from oocarrays.storage.files.making_room import (
     Documents,
     already_exists,
+    check_replaceable,
     group_documents,
     marked,
     publish_drafts,

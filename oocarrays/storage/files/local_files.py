@@ -30,10 +30,11 @@ from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_replaceable, create_target, finish_target
+from oocarrays.storage.files.creating import create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import (
+    check_replaceable,
     group_documents,
     marked,
     names_in,

@@ -20,19 +20,60 @@ from typing import Any
 import zarr
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import MemoryStore, StorePath
+from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from oocarrays.errors import OocError, TargetError
+from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.documents import documents
 from oocarrays.storage.files.entries import entries_of
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.local.fs import files_below, remove_tree, sync_path
 from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
+from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.underway import lists_keys
+from oocarrays.storage.stores.urls import check_replaces
 
 Documents = Mapping[str, bytes]
 """Documents of one array or group by name, in the order in which they are written."""
+
+
+def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], bool], *, overwrite: bool) -> None:
+    """Raise if a target exists and may not be replaced: without ``overwrite``, or if it is of another kind."""
+    overwrite = flag(overwrite, "overwrite")
+    check_replaces(store, new=True)
+    if getattr(store, "read_only", False):
+        raise TargetError(f"the target {store} is opened read-only")
+    if is_free(store):
+        return
+    if not overwrite:
+        raise already_exists(store)
+    check_replaces(store)
+    if not is_kind(store) and not is_leftover(store):
+        raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
+    check_only_ours(store)
+
+
+def is_free(store: StoreLike) -> bool:
+    """Return whether the location is empty; raise if its parent folder does not exist."""
+    if not is_empty(store):
+        return False
+    inner = innermost(store.store if isinstance(store, StorePath) else store)
+    parent = os.path.dirname(str(inner.path) if isinstance(inner, ZipStore) else local_folder(store) or "/")
+    if not os.path.isdir(parent):
+        raise TargetError(f"the target {store} cannot be created: folder {parent} does not exist; create it first")
+    return True
+
+
+def is_empty(store: StoreLike) -> bool:
+    """Return whether a location is empty, apart from the journal of a run that has not created its target yet."""
+    folder = local_folder(store)
+    if folder is not None:
+        names = os.listdir(folder) if os.path.isdir(folder) else [folder]
+        left = [name for name in names if not PARTIAL.search(name)]
+        return not os.path.lexists(folder) or not left or (left == [OURS] and not is_node(folder))
+    place = store_path(store)
+    return sync(place.store.is_empty(place.path)) or (names_in(store) == [OURS] and not is_node(store))
 
 
 def array_documents(settings: Settings) -> Documents:

@@ -67,7 +67,7 @@ PLACES.append(foreign_place)
 SHORTER.append(references)
 
 
-def files(
+def open_files(
     place: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     concat_dim: str | int | None = None,
@@ -107,7 +107,7 @@ def files(
     >>> import tempfile, zarr
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.arange(12, dtype="<i2").tofile(f"{folder}/a.raw")
-    ...     zarr.open_array(files(f"{folder}/a.raw", shape=(3, 4), dtype="<i2"), mode="r")[1]
+    ...     zarr.open_array(open_files(f"{folder}/a.raw", shape=(3, 4), dtype="<i2"), mode="r")[1]
     array([4, 5, 6, 7], dtype=int16)
     """
     check_options(storage_options, [place])
@@ -287,7 +287,7 @@ def _common_axis(found: Files, reader: Reader, names: tuple[str, ...]) -> str:
         several = f" ({', '.join(axes)} differ)" if axes else ""
         raise InputError(
             f"{len(found.names)} files, {found.path(0)} among them, have no single axis along which they are "
-            f"joined{several}; name one of theirs, or a new one: files(…, concat_dim='time'), --concat-dim time"
+            f"joined{several}; name one of theirs, or a new one: open_files(…, concat_dim='time'), --concat-dim time"
         )
     return axes[0]
 

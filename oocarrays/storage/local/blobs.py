@@ -20,8 +20,8 @@ import google_crc32c
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.limits import BATCHED_RUNS
 from oocarrays.mapping.grid import COPIED_BYTES
-from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.direct_io import SECTOR, Piece, on_sectors, open_past_cache, padded, write_pieces
 from oocarrays.storage.local.fs import (
     failure,

@@ -66,7 +66,7 @@ def not_read(path: str, head: bytes) -> str:
     advice["GRIB"] = "; it needs ecCodes: open it by xarray (engine='cfgrib'), or as references of kerchunk"
     return (
         f"{path} has a format that is not read: {seems}{advice.get(seems, '')}; Zarr, NetCDF, HDF5, TIFF, FITS and "
-        ".npy are read, raw elements by files(…) if you give shape= and dtype=, and what xarray opens by "
+        ".npy are read, raw elements by open_files(…) if you give shape= and dtype=, and what xarray opens by "
         "rechunk(xr.open_dataset(…, chunks={}), …)"
     )
 

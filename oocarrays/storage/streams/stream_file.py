@@ -27,9 +27,9 @@ from oocarrays.errors import NotFoundError, TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.directory import HEAD, NONE
 from oocarrays.plan.streams.meta import KEY, NB_GATHERED, Cells, Independent, Meta, Regular, described, ended, meta_from
-from oocarrays.storage.files.creating import check_place, is_free
+from oocarrays.storage.files.creating import check_place
 from oocarrays.storage.files.documents import document_store, documents
-from oocarrays.storage.files.making_room import already_exists
+from oocarrays.storage.files.making_room import already_exists, is_free
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.local.fs import translated

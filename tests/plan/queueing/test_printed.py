@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oocarrays import Hypercube
+from oocarrays.networks import Hypercube
 from oocarrays.plan.queueing.striping import CPU, DISK, NETWORK, BlockTimes, StripedRate, striped_rate
 from tests.plan.queueing.measures import places, queues, residence, utilisation
 from tests.plan.queueing.measures import response as round_seconds

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from oocarrays import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Torus
 from oocarrays.errors import ScheduleError
+from oocarrays.networks import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Torus
 from tests.plan.queueing.routing import by_routings, channel_nodes, ecube_route, first_channel, routings
 
 pytestmark = pytest.mark.once
