@@ -171,6 +171,8 @@ class Resources:
 
     def over(self, others: Resources) -> Self:
         """Return these resources, and for those that are not stated the others'."""
+        if others is NONE:
+            return self
         said = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: getattr(others, name) for name, value in said.items() if value is None})
 
@@ -211,12 +213,15 @@ def stored_as(target: Any, call: Callable[..., Any]) -> Target:
 
 def means_of(resources: Any, call: Callable[..., Any], **stated: Any) -> Resources:
     """Return the resources of a call: its own arguments, its ``resources``, and those of ``with`` statements."""
-    if resources is None:
-        resources = NONE
-    if not isinstance(resources, Resources):
-        raise InputError(f"resources={resources!r} is not a Resources: pass oocarrays.Resources(ranks=…), for example")
-    _check_taken(resources, (*EACH_RUN, *getattr(call, "resources", ())), call)
-    return replace(NONE, **stated).over(resources).over(around())
+    means = Resources(**stated)
+    if resources is not None:
+        if not isinstance(resources, Resources):
+            raise InputError(
+                f"resources={resources!r} is not a Resources: pass oocarrays.Resources(ranks=2), for example"
+            )
+        _check_taken(resources, (*EACH_RUN, *getattr(call, "resources", ())), call)
+        means = means.over(resources)
+    return means.over(around())
 
 
 def chunked(target: Target, chunks: Any) -> Target:

@@ -392,7 +392,7 @@ def corners(folder: Folder) -> Problems:
     yield passes("ranks-at-chunks", (((100, 4), (10, 4)),), "256MiB", chunks=(7, 4), ranks=4, height=5)
     yield passes("crossing-chunks", (((4096, 4096), (256, 4096)), ((4096, 4096), (4096, 256))), "64MiB", ranks=1)
     yield passes("whole-rows", (image,), "320MiB", depth=(2, 0), ranks=2)
-    yield passes("windows-in-turn", (image,), "1GiB", depth=1, window=(500, 700), axis=0)
+    yield passes("windows-in-turn", (image,), "1GiB", depth=1, window=(500, 700))
     yield passes("coded", (image,), "128MiB", codec="zstd", depth=2, ranks=1)
     for workspace in (0, 1.5, "5MB"):
         yield passes(f"workspace-{workspace}", (rows,), "1GiB", workspace=workspace, height=256)
