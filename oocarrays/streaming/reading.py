@@ -224,12 +224,14 @@ class Cell:
             data = values.encode() if isinstance(values, str) else values
         else:
             data = np.ascontiguousarray(as_items(values, self._part.item)).tobytes()
+        if not data:
+            return  # as in C: nothing written moves no position
         if self._part.appends:
             self._position = self._end
         if self.written and self.written[-1][0] + len(self.written[-1][1]) == self._position:
             offset, former = self.written.pop()
             self.written.append((offset, former + data))
-        elif data:
+        else:
             self.written.append((self._position, data))
         self._position += len(data)
         self._end = max(self._end, self._position)

@@ -168,6 +168,16 @@ def test_elemental_functions_read_what_they_wrote(place: Path) -> None:
         assert s.to_ragged().to_list() == [[10, 0], [20, 0, 1, 2], [30, 0, 1, 2, 3, 4]]
 
 
+def test_nothing_written_by_an_elemental_function_moves_no_position(place: Path) -> None:
+    with ooc.streams.open_streams(place, "w", shape=2, dtype="i4") as s:
+        s.write(np.array([1, 2], "i4"))
+    with ooc.streams.open_streams(place, "a") as s:
+        s.seek(0)
+        s.each(lambda cell: cell.write([cell.number] * cell.number))
+        assert s.tell().tolist() == [0, 8]
+        assert s.to_ragged().to_list() == [[1], [2, 1]]
+
+
 def test_counts_are_short_at_the_end(place: Path) -> None:
     ooc.streams.streams_from_ragged(place, [3, 1], np.arange(4.0))
     with ooc.streams.open_streams(place) as s:
