@@ -18,7 +18,7 @@ def filtered(source, target, size=3, **how) -> ooc.Job:
     """Return the job that writes the median of each window of ``size`` elements: in all axes, or in each."""
     sizes = np.broadcast_to(size, ooc.open_array(source).ndim).tolist()
     kernel = partial(ooc.kernels.median, size=sizes, mode="none")  # a block has a halo: its edges need no filter
-    how |= {"depth": [n // 2 for n in sizes], "boundary": "reflect", "workspace": "6MiB"}
+    how |= {"depth": [n // 2 for n in sizes], "boundary": "reflect", "resources": ooc.Resources(workspace="6MiB")}
     return ooc.map_slabs(kernel, source, target, **how)
 
 

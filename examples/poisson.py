@@ -48,8 +48,9 @@ def main() -> None:
         for name, data in arrays.items():
             zarr.create_array(f"{folder}/{name}.zarr", data=data, chunks=(32, COLUMNS))
         sources = [f"{folder}/{name}.zarr" for name in arrays]
-        how = {"sweeps": SWEEPS, "fuse": 24, "height": 64, "boundary": {1: "periodic"}, "memory": "64MiB"}
-        job = ooc.iterate(sweep, sources, f"{folder}/flow.zarr", **how)
+        how = {"sweeps": SWEEPS, "boundary": {1: "periodic"}, "memory": "64MiB"}
+        slabs = ooc.Resources(fuse=24, window=64)
+        job = ooc.iterate(sweep, sources, f"{folder}/flow.zarr", resources=slabs, **how)
         print(job.explain())
         flow = job.run()[...]
     print(f"stream function from {flow.min():.0f} to {flow.max():.0f}, 0 on land: {not flow[land].any()}")

@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "request-timeout": "60s",  # time limit of one such attempt
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, if installed and it supports every option
     "patience": "10s",  # time to wait for a replacement of a lost worker, before others share its ranks
-    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see oocarrays.options.networks; None: known
+    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see examples/guide/ranks.md; None: known
     "disks": None,  # measurements of disks of striped arrays by `oocarrays calibrate --disks`; None: none
     "missing": "fill",  # policy for a chunk missing in a source: "fill" value, fill and "warn", or "error"
     "cost": {
