@@ -213,7 +213,7 @@ def unknown() -> da.Array:
 
 
 WRONG = {
-    "no Dask array": (lambda: FIELD, {}, InputError, r"numpy.ndarray is not a dask.array.Array"),
+    "no array": (lambda: 7, {}, InputError, "int cannot hold an array"),
     "unknown lengths": (unknown, {}, ChunksError, "unknown length: call its compute_chunk_sizes"),
     "objects": (lambda: field().astype(object), {}, UnsupportedError, "dtype object"),
     "masked": (lambda: da.ma.masked_equal(field(), 3), {}, UnsupportedError, "blocks of numpy.ma.MaskedArray"),

@@ -189,7 +189,7 @@ def test_repr_and_html_state_the_plan(source: Path, tmp_path: Path, method: str)
     job = plan(source, tmp_path / "target.zarr", method)
     of, title, *lines = job.plan, *repr(job).splitlines()
     rows = dict(re.split("  +", line.strip(), maxsplit=1) for line in lines)
-    assert title == f"<oocarrays.RechunkJob  {source} → {tmp_path}/target.zarr>"
+    assert title == f"<oocarrays.RechunkJob rechunk {source} → {tmp_path}/target.zarr>"
     stated = {
         "strategy": method,
         "chunks": "8 × 80 → 96 × 10",

@@ -364,5 +364,5 @@ def lazy_job(
         return from_dask(source, to, means, overwrite=overwrite, resume=resume)
     for name in ("shards", "compressors", "filters", "fill_value", "attributes", "dimension_names"):
         if getattr(to, name) is not None:
-            raise UnsupportedError(f"{name}= of a dataset comes from its variables and their encoding: set it there")
+            raise UnsupportedError(f"{name}= of a dataset comes from its variables' encoding: set it there")
     return dataset_job(source, to, means, overwrite=overwrite, resume=resume)
