@@ -116,7 +116,7 @@ class _How:
     """Folder for a rechunked copy; None for the default."""
 
 
-@verb(resources=("scratch",))
+@verb(resources=("scratch",), run=("memory", "storage_options"))
 def compare(
     a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
     b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,

@@ -24,6 +24,8 @@ def flat(verb: Callable[..., Any] | str, *given: Any, **options: Any) -> Any:
     }
     named = {each.name for each in fields(ooc.Resources)} & options.keys() - known.keys()
     means = {name: options.pop(name) for name in named}
+    if "ddof" in options:
+        given = (given[0], (given[1], {"ddof": options.pop("ddof")}), *given[2:])
     if "residual" in options:
         options["until"] = (options.pop("until", None), options.pop("residual"))
     along = {name: options.pop(name) for name in ("axis", "height") if name in options and name not in known}

@@ -99,6 +99,22 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], type, str]] = {
     "resources as a mapping": (
         lambda s, t: ooc.rechunk(s, t, chunks=(8, 2), resources={"ranks": 2}), InputError, "is not a Resources"
     ),
+    "missing chunks of a comparison": (
+        lambda s, t: ooc.compare(s, s, resources=ooc.Resources(missing="error")), UnsupportedError,
+        "compare takes no missing",
+    ),
+    "resources of a store": (
+        lambda s, t: ooc.store(da.from_zarr(str(s)), t, resources=ooc.Resources(fuse=5)), UnsupportedError,
+        "store takes no fuse",
+    ),
+    "a divisor of a mean": (lambda s, t: ooc.reduce(s, ("mean", {"ddof": 1})), InputError, "has no ddof"),
+    "a codec that is none": (
+        lambda s, t: ooc.map_slabs(np.negative, s, ooc.Target(t, compressors=5), **HERE), UnsupportedError, "settings"
+    ),
+    "results as a mapping": (
+        lambda s, t: ooc.map_slabs(np.negative, s, t, results={"drop_axis": 0}, **HERE), InputError, "not a Results"
+    ),
+    "a source by position": (lambda s, t: ooc.update(t, s), InputError, r"update\(target, source=source\)"),
     "verify as a word": (lambda s, t: ooc.Results(verify="yes"), InputError, "verify"),
     "two axes of slabs": (
         lambda s, t: ooc.map_slabs(np.negative, s, t, window={0: "auto", 1: "auto"}, **HERE), InputError, "only one"

@@ -252,7 +252,7 @@ def test_what_is_no_place_says_who_takes_it(tmp_path: Path) -> None:
     for each in (ds, ds.a):
         with pytest.raises(InputError, match=r"cannot hold an array: rechunk and \.ooc\.rechunk"):
             ooc.open_array(each)
-    with pytest.raises(InputError, match="from_dask and rechunk take it as it is"):
+    with pytest.raises(InputError, match="rechunk takes it as it is"):
         ooc.open_array(ds.chunk().a.data)
     (tmp_path / "a.grib").write_bytes(b"GRIB0000")
     with pytest.raises(

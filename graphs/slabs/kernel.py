@@ -191,7 +191,7 @@ def _check_memory(live: Live[Any]) -> None:
         raise KernelError(
             f"the kernel held {own} bytes beside its block and results, more than the {plan.workspace} planned: "
             f"{plan.peak_bytes + each} bytes would be needed of memory={plan.budget}; "
-            f"pass workspace='{ceil_div(own, 2**20)}MiB'"
+            f"pass Resources(workspace='{ceil_div(own, 2**20)}MiB')"
         )
 
 

@@ -112,6 +112,7 @@ def open_array(
         "chunks", "shards", "orientation", "compressors", "filters", "zarr_format", "fill_value", "attributes",
         "dimension_names", "folders",
     ),
+    run=("memory", "scheduler", "storage_options"),
 )  # fmt: skip
 def create_array(
     store: Target | StoreLike,

@@ -182,7 +182,7 @@ SectionsLike = LayoutLike | Sequence[Any]
 """A layout, or one section a rank."""
 
 
-@verb(resources=("workers", "schedule", "disks"), old={"partition": "domains="})
+@verb(resources=("workers", "schedule", "disks"), old={"partition": "domains=", "a": "source="})
 def read_sections(
     source: StoredArray | zarr.Array | np.ndarray | StoreLike,
     sections: SectionsLike,

@@ -93,7 +93,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
         return f"oocarrays.CollectiveWriteJob sections of {self.plan.ranks} ranks → {self._array.store}"
 
 
-@verb(resources=("workers", "schedule", "disks"), old={"partition": "domains="})
+@verb(resources=("workers", "schedule", "disks"), old={"partition": "domains=", "a": "target="})
 def write_sections(
     target: OutOfCoreArray | zarr.Array | StoreLike,
     sections: SectionsLike,

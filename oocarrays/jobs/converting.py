@@ -69,7 +69,7 @@ STORED = ("chunks", "shards", "orientation", "compressors", "filters", "zarr_for
 """Fields of a target that scatters and gathers take."""
 
 
-@verb(target=(*STORED, "folders"), resources=("workers", "schedule"))
+@verb(target=(*STORED, "folders"), resources=("workers", "schedule"), old={"a": "source="})
 def scatter_files(
     source: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
     layout: LayoutLike,
@@ -192,7 +192,7 @@ def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **opt
     )  # fmt: skip
 
 
-@verb(target=STORED, resources=("workers", "schedule"))
+@verb(target=STORED, resources=("workers", "schedule"), old={"local": "source="})
 def gather_files(
     source: LocalArrays | StoreLike,
     target: Target | StoreLike,

@@ -202,7 +202,10 @@ def _target(
 def _settings(like: zarr.Array, chunks: tuple[int, ...], target: Target) -> Settings:
     """Return the arguments of ``zarr.create_array`` for a target, by default those of the array that it is like."""
     codecs = {"compressors": target.compressors, "filters": target.filters, "zarr_format": target.zarr_format}
-    return target_settings(like, chunks, **codecs)
+    made = target_settings(like, chunks, **codecs)
+    if target.compressors is not None or target.filters is not None:
+        array_file.preview(made | {"dtype": like.dtype}, target.store)  # refused before they are bound to a type
+    return made
 
 
 # ---------------------------------------------------------------------- local array files

@@ -254,6 +254,7 @@ def _planner(
 @verb(
     target=("chunks", "shards", "orientation", "compressors", "filters", "zarr_format"),
     resources=("workers", "ranks", "schedule", "scratch"),
+    old={"": "a source is passed by its name now: update(target, source=source)"},
 )
 def update(
     target: Target | StoreLike,
@@ -276,7 +277,8 @@ def update(
     ----------
     target : path, URL or Target
         A result of `rechunk`, or an interrupted update of one, which is then continued. With ``source`` and ``chunks``,
-        or a `Target` that states them, a target that does not exist is made, as by `rechunk`.
+        or a `Target` that states them, a target that does not exist is made, as by `rechunk`; one that exists keeps its
+        codecs, format and shards.
     source : path, URL, Zarr store or array
         Location of the source, if it has moved, or if the target may not exist. Chunks of a copy must have the same
         sizes and times.

@@ -13,6 +13,7 @@ from dask.task_spec import Task
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import WORTH, Copier, Copying
 from oocarrays.arrays.local_array import LocalArrays
+from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.run import Run
@@ -256,6 +257,8 @@ def map_slabs(
     array([1, 2, 0, 0])
     """
     check_call(kernel, len(as_list(source)))
+    if not isinstance(results, Results | None):
+        raise InputError(f"results={results!r} is not a Results: pass oocarrays.Results(drop_axis=0), for example")
     means = means_of(resources, map_slabs, memory=memory, scheduler=scheduler)
     targets = [stored_as(each, map_slabs) for each in as_list(target)]
     along: Any = {"depth": own_depth(kernel) if depth is None else depth, **window_options(window)}

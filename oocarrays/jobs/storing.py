@@ -21,7 +21,7 @@ from oocarrays.jobs.lazy import from_dask
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
-from oocarrays.options.given import Resources, Target, around, chunked, stored_as, verb
+from oocarrays.options.given import Resources, Target, chunked, means_of, stored_as, verb
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.documents import unfinished_run
@@ -43,6 +43,7 @@ HERE = ("threads", "threading", "sync", "synchronous", "single-threaded")
     target=(
         "chunks", "shards", "compressors", "filters", "zarr_format", "fill_value", "attributes", "dimension_names",
     ),
+    resources=("workers", "scratch"),
 )  # fmt: skip
 def store(
     x: da.Array | Sequence[da.Array],
@@ -50,7 +51,10 @@ def store(
     *,
     region: Any = None,
     compute: bool = True,
+    memory: int | float | str | None = None,
     resume: bool | Literal["verify", "as-is"] = False,
+    scheduler: Any = None,
+    resources: Resources | None = None,
     **options: Any,
 ) -> Delayed | None:
     """Write Dask arrays of any blocks into stored arrays of any chunks.
@@ -73,10 +77,14 @@ def store(
         The region of the target to write, of the shape of ``x``; by default all.
     compute : bool
         Whether to write now; otherwise the returned `dask.delayed.Delayed` writes when it is computed.
+    memory, resources
+        As in `rechunk`, for a new target: ``workers``, ``scratch`` and ``storage_options``.
     resume : bool or str
         As in `rechunk`, for a new target. Existing arrays are written again, all of them.
+    scheduler : Client, address or str
+        As ``dask.compute`` takes it, such as ``"threads"``.
     options
-        As ``dask.compute`` takes them, such as ``scheduler="threads"``.
+        Other options, as ``dask.compute`` takes them.
 
     Returns
     -------
@@ -97,8 +105,10 @@ def store(
     array([0, 0, 1, 2, 3, 4])
     """
     compute = flag(compute, "compute")
+    how: Any = {"scheduler": "threads" if isinstance(scheduler, str) and scheduler in HERE else scheduler}
+    means = means_of(resources, store, memory=memory, **how)
     if region is None and not isinstance(x, list | tuple) and _is_new(target, resume):
-        return _made(x, target, compute, resume, **options)
+        return _made(x, target, compute, resume, means)
     arrays, targets, regions = _as_many(x, target, region)
     storings = [_storing(*each) for each in zip(arrays, targets, regions, strict=True)]
     graph, done = _graph(arrays, storings)
@@ -107,6 +117,7 @@ def store(
     written = Delayed(done, graph)  # type: ignore[no-untyped-call]
     if not compute:
         return written
+    options |= {} if scheduler is None else {"scheduler": scheduler}
     _check_reach(storings, options)
     written.compute(**options)
     return None
@@ -127,11 +138,9 @@ def _is_new(target: Any, resume: Any) -> bool:
     return False
 
 
-def _made(x: Any, target: Any, compute: bool, resume: Any, **options: Any) -> Delayed | None:
+def _made(x: Any, target: Any, compute: bool, resume: Any, means: Resources) -> Delayed | None:
     """Write a Dask array as a new one, with chunks of the largest block, by a job that can be resumed."""
     check_lazy(x)
-    asked = options.get("scheduler")
-    means = Resources(scheduler="threads" if asked in HERE else asked).over(around())
     to = stored_as(target, store)
     job = from_dask(x, chunked(to, None if to.chunks else x.chunksize), means, resume=resume)
     if compute:
@@ -227,7 +236,7 @@ def _check_order(order: ReadOrder) -> None:
     if order.late:
         raise TargetError(
             f"{order.late.name} is read in a different order than it is written, and would be overwritten before it is "
-            "read: write to another array, or all of it by from_dask with overwrite"
+            "read: write to another array, or all of it by rechunk with overwrite"
         )
 
 

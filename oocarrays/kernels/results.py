@@ -72,7 +72,8 @@ def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...],
             raise KernelError(f"the kernel returned shape {array.shape} for {where}; {told}")
         if dtype is not None and not np.can_cast(array.dtype, dtype, "same_kind"):
             raise KernelError(
-                f"the kernel returned dtype {array.dtype} for {where}; the target has {dtype}: pass dtype="
+                f"the kernel returned dtype {array.dtype} for {where}; the target has {dtype}: "
+                "pass Target(store, dtype=…)"
             )
     return made
 
@@ -86,7 +87,9 @@ def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -
         lost = None if dtype is None else lost_value(array, dtype)
         if lost is not None:
             told = f"the kernel returned {lost} ({array.dtype}) for {where}"
-            raise KernelError(f"{told}, which {target} of dtype {dtype} cannot hold: pass dtype='{array.dtype}'")
+            raise KernelError(
+                f"{told}, which {target} of dtype {dtype} cannot hold: pass Target(store, dtype='{array.dtype}')"
+            )
     return made
 
 

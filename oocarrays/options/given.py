@@ -219,7 +219,7 @@ def means_of(resources: Any, call: Callable[..., Any], **stated: Any) -> Resourc
             raise InputError(
                 f"resources={resources!r} is not a Resources: pass oocarrays.Resources(ranks=2), for example"
             )
-        _check_taken(resources, (*EACH_RUN, *getattr(call, "resources", ())), call)
+        _check_taken(resources, (*getattr(call, "run", EACH_RUN), *getattr(call, "resources", ())), call)
         means = means.over(resources)
     return means.over(around())
 
@@ -257,16 +257,22 @@ def _check_taken(given: Any, taken: Sequence[str], call: Callable[..., Any]) -> 
 
 
 def verb(
-    *, target: Sequence[str] = (), resources: Sequence[str] = (), old: Mapping[str, str] | None = None
+    *,
+    target: Sequence[str] = (),
+    resources: Sequence[str] = (),
+    old: Mapping[str, str] | None = None,
+    run: Sequence[str] = EACH_RUN,
 ) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
     """Decorate a public function that takes fields of a `Target` and of `Resources`.
 
-    A keyword of version 0.5 raises an error that names its new place: one of these fields, or as ``old`` says.
+    A keyword of version 0.5 raises an error that names its new place: one of these fields, or as ``old`` says, which
+    under an empty name says it of arguments by position. ``run`` are the resources of all verbs that it takes.
     """
 
     def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
         known = signature(function).parameters
-        means = (*EACH_RUN, *resources) if "resources" in known else ()
+        means = (*run, *resources) if "resources" in known else ()
+        most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in known.values())
         places: dict[str, str] = {
             **{name: f"resources=oocarrays.Resources({name}=…)" for name in means},
             **{name: f"oocarrays.Target(store, {name}=…)" for name in target},
@@ -275,12 +281,14 @@ def verb(
 
         @wraps(function)
         def checked(*args: Taken.args, **given: Taken.kwargs) -> Given:
+            if len(args) > most and "" in places:
+                raise InputError(f"{function.__name__}: {places['']}")
             for word in given:
                 if word not in known and word in places:
                     raise InputError(f"{function.__name__}: {word}= is {places[word]} now")
             return function(*args, **given)
 
-        checked.target, checked.resources = tuple(target), tuple(resources)  # type: ignore[attr-defined]
+        checked.target, checked.resources, checked.run = tuple(target), tuple(resources), tuple(run)  # type: ignore[attr-defined]
         return checked
 
     return now

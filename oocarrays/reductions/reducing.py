@@ -84,7 +84,7 @@ def reduce(
 ) -> ReduceJob: ...  # fmt: skip
 
 
-@verb(resources=("workers",), old={"ddof": 'how=("std", {"ddof": 1})'})
+@verb(resources=("workers",), old={"ddof": 'how=("std", {"ddof": 1})', "a": "source="})
 def reduce(
     source: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How,

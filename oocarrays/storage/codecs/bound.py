@@ -121,7 +121,7 @@ def check_filters(settings: Settings, array: zarr.Array) -> None:
     if not kept:
         raise UnsupportedError(
             f"elements of {array.dtype} do not survive the filters {', '.join(names)}{why}: "
-            "pass filters=(), or rechunk the source with filters=() first"
+            "pass Target(store, filters=()), or rechunk the source with it first"
         )
 
 

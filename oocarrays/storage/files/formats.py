@@ -267,7 +267,9 @@ def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
         kept = [f for f in kept if getattr(f, "codec_id", None) not in ("vlen-utf8", "vlen-bytes")]  # repeat the type
     if kept and source.metadata.zarr_format != zarr_format:
         names = ", ".join(map(str, kept))
-        raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: pass filters=()")
+        raise UnsupportedError(
+            f"filters {names} are not carried over to another Zarr format: pass Target(store, filters=())"
+        )
     return kept
 
 
@@ -325,7 +327,9 @@ def _compressor_3(codec: Any, itemsize: int) -> Any:
 
 
 def _unknown(codec: Any, zarr_format: int) -> UnsupportedError:
-    return UnsupportedError(f"codec {codec} has no counterpart in Zarr format {zarr_format}: pass compressors=")
+    return UnsupportedError(
+        f"codec {codec} has no counterpart in Zarr format {zarr_format}: pass Target(store, compressors=…)"
+    )
 
 
 # ---------------------------------------------------------------------- computed elements

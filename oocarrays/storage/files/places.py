@@ -109,8 +109,8 @@ def check_is_place(given: Any) -> None:
         kind = type(given)
         library = kind.__module__.partition(".")[0]
         advice = {
-            "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
-            "dask": "from_dask and rechunk take it as it is",
+            "xarray": "rechunk and .ooc.rechunk take it as it is",
+            "dask": "rechunk takes it as it is",
             "LocalArrays": "it has one array a rank; gather_files(…, target) makes one array of them",
             "OutOfCoreGroup": "pass one of its arrays, group[name]",
         }

@@ -162,7 +162,9 @@ def _leave_sign(shared: SharedSession, key: str) -> None:
     try:
         Path(shared.folder, FORKS, sign).write_text(key)
     except OSError as error:
-        raise RunError(f"{shared.folder} is not visible here: pass scratch=, a folder that all workers see") from error
+        raise RunError(
+            f"{shared.folder} is not visible here: pass Resources(scratch=…), a folder that all workers see"
+        ) from error
     _SIGNS[shared.id] = sign
 
 
