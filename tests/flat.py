@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import oocarrays as ooc
@@ -24,6 +25,8 @@ def flat(verb: Callable[..., Any] | str, *given: Any, **options: Any) -> Any:
     }
     named = {each.name for each in fields(ooc.Resources)} & options.keys() - known.keys()
     means = {name: options.pop(name) for name in named}
+    if "kwargs" in options:
+        given = (partial(given[0], **options.pop("kwargs")), *given[1:])
     if "ddof" in options:
         given = (given[0], (given[1], {"ddof": options.pop("ddof")}), *given[2:])
     if "residual" in options:

@@ -385,7 +385,7 @@ def test_a_trial_is_small_reads_nothing_and_says_nothing() -> None:
         ({"drop_axis": [0, 1, 2], "new_axis": 0, "verify": True}, "verify=True"),
         ({"drop_axis": 0, "chunks": (1, 2, 3)}, "has 3 axes; the array has 2"),
         ({"drop_axis": 0, "chunks": ((3, 1, 26), 20)}, "chunks of equal length"),
-        ({"drop_axis": 0, "dtype": ["f4", "f8"]}, "has 2 types"),
+        ({"drop_axis": 0, "dtype": ["f4", "f8"]}, "is no type"),
     ],
 )  # fmt: skip
 def test_shapes_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) -> None:
@@ -400,7 +400,6 @@ def test_shapes_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) 
     [
         ({"drop_axis": 0}, "drop_axis=0 has the wrong length for 2 targets"),
         ({"drop_axis": [0, 1, 2]}, "has the wrong length for 2 targets"), ({"shape": (1, None)}, "is one length"),
-        ({"new_axis": [None, 0], "chunks": (1, 2, 3)}, r"chunks=\(1, 2, 3\) has the wrong length for 2 targets"),
     ],
 )  # fmt: skip
 def test_shapes_of_several_targets_that_cannot_be(tmp_path: Path, how: dict[str, Any], match: str) -> None:

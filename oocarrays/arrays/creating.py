@@ -88,7 +88,7 @@ def open_array(
     ((3, 4), (1, 4), array([[ 4,  7],
            [ 8, 11]]))
     """
-    means = Resources(scheduler=scheduler, missing=missing, storage_options=storage_options).over(around())
+    means = Resources(scheduler=scheduler, missing=missing, storage_options=storage_options)._over(around())
     place, missing, scheduler = placer(means.storage_options, store)(store), means.missing, means.scheduler
     try:
         opened = array.open_array(place, mode=mode, missing=missing)

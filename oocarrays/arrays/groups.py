@@ -128,6 +128,6 @@ def open_group(
     >>> list(group), group["deep/temp"].chunks
     (['deep/temp'], (1, 4))
     """
-    means = Resources(missing=missing, storage_options=storage_options).over(around())
+    means = Resources(missing=missing, storage_options=storage_options)._over(around())
     place, missing = placer(means.storage_options, store)(store), means.missing
     return OutOfCoreGroup(group_file.describe_group(group_file.open_group(place)), missing)

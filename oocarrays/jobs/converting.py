@@ -160,7 +160,7 @@ def scatter_files(
         [(local_files.largest_settings(said, made), sum(grid.count for grid in grids))], files=said.as_json(),
     )  # fmt: skip
     job = _scatter_job(run, cluster, disks, means.scheduler).asked_for(request)
-    same = means.only("memory", "scheduler", "workers", "storage_options")
+    same = means._only("memory", "scheduler", "workers", "storage_options")
     return job.again(resume, overwrite=overwrite, source=unnamed(source), means=same)
 
 
@@ -269,7 +269,7 @@ def gather_files(
     name, count = named(opened.files.store), array_file.preview(made, store).grid.count
     request = requested("gather_files", [name], _said(opened), [(made, count)])
     job = FilesJob(run, lambda name: open_global(store), cluster, opened.disks).asked_for(request)
-    same = means.only("memory", "scheduler", "workers", "storage_options")
+    same = means._only("memory", "scheduler", "workers", "storage_options")
     return job.again(resume, overwrite=overwrite, source=opened if name is None else None, means=same)
 
 

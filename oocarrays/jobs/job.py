@@ -214,7 +214,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
             return self
         resumed = import_module(f"oocarrays.{RESUMER}").resume
         try:
-            same = means and means.only(*EACH_RUN, "workers", "ranks")
+            same = means and means._only(*EACH_RUN, "workers", "ranks")
             left: Self = resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)
         except NotFoundError:
             if self._restarts:

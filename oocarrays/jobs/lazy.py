@@ -121,7 +121,7 @@ def from_dask(
     )  # fmt: skip
     job = FromDaskJob(x, run, target, cluster)
     job = job.asked_for(requested("from_dask", [x.name], [], [(made, job.plan.rechunk.target.grid.count)]))
-    return job.again(resume, overwrite=overwrite, means=means.only("memory", "scheduler", "workers"))
+    return job.again(resume, overwrite=overwrite, means=means._only("memory", "scheduler", "workers"))
 
 
 def planned(

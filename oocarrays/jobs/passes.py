@@ -62,8 +62,8 @@ def arrays_of(
 ) -> SlabArrays:
     """Open the sources of a request, and describe its targets."""
     if any(isinstance(each, LocalArrays) for each in sources):
-        if request.results.words:
-            raise InputError(f"{request.results.words} needs arrays in one file each; these are local array files")
+        if request.results._words:
+            raise InputError(f"{request.results._words} needs arrays in one file each; these are local array files")
         return _in_ranks(request, sources)
     if (folders := next((each.folders for each in request.targets if each.folders is not None), None)) is not None:
         raise InputError(f"folders={folders!r} needs local array files; the sources are in one file each")
@@ -140,7 +140,7 @@ def _in_files(request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequ
 def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> SlabRequest:
     """Return the request with the shapes of its results."""
     names, chunks = dimension_names(arrays[0]), [target.chunks for target in request.targets]
-    levels = request.results.levels(arrays[0].shape, names, chunks, single=request.single)
+    levels = request.results._levels(arrays[0].shape, names, chunks, single=request.single)
     options = replace(request.options, coarser=levels).checked(arrays[0].shape)
     if request.results.verify:
         options.verified()  # refused before the kernel is tried
@@ -159,7 +159,7 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
     edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
     itemsize = sum(dtype.itemsize for dtype in sources)
     trial = TrialBlock.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
-    free = [own is None and request.results.others for own in asked]
+    free = [own is None and request.results._others for own in asked]
     if trial.window.size * itemsize > max(budget, SMALL):
         return [wide_type(dtype) if any_type else dtype for any_type, dtype in zip(free, known, strict=True)]
     wanted = [
@@ -182,17 +182,17 @@ def _target(
     """Return one target: chunks are of the sources' axes, unless its axes differ."""
     grid, names, chunks = ChunkGrid.of(like.shape, like.chunks), dimension_names(like), target.chunks
     made, said = retyped(_settings(like, tuple(like.chunks), target), like.dtype, dtype)
-    if level is not None and request.results.others:
+    if level is not None and request.results._others:
         made, names = coarsened(made, level), names_of(level, names)
         grid = ChunkGrid.of(made["shape"], made["chunks"])
     lengths = uneven_lengths(chunks, grid, like.dtype, names)
     if lengths and level is not None:
-        raise InputError(f"{request.results.words} changes the targets' shapes, which needs chunks of equal length")
+        raise InputError(f"{request.results._words} changes the targets' shapes, which needs chunks of equal length")
     if lengths:
         made["chunks"] = tuple(map(max, lengths))
     elif chunks is not None:
         made["chunks"] = regular_chunks(chunks, grid, like.dtype, names)
-    if level is not None and not request.results.others:
+    if level is not None and not request.results._others:
         made = coarsened(made, level)
     place, settings = uneven_target(target.store, made, lengths, durable=setting("durable"))
     said = (*cuts(chunks, None, grid, names), *said)

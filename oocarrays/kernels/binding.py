@@ -72,8 +72,8 @@ def check_call(kernel: Callable[..., Any], blocks: int) -> None:
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} is not callable: pass a function of NumPy blocks")
-    if (found := _signature(kernel)) is None:
-        return
+    if not blocks or (found := _signature(kernel)) is None:
+        return  # that there are no sources is said where they are opened
     try:
         found.bind(*[None] * blocks, **({INFO: None} if takes_info(kernel) else {}))
     except TypeError as error:

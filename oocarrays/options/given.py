@@ -163,20 +163,20 @@ class Resources:
     storage_options: Mapping[str, Any] | None = None
 
     def __enter__(self) -> Self:
-        NESTED.set((*NESTED.get(), self.over(around())))
+        NESTED.set((*NESTED.get(), self._over(around())))
         return self
 
     def __exit__(self, *_: object) -> None:
         NESTED.set(NESTED.get()[:-1])
 
-    def over(self, others: Resources) -> Self:
+    def _over(self, others: Resources) -> Self:
         """Return these resources, and for those that are not stated the others'."""
         if others is NONE:
             return self
         said = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: getattr(others, name) for name, value in said.items() if value is None})
 
-    def only(self, *names: str) -> Resources:
+    def _only(self, *names: str) -> Resources:
         """Return some of these resources."""
         return Resources(**{name: getattr(self, name) for name in names})
 
@@ -220,8 +220,8 @@ def means_of(resources: Any, call: Callable[..., Any], **stated: Any) -> Resourc
                 f"resources={resources!r} is not a Resources: pass oocarrays.Resources(ranks=2), for example"
             )
         _check_taken(resources, (*getattr(call, "run", EACH_RUN), *getattr(call, "resources", ())), call)
-        means = means.over(resources)
-    return means.over(around())
+        means = means._over(resources)
+    return means._over(around())
 
 
 def chunked(target: Target, chunks: Any) -> Target:

@@ -82,19 +82,19 @@ class Results:
         return shown(self)
 
     @property
-    def others(self) -> bool:
+    def _others(self) -> bool:
         """Whether results may have other axes than their blocks."""
         return any(each is not None for each in (self.drop_axis, self.new_axis, self.shape))
 
     @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return " and ".join(f"{name}=" for name in NAMES if getattr(self, name) is not None)
 
-    def levels(
+    def _levels(
         self, shape: Sequence[int], names: Names, chunks: Sequence[ChunksLike | None], *, single: bool
     ) -> tuple[Coarsening, ...]:
         """Return the coarsening of each target; empty if all have the shape of the sources."""
-        if self.factor is None and not self.others:
+        if self.factor is None and not self._others:
             return ()
         targets = len(chunks)
         each = [_each(getattr(self, name), name, targets, single=single) for name in NAMES]

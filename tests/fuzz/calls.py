@@ -59,7 +59,7 @@ class Call:
         return self.function(*first, **named)
 
 
-PLANNED = ("Redistribution",)
+PLANNED = ("Redistribution", "Comparison")
 """Classes that only functions make."""
 
 
