@@ -164,6 +164,8 @@ def test_what_is_beside_may_not_be_written(tmp_path: Path) -> None:
 def test_arrays_of_other_shapes_are_refused(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "small", data=FIELD[:5], chunks=(5, 40))
     with pytest.raises(InputError, match=r"shapes \(90, 40\) and \(5, 40\)"):
-        ooc.iterate(poisson, [stored(tmp_path)[0], tmp_path / "small"], tmp_path / "t", sweeps=2, **HERE)
+        ooc.iterate(
+            lambda block, right: block, [stored(tmp_path)[0], tmp_path / "small"], tmp_path / "t", sweeps=2, **HERE
+        )
     with pytest.raises(InputError, match="at least one source is required"):
         ooc.iterate(poisson, [], tmp_path / "t", sweeps=2, **HERE)

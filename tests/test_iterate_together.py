@@ -100,7 +100,7 @@ def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: s
         "until": data.draw(st.none() | st.just(0.0)),
     }
     asked = partial(
-        ooc.iterate, kernel, stored, [MemoryStore() for _ in range(fields)], sweeps=sweeps, depth=case["depth"],
+        flat, ooc.iterate, kernel, stored, [MemoryStore() for _ in range(fields)], sweeps=sweeps, depth=case["depth"],
         boundary=boundary, scheduler="threads", **options,
     )  # fmt: skip
     with np.errstate(all="ignore"):
