@@ -88,7 +88,8 @@ def test_fields_and_what_is_beside_them_as_one_graph(two: Client, tmp_path: Path
     land = np.asarray(U < 0.8, "u1")
     sources = [made(tmp_path, name, each) for name, each in zip(("u", "v", "land"), (U, V, land), strict=True)]
     targets, where = [tmp_path / "0", tmp_path / "1"], disks(tmp_path, "{target}")
-    job = flat(ooc.iterate, kernel, sources, ooc.Target(targets, folders=where), boundary="periodic", **SWEPT)
+    stored = [ooc.Target(each, folders=where) for each in targets]
+    job = flat(ooc.iterate, kernel, sources, stored, boundary="periodic", **SWEPT)
     within(lambda: wait(job.persist()))  # a worker, where `dask.compute` makes its result, sees no other's disk
     found = map(ooc.open_array, targets)
     for each, other in zip(found, together(kernel, [U, V, land], 2, (1, 1), "periodic", 6), strict=True):
