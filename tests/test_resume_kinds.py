@@ -221,7 +221,8 @@ SCRIPT = """
 import {name}
 import oocarrays as ooc
 
-ooc.map_slabs({name}.smooth, "a", "target", height=8, ranks=1, memory="64MiB", scheduler="threads").run()
+with ooc.Resources(ranks=1, memory="64MiB", scheduler="threads"):
+    ooc.map_slabs({name}.smooth, "a", "target", window=8).run()
 """
 
 

@@ -47,10 +47,10 @@ def rechunk(job: Job, client: Client) -> dict:
 
 def _planned(job: Job, target: str):
     order = job.params.get("schedule", "")
-    options = {"schedule": order.rstrip("!")} if order else {}
+    resources = ooc.Resources(schedule=order.rstrip("!") or None)
     with dask.config.set({"oocarrays.assembly": "asynchronous"} if order.endswith("!") else {}):
         method = job.params.get("method", "auto")
-        return ooc.rechunk(job.source, target, chunks=job.target_chunks, method=method, **options)
+        return ooc.rechunk(job.source, target, chunks=job.target_chunks, method=method, resources=resources)
 
 
 def _resumed(job: Job) -> dict:

@@ -37,8 +37,9 @@ def ours(job: Job) -> dict:
         opencv = job.params.get("kernel") == "opencv"
         kernel = partial(kernels.opencv, size=job.times)
         kernel = kernel if opencv else partial(ooc.kernels.median, size=job.times, mode="nearest")
-        means |= {"depth": job.times // 2, "boundary": "nearest", "workspace": "6MiB" if opencv else "5.5MiB"}
-        work = ooc.map_slabs(kernel, source(job), job.target, **means)
+        means |= {"depth": job.times // 2, "boundary": "nearest"}
+        kernel_needs = ooc.Resources(workspace="6MiB" if opencv else "5.5MiB")
+        work = ooc.map_slabs(kernel, source(job), job.target, resources=kernel_needs, **means)
     else:
         compiled = job.params.get("kernel") == "numba"
         kernel = kernels.numba_in_place() if compiled else kernels.sweep_in_place
