@@ -155,10 +155,10 @@ def test_a_stencil_sees_its_neighbours(tmp_path: Path) -> None:
 def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     layout = ooc.Layout.of((8, 6), "(block, *)", ranks=2)
     a = made(tmp_path / "a", field((8, 6)), layout, (1, 0))
-    flat = made(tmp_path / "flat", field((8, 6)), layout, 0)
+    bare = made(tmp_path / "flat", field((8, 6)), layout, 0)
     cases: list[tuple[type[InputError], str, ooc.ranks.LocalArrays, dict[str, Any]]] = [
         (LayoutError, r"have halos of depth \(1, 0\): omit depth", a, {"depth": 2}),
-        (InputError, "have no halo: pass depth= to create_array or scatter_files", flat, {}),
+        (InputError, "have no halo: pass depth= to create_array or scatter_files", bare, {}),
         (TargetError, "open it with mode='r\\+'", ooc.open_array(tmp_path / "a"), {}),
         (ScheduleError, "schedule='hex' is unknown", a, {"schedule": "hex"}),
         (BudgetError, "is too small: this shift needs at least", a, {"memory": 1}),

@@ -59,7 +59,6 @@ requests: int = meter.read_requests
 FUNCTIONS = {
     "rechunk": ("RechunkKeywords", "chunks"),
     "map_slabs": ("SlabKeywords",),
-    "iterate": ("SweepKeywords",),
 }
 WRONG = {
     'ooc.rechunk("rows.zarr", "columns.zarr", chunk=4)': "Unexpected keyword argument",

@@ -59,7 +59,7 @@ class Asked:
         name, options = how
         if unknown := options.keys() - {"ddof"}:
             raise InputError(f"how={how!r}: {min(unknown)!r} is no option of a reduction; there is 'ddof'")
-        if options and name not in ("var", "std"):
+        if options.get("ddof") and name not in ("var", "std"):
             raise InputError(f"how={how!r}: a {name} has no ddof; var and std have one")
         return cls(how=name, ddof=options.get("ddof", 0), **others)
 
