@@ -32,7 +32,7 @@ def flat(verb: Callable[..., Any] | str, *given: Any, **options: Any) -> Any:
     if "residual" in options:
         options["until"] = (options.pop("until", None), options.pop("residual"))
     along = {name: options.pop(name) for name in ("axis", "height") if name in options and name not in known}
-    if any(each is not None for each in along.values()):
+    if options.get("window") is None and any(each is not None for each in along.values()):
         axis, height = along.get("axis"), along.get("height")
         window = height if axis is None else {axis: "auto" if height is None else height}
         (options if "window" in known else means)["window"] = window

@@ -169,7 +169,7 @@ def test_axes_are_named_by_number_or_name(named: zarr.Array, depth: Any, more: d
         ooc.iterate, both, named, MemoryStore(), sweeps=1, depth=depth, boundary={"time": "nearest"}, **more, **HERE
     )
     np.testing.assert_array_equal(swept.run(), BOTH)
-    slabs = ooc.open_array(named).slabs(depth=depth, memory="64MiB", **more)
+    slabs = flat(ooc.open_array(named).slabs, depth=depth, memory="64MiB", **more)
     np.testing.assert_array_equal(np.concatenate([both(slab.data)[slab.inside] for slab in slabs]), BOTH)
     files = ooc.ranks.scatter_files(named, "(block, *)", MemoryStore(), ranks=2, depth=depth, scheduler="threads").run()
     assert files.depth == (1, 0)

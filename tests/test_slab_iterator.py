@@ -134,5 +134,5 @@ def test_what_it_holds_is_bounded_and_told(array: ooc.OutOfCoreArray) -> None:
 )
 def test_wrong_inputs_in_one_line(array: ooc.OutOfCoreArray, options: dict, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
-        array.slabs(**options)
+        flat(array.slabs, **options)
     assert "\n" not in str(caught.value)

@@ -81,7 +81,7 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance:
 @given(passes())
 def test_a_loop_is_given_what_numpy_cuts_out_of_the_padded_array(case: tuple) -> None:
     shape, (chunks, *_), coding, options = case
-    names = ("depth", "boundary", "prefetch", "reuse", "axis", "window")
+    names = ("depth", "boundary", "prefetch", "reuse", "window")
     data, seen = np.arange(np.prod(shape)).reshape(shape), np.zeros(shape, int)
     a = ooc.open_array(zarr.create_array({}, data=data, chunks=chunks, **coding))
     wide = padded(data, options["depth"], options["boundary"])
