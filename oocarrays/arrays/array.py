@@ -26,7 +26,7 @@ from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
 from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.mapping.section import Section
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.given import around
+from oocarrays.options.given import memory_of
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
@@ -202,7 +202,7 @@ class OutOfCoreArray(StoredArray):
         options = SlabOptions(prefetch=prefetch, reuse=reuse, **asked)
         options = options.along(self.ndim, self.dimension_names)
         edge = checked_boundary(options.boundary, self.ndim, self.dtype)
-        return slabs_of(self._file, replace(options, boundary=edge), around().memory if memory is None else memory)
+        return slabs_of(self._file, replace(options, boundary=edge), memory_of(memory))
 
     @property
     def T(self) -> da.Array:

@@ -25,7 +25,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import LocalPart, shared, spread
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, Selection, lengths, moved
-from oocarrays.options.given import around
+from oocarrays.options.given import memory_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.partitions import Slabs
 from oocarrays.show import report
@@ -207,7 +207,7 @@ class LocalArrays(Extents):
             depth=self.depth,
             order=self._files.descriptor.orientation or axis_order("row", self.ndim),
             itemsize=self.dtype.itemsize,
-            budget=settings.budget(around().memory if memory is None else memory),
+            budget=settings.budget(memory_of(memory)),
         )
 
     def _checked(self, rank: int) -> int:

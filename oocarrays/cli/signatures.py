@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import Any
 
 from oocarrays.cli.options import KINDS, Kind, number, whole
-from oocarrays.options.given import EACH_RUN, Resources, Target, nested
+from oocarrays.options.given import Resources, Target, nested, resources_taken
 from oocarrays.options.shapes import Results
 
 METAVARS = {whole: "N", number: "NUMBER"}
@@ -178,7 +178,7 @@ def _flat(call: Callable[..., Any], texts: dict[str, tuple[str, str]]) -> Iterat
     """Yield the parameters of a function, and instead of nested ones their fields, whose texts are added."""
     found = inspect.signature(call).parameters
     yield from (each for name, each in found.items() if name not in ("resources", "results"))
-    kinds = (Target, getattr(call, "target", ())), (Resources, (*EACH_RUN, *getattr(call, "resources", ())))
+    kinds = (Target, getattr(call, "target", ())), (Resources, resources_taken(call))
     takes_results = ((Results, [each.name for each in fields(Results)]),) if "results" in found else ()
     for kind, names in (*(kinds if "resources" in found else kinds[:1]), *takes_results):
         texts |= {name: text for name, text in documented(kind).items() if name not in found}

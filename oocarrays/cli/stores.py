@@ -34,7 +34,7 @@ from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, stream_rows
 
 
-@command(compare, leave_out=("scheduler", "missing"))
+@command(compare)
 def compare_command(
     a: str, b: str, *, concat_dim: str | None = None, json: bool = False, quiet: bool = False, **how: Any
 ) -> int:

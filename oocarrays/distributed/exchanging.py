@@ -29,7 +29,7 @@ from oocarrays.mapping.given import element_type, listed, refuse
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.asked import check_lazy, ranks_on
-from oocarrays.options.given import Resources, around, means_of, stated_in, verb
+from oocarrays.options.given import Resources, means_of, stated_in, verb
 from oocarrays.options.networks import carrier_of
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.schedule import Schedule
@@ -152,7 +152,7 @@ def redistribute(
     how: Any = {"method": method, "schedule": schedule, "assembly": assembly}
     if isinstance(x, DistributedArray):
         return x.redistribute(layout, ranks=ranks, grid=grid, **how)
-    cluster, there = ranks_on(around().scheduler, around().workers)
+    cluster, there = ranks_on(None, None)
     wanted = _wanted(x, layout, ranks, grid, there)
     return _first(x, wanted, cluster, there).redistribute(wanted, **how)
 

@@ -29,16 +29,16 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.binding import check_call
 from oocarrays.kernels.depths import own_depth
-from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import as_list, workspace_of
+from oocarrays.mapping.layouts.halo import BoundaryLike
+from oocarrays.options.asked import as_list
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import SweepKeywords
-from oocarrays.options.slabs import SlabRequest, iteration
+from oocarrays.options.slabs import SlabRequest, iteration, pass_options
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
-from oocarrays.plan.slabs.options import DepthLike, window_options
+from oocarrays.plan.slabs.options import DepthLike
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.places import StoreLike
@@ -343,12 +343,10 @@ def iterate(
     tolerance, watched = _watched(until)
     means = means_of(resources, iterate, memory=memory, scheduler=scheduler)
     targets = [stored_as(each, iterate) for each in as_list(target)]
-    along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, **window_options(means.window)}
-    options = SweepOptions(
-        sweeps=sweeps, fuse="auto" if means.fuse is None else means.fuse, watched=watched is not None,
-        boundary=as_asked(boundary), prefetch=1 if means.prefetch is None else means.prefetch,
-        workspace=workspace_of(means.workspace), ranks=means.ranks, **along,
-    )  # fmt: skip
+    seen = (own_depth(kernel) or 1) if depth is None else depth
+    asked = pass_options(means, depth=seen, boundary=boundary, window=means.window)
+    fuse = "auto" if means.fuse is None else means.fuse
+    options = SweepOptions(sweeps=sweeps, fuse=fuse, watched=watched is not None, **asked)
     place = placer(means.storage_options, source, [each.store for each in targets], means.scratch)
     request = SlabRequest(
         kernel=kernel, options=options, means=means, overwrite=overwrite, resume=resume, residual=watched,

@@ -27,15 +27,15 @@ from oocarrays.kernels.binding import check_call
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
-from oocarrays.options.asked import as_list, scratch_folder, workspace_of
+from oocarrays.mapping.layouts.halo import BoundaryLike
+from oocarrays.options.asked import as_list, scratch_folder
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.shapes import NAMES, Results
-from oocarrays.options.slabs import SlabArrays, SlabRequest, slab_pass
+from oocarrays.options.slabs import SlabArrays, SlabRequest, pass_options, slab_pass
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
-from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
+from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED
@@ -261,12 +261,9 @@ def map_slabs(
         raise InputError(f"results={results!r} is not a Results: pass oocarrays.Results(drop_axis=0), for example")
     means = means_of(resources, map_slabs, memory=memory, scheduler=scheduler)
     targets = [stored_as(each, map_slabs) for each in as_list(target)]
-    along: Any = {"depth": own_depth(kernel) if depth is None else depth, **window_options(window)}
-    options = SlabOptions(
-        boundary=as_asked(boundary), prefetch=1 if means.prefetch is None else means.prefetch,
-        reuse=means.reuse is None or flag(means.reuse, "reuse"), workspace=workspace_of(means.workspace),
-        ranks=means.ranks, **along,
-    )  # fmt: skip
+    seen = own_depth(kernel) if depth is None else depth
+    asked = pass_options(means, depth=seen, boundary=boundary, window=window)
+    options = SlabOptions(reuse=means.reuse is None or flag(means.reuse, "reuse"), **asked)
     place = placer(means.storage_options, source, [each.store for each in targets])
     request = SlabRequest(
         kernel=kernel, options=options, means=means, overwrite=overwrite, resume=resume,

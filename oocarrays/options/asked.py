@@ -26,7 +26,7 @@ from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import element_type, listed, whole
-from oocarrays.options.given import around
+from oocarrays.options.given import around, memory_of
 from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
 from oocarrays.plan.memory import Resources
@@ -177,7 +177,7 @@ def resources_of(
     cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
 ) -> Resources:
     """Return the resources of a plan, in this process or on a cluster."""
-    memory = around().memory if memory is None else memory
+    memory = memory_of(memory)
     order, requests = settings.schedule(schedule), settings.ways().requests
     if cluster is None:
         free = available_bytes()

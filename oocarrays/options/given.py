@@ -196,6 +196,16 @@ def around() -> Resources:
     return NESTED.get()[-1] if NESTED.get() else NONE
 
 
+def memory_of(stated: int | float | str | None) -> int | float | str | None:
+    """Return the budget that a call states, or else that of the ``with`` statements around."""
+    return around().memory if stated is None else stated
+
+
+def resources_taken(call: Any) -> tuple[str, ...]:
+    """Return the names of the resources that a function takes, those of all verbs included."""
+    return (*getattr(call, "run", EACH_RUN), *getattr(call, "resources", ()))
+
+
 def shown(given: Any, *first: str) -> str:
     """Return a call with the fields that are stated."""
     said = [(each.name, getattr(given, each.name), each.default) for each in fields(given)[len(first) :]]
@@ -219,7 +229,7 @@ def means_of(resources: Any, call: Callable[..., Any], **stated: Any) -> Resourc
             raise InputError(
                 f"resources={resources!r} is not a Resources: pass oocarrays.Resources(ranks=2), for example"
             )
-        _check_taken(resources, (*getattr(call, "run", EACH_RUN), *getattr(call, "resources", ())), call)
+        _check_taken(resources, resources_taken(call), call)
         means = means._over(resources)
     return means._over(around())
 
@@ -242,7 +252,7 @@ def nested(call: Callable[..., Any], target: Any, flat: Mapping[str, Any]) -> tu
     known, rest = signature(call).parameters, dict(flat)
     to, means = (
         {name: rest.pop(name) for name in names if name in rest and name not in known}
-        for names in (call.target, (*EACH_RUN, *call.resources))  # type: ignore[attr-defined]
+        for names in (call.target, resources_taken(call))  # type: ignore[attr-defined]
     )
     said = any(value is not None for value in to.values())
     return Target(target, **to) if said else target, rest | {"resources": Resources(**means)}

@@ -36,8 +36,8 @@ from oocarrays.graphs.slabs.scratch import PassScratch
 from oocarrays.graphs.slabs.sweeps import Residual, change, each_of, unlike
 from oocarrays.kernels.depths import own_ranks
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.halo import checked_boundary
-from oocarrays.options.asked import cluster_of, ranks_of, resources_of
+from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked, checked_boundary
+from oocarrays.options.asked import cluster_of, ranks_of, resources_of, workspace_of
 from oocarrays.options.given import Resources as Means
 from oocarrays.options.given import Target
 from oocarrays.options.shapes import Results
@@ -45,7 +45,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.plan import plural
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
-from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.requests import LAST, checked, left_content, requested
 from oocarrays.storage.files.array_file import ArrayFile
@@ -139,6 +139,20 @@ class SlabRequest:
         one."""
         cluster = cluster_of(client or self.means.scheduler, self.means.workers)
         return cluster, resources_of(cluster, self.means.memory)
+
+
+def pass_options(
+    means: Means, *, depth: DepthLike, boundary: BoundaryLike, window: WindowLike | int | None
+) -> Document:
+    """Return the options that all passes over slabs have in common, from the arguments and means of a call."""
+    return {
+        "depth": depth,
+        "boundary": as_asked(boundary),
+        "prefetch": 1 if means.prefetch is None else means.prefetch,
+        "workspace": workspace_of(means.workspace),
+        "ranks": means.ranks,
+        **window_options(window),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

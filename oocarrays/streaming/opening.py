@@ -13,7 +13,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
-from oocarrays.options.given import around, verb
+from oocarrays.options.given import memory_of, verb
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
 from oocarrays.show.report import bytes_text, shape_text
@@ -181,7 +181,7 @@ def open_streams(
     client = None if scheduler is None else client_of(scheduler)
     ranks = len(workers_of(client)) if client is not None and ranks is None else ranks
     count = 1 if (given := setting("ranks") if ranks is None else ranks) is None else whole(given, "ranks", 1)
-    budget = settings.budget(around().memory if memory is None else memory)
+    budget = settings.budget(memory_of(memory))
     durable = bool(setting("durable"))
     if _is_plain(place, mode, (shape, dtype), (offset, order)):
         file: StreamFile = _plain(place, mode, (shape, dtype, offset, order), overwrite=overwrite, durable=durable)
