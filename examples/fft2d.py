@@ -19,13 +19,10 @@ def fft2(source, target, memory="1GiB"):
     """Return the transform of a stored array, stored in slabs of columns; in single precision, where the source is."""
     rows, columns = (partial(ooc.kernels.transform, axis=axis) for axis in (1, 0))
     dtype = np.result_type(ooc.open_array(source).dtype, "c8")
-    how = {"memory": memory, "resources": ooc.Resources(workspace="2MiB")}
-    with tempfile.TemporaryDirectory() as scratch:
-        by_rows = ooc.map_slabs(
-            rows, source, ooc.Target(f"{scratch}/rows", dtype=dtype), window={0: "auto"}, **how
-        ).run()
-        height = by_rows.chunks[0]
-        by_columns = ooc.rechunk(by_rows, f"{scratch}/columns", chunks=(-1, height), memory=memory).run()
+    with tempfile.TemporaryDirectory() as scratch, ooc.Resources(memory=memory):
+        how, transformed = {"resources": ooc.Resources(workspace="2MiB")}, ooc.Target(f"{scratch}/rows", dtype=dtype)
+        by_rows = ooc.map_slabs(rows, source, transformed, window={0: "auto"}, **how).run()
+        by_columns = ooc.rechunk(by_rows, f"{scratch}/columns", chunks=(-1, by_rows.chunks[0])).run()
         return ooc.map_slabs(columns, by_columns, ooc.Target(target, dtype=dtype), window={1: "auto"}, **how).run()
 
 

@@ -21,9 +21,7 @@ def solution(size: int, waves: int) -> np.ndarray:
     return one + one[:, ::-1] - one.T - one.T[::-1]
 
 
-def swept(
-    plate: ooc.ranks.LocalArrays, folder: str, passes=PASSES, sweeps=SWEEPS, **how
-) -> tuple[ooc.ranks.LocalArrays, list]:
+def swept(plate: ooc.ranks.LocalArrays, folder: str, passes=PASSES, sweeps=SWEEPS, **how) -> tuple:
     """A plate after so many passes of so many sweeps, in two stores in turn; and how much each pass changed it."""
     kernel, changes = partial(ooc.kernels.sweeps, count=sweeps), []
     for target in (f"{folder}/{number % 2 + 1}" for number in range(passes)):

@@ -48,9 +48,8 @@ def main() -> None:
         for name, data in arrays.items():
             zarr.create_array(f"{folder}/{name}.zarr", data=data, chunks=(32, COLUMNS))
         sources = [f"{folder}/{name}.zarr" for name in arrays]
-        how = {"sweeps": SWEEPS, "boundary": {1: "periodic"}, "memory": "64MiB"}
-        slabs = ooc.Resources(fuse=24, window=64)
-        job = ooc.iterate(sweep, sources, f"{folder}/flow.zarr", resources=slabs, **how)
+        how = {"boundary": {1: "periodic"}, "resources": ooc.Resources(memory="64MiB", fuse=24, window=64)}
+        job = ooc.iterate(sweep, sources, f"{folder}/flow.zarr", sweeps=SWEEPS, **how)
         print(job.explain())
         flow = job.run()[...]
     print(f"stream function from {flow.min():.0f} to {flow.max():.0f}, 0 on land: {not flow[land].any()}")

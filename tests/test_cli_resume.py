@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import RunError
 from tests.dying import Server
-from tests.seams import known_workers, replace_step, set_constants
+from tests.seams import known_workers, replace_step, set_constants, step
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of, words_of
 
@@ -223,7 +224,7 @@ def test_an_interruption_before_anything_was_written_names_nothing(
         raise KeyboardInterrupt
 
     for name in ("call rechunk", "call resume", "call clean"):
-        replace_step(monkeypatch, name, interrupt)
+        replace_step(monkeypatch, name, wraps(step(name))(interrupt))
     for words in (["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"], ["resume", "source.zarr"], ["clean", "."]):
         assert main(words) == 130
         assert capsys.readouterr() == ("", "oocarrays: interrupted\n")
@@ -237,7 +238,7 @@ def test_a_batch_system_ends_a_command_as_ctrl_c_does(
         signal.raise_signal(signal.SIGTERM)
 
     former = signal.getsignal(signal.SIGTERM)
-    replace_step(monkeypatch, "call rechunk", begun_and_terminated)
+    replace_step(monkeypatch, "call rechunk", wraps(ooc.rechunk)(begun_and_terminated))
     assert main(["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"]) == 128 + signal.SIGTERM
     said = "oocarrays: terminated; written chunks stay, continue with: oocarrays resume t.zarr\n"
     assert capsys.readouterr() == ("", said)

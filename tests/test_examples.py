@@ -208,7 +208,7 @@ def test_any_window_type_and_number_of_axes_is_filtered_as_scipy_does(shape, siz
     ndimage = pytest.importorskip("scipy.ndimage")
     image = (np.random.default_rng(0).random(shape) * 250).astype(dtype)
     stored = zarr.create_array({}, data=image, chunks=tuple(-(-n // 3) for n in shape))
-    how = {"memory": "64MiB", "scheduler": "threads", "ranks": 2}
+    how = {"memory": "64MiB", "scheduler": "threads"}
     found = loaded("median_filter").filtered(stored, zarr.storage.MemoryStore(), size, **how).run()
     assert np.array_equal(found, ndimage.median_filter(image, size=size))
 

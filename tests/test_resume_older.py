@@ -144,7 +144,7 @@ def test_what_it_finished_is_read(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(a[...], DATA)
     assert name != "global" or a.attrs["units"] == "K"
     write = ooc.ranks.gather_files if name == "local" else ooc.rechunk
-    write(tmp_path / f"{name}.zarr", tmp_path / "again.zarr", chunks=(4, 4), scheduler="threads").run()
+    write(tmp_path / f"{name}.zarr", ooc.Target(tmp_path / "again.zarr", chunks=(4, 4)), scheduler="threads").run()
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "again.zarr", mode="r")[...], DATA)
 
 

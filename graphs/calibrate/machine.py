@@ -218,7 +218,7 @@ def _piece_seconds(folder: str, ranges: float) -> dict[str, float]:
     together = _least_seconds(lambda: _by_all(read_all, count))
     return {
         "piece_seconds": max(alone / SIDE - rows * ranges, 1e-9),
-        "handoff_seconds": max(together - alone, 0.0) / (calls * math.sqrt(count - 1)),
+        "handoff_seconds": max(together - alone, 1e-9) / (calls * math.sqrt(count - 1)),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from inspect import Parameter, Signature, signature
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -72,12 +73,13 @@ def check_call(kernel: Callable[..., Any], blocks: int) -> None:
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} is not callable: pass a function of NumPy blocks")
-    if not blocks or (found := _signature(kernel)) is None:
+    given = kernel if isinstance(kernel, partial) else partial(kernel)  # `partial` has one level, of any depth
+    if not blocks or (found := _signature(given.func)) is None:
         return  # that there are no sources is said where they are opened
     try:
-        found.bind(*[None] * blocks, **({INFO: None} if takes_info(kernel) else {}))
+        found.bind(*given.args, *[None] * blocks, **given.keywords, **({INFO: None} if takes_info(kernel) else {}))
     except TypeError as error:
-        name = getattr(kernel, "__name__", repr(kernel))
+        name = getattr(given.func, "__name__", repr(kernel))
         told = f"{blocks} block{'' if blocks == 1 else 's'}"
         raise InputError(f"{name}{found} cannot be called with {told}: {error}") from None
 
