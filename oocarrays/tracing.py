@@ -269,8 +269,8 @@ def _add_job(job: Any, seen: Seen) -> None:
         read = program.read_from
         for array in read.values() if isinstance(read, Mapping) else read:
             seen.add(array, _by_chunks(tuple(array.shape), tuple(array.chunks)), by="oocarrays")
-        if isinstance(program, Rechunk) and program.source is not None:
-            place, dtype, target = name_of(program.target.store), program.source.dtype.str, program.plan.target
+        if isinstance(program, Rechunk) and program.sources:
+            place, dtype, target = name_of(program.target.store), program.sources[0].dtype.str, program.plan.target
             made = Dataset(name=place, dtype=dtype, stored=target, planned=True)
             seen.add_planned(made, _by_chunks(target.grid.shape, target.grid.chunks))
 

@@ -1,19 +1,21 @@
-"""Writes of a lazy array's blocks, in one graph with the tasks that compute them.
+"""Writes of a lazy array's blocks, in one graph with the tasks that compute them, as the source of a rechunk.
 
-    aligned      create ──┬─► block ─► put ──┬─► finish                    written to target chunks directly
+    aligned      create ──┬─► block ─► put ──┬─► finish                    each block is whole target chunks
                           └─► block ─► put ──┘
 
     otherwise    make scratch ──┬─► block ─► put ──┬─► join ─► create ─► start pass ─► …    an ordinary rechunk
                                 └─► block ─► put ──┘
 
 The tasks of a block belong to the user: they are not pinned, and their memory is not counted in the plan. A put runs on
-the worker of its block.
+the worker of its block. Scratch is renamed when it holds every block, so scratch under its final name is complete. Until
+then, a target to be replaced is unchanged, as the blocks may be computed from it.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,72 +23,81 @@ import numpy as np
 from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 
-from oocarrays.graphs.lazy import in_scratch, straight
-from oocarrays.graphs.lazy.in_scratch import BlocksInScratch
-from oocarrays.graphs.lazy.straight import Straight, straight_content
-from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
+from oocarrays.errors import NotFoundError, RunError
+from oocarrays.graphs.rechunk.passes import scratch_place
+from oocarrays.graphs.rechunk.program import Blocks, Destination, Rechunk, rechunk_run
+from oocarrays.graphs.rechunk.tasks import finish
 from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.journaled import check_room
+from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import Key
+from oocarrays.kernels.results import block_of
+from oocarrays.mapping.grid import Index
+from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import written
 from oocarrays.plan.lazy.blocks import BlocksPlan
+from oocarrays.storage.chunks.writer import ChunkWriter, PieceWriter
+from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.journal.leftovers import scratch_below
+from oocarrays.storage.files.creating import create_scratch
+from oocarrays.storage.local.names import MARK
+from oocarrays.storage.local.syncing import sync_tree
 
-LazyRun = Run[Straight] | Run[Rechunk]
+PARTIAL = "blocks.partial"
+"""Name in scratch of the array that does not hold every block yet."""
 
 
-def plan_of(run: LazyRun) -> BlocksPlan:
+def blocks_run(plan: BlocksPlan, like: ArrayFile, target: Destination) -> Run[Rechunk]:
+    """Return a run that writes the blocks of a lazy array; the journal of aligned ones only shows that it has begun."""
+    nowhere = {"source": None, "source_metadata": "", "scratch": ""}
+    content = {"plan": written(plan.rechunk), "blocks": True} | nowhere if plan.aligned else None
+    return rechunk_run(plan.rechunk, Blocks(plan=plan, like=like), target, content)
+
+
+def plan_of(run: Run[Rechunk]) -> BlocksPlan:
     """Return the plan of a lazy array."""
-    plan: BlocksPlan = run.program.plan if isinstance(run.program, Straight) else run.parts[0].program.plan
-    return plan
+    return _blocks(run.program).plan
 
 
-def straight_run(plan: BlocksPlan, dtype: np.dtype, target: Destination) -> Run[Straight]:
-    """Return a run that writes aligned blocks to the target."""
-    return Run(Straight(plan=plan, dtype=dtype, target=target), straight_content(plan))
-
-
-def staged_run(plan: BlocksPlan, like: ArrayFile, target: Destination) -> Run[Rechunk]:
-    """Return the rechunk of blocks in scratch, with the run that writes them there as its part."""
-    id = uuid.uuid4().hex[:12]
-    writing = BlocksInScratch(plan=plan, like=like, below=str(scratch_below(target.scratch, id)), store=target.store)
-    return rechunk_run(plan.rechunk, None, target, id=id, parts=[Run(writing, id=f"{id}-blocks")])
+def _blocks(program: Rechunk) -> Blocks:
+    assert isinstance(program.source, Blocks), "other rechunks read a stored array"
+    return program.source
 
 
 class BlockTasks:
     """Tasks that write one lazy array."""
 
-    def __init__(self, run: LazyRun, addresses: Sequence[str], keys: Any) -> None:
+    def __init__(self, run: Run[Rechunk], addresses: Sequence[str], keys: Any) -> None:
         self.run, self.addresses, self.suffix = run, addresses, new_suffix()
         self.graph: dict[Any, Any] = {}
-        plan = plan_of(run)
-        self._indices = product(*(range(len(lengths)) for lengths in plan.blocks)) if plan.stored.nbytes else ()
+        self.plan = plan_of(run)
+        self._indices = product(*(range(len(each)) for each in self.plan.blocks)) if self.plan.stored.nbytes else ()
         self._blocks = list(flatten(keys))
 
     def blocks(self, after: Iterable[Any]) -> Key:
         """Add the writes of the blocks; return the key of the task that waits for all of them."""
-        if isinstance(self.run.program, Straight):
+        if self.plan.aligned:
             builder = self.run.builder(self.addresses, after, self.suffix)
             created = builder.create(self.addresses)
-            last = builder.add(straight.finish, after=self._puts(builder, straight.put, created), rank=0)
         else:
-            builder = Builder(self.suffix, call, self.run.parts[0])
-            created = builder.add(in_scratch.create, name="make scratch", after=after, rank=0)
+            builder = Builder(self.suffix, call, self.run)
+            created = builder.add(create, name="make scratch", after=after, rank=0)
             if self.addresses:
                 builder.receive(created)
-            last = builder.add(in_scratch.join, after=self._puts(builder, in_scratch.put, created), rank=0)
+        last = builder.add(finish if self.plan.aligned else join, after=self._puts(builder, created), rank=0)
         self.graph |= builder.graph
         return last
 
     def rest(self, after: Iterable[Any]) -> Key | None:
         """Add the tasks that follow the last block, if any."""
-        if isinstance(self.run.program, Straight):
+        if self.plan.aligned:
             return None
         graph, last = self.run.graph(self.addresses, after, self.suffix)
         self.graph |= graph
         return last
 
-    def _puts(self, builder: Builder, put: Callable[..., Any], created: Key) -> list[Any]:
+    def _puts(self, builder: Builder, created: Key) -> list[Any]:
         """Add a task for each block, under a key that is not a tuple, so that it is not pinned."""
         puts = []
         for index, block in zip(self._indices, self._blocks, strict=False):
@@ -96,9 +107,73 @@ class BlockTasks:
         return puts or [created]
 
 
-def build_graph(run: LazyRun, addresses: Sequence[str], tasks: Mapping[Any, Any], keys: Any) -> tuple[Any, Key]:
-    """Return the graph of a lazy array, with the tasks that compute its blocks, and the key of the last task."""
-    mine = BlockTasks(run, addresses, keys)
-    written = mine.blocks(())
-    last = mine.rest([written]) or written
-    return {**tasks, **mine.graph}, last
+# ---------------------------------------------------------------------- functions of tasks
+
+
+def create(live: Live[Rechunk]) -> None:
+    """Make the scratch array, unless scratch already holds every block."""
+    if not live.on_workers:
+        live.begin_anew()
+        live.shares_meter = True  # the rechunk begins anew, and its counts include the blocks'
+    live.state.begun = True
+    if _is_whole(live):
+        return
+    blocks, below = _blocks(live.program), live.program.below
+    check_room({str(below): blocks.plan.scratch_bytes})
+    live.use(below)
+    create_scratch(scratch_place(live, PARTIAL), blocks.like, blocks.plan.stored)
+
+
+def _is_whole(live: Live[Rechunk]) -> bool:
+    """Return whether scratch holds every block."""
+    return os.path.isdir(str(scratch_place(live, "blocks")))
+
+
+def put(live: Live[Rechunk], *args: Any) -> None:
+    """Write a block, unless all are written: a worker was lost when its run had ended, or the run was resumed."""
+    blocks, (*index, given) = _blocks(live.program), args
+    if _is_whole(live) or (blocks.plan.aligned and MARK not in live.target().zarr.attrs):
+        return
+    section = blocks.plan.section(tuple(index))
+    write: Callable[..., Any] = live.once("writer", partial(_writer, live, blocks.plan))
+    write(section, block_of(given, section, blocks.like.dtype))
+
+
+def _writer(live: Live[Rechunk], plan: BlocksPlan) -> Callable[[Section, np.ndarray], Any]:
+    """Return the function that writes a block: target chunks, or its own bytes in scratch."""
+    if plan.aligned:
+        past_cache = plan.stored.nbytes > live.program.target.past_cache_above
+        writer = ChunkWriter(live.target(), live.meter, past_cache=past_cache, fresh=live.state.made)
+        return partial(_put_chunks, writer)
+    try:
+        array = array_file.open_array(scratch_place(live, PARTIAL), mode="r+")
+    except NotFoundError as error:
+        raise RunError(f"{error} on this worker: scratch must be shared") from error
+    live.use(live.program.below)
+    return PieceWriter(array_file.describe(array), live.meter).write
+
+
+def _put_chunks(writer: ChunkWriter, section: Section, block: np.ndarray) -> None:
+    indices = writer.file.stored.grid.indices(section) if section.size else ()
+    writer.write_all((each, _chunk(writer.file, block, section, each)) for each in indices)
+
+
+def _chunk(target: ArrayFile, block: np.ndarray, section: Section, index: Index) -> np.ndarray:
+    """Return a whole chunk, padded with the fill value."""
+    grid = target.stored.grid
+    there = grid.section(index)
+    data = block[there.relative_to(section.lower).slices]
+    if data.shape == grid.chunks:
+        return np.ascontiguousarray(data, target.dtype)
+    chunk = np.full(grid.chunks, target.fill_value, target.dtype)
+    chunk[there.relative_to(there.lower).slices] = data
+    return chunk
+
+
+def join(live: Live[Rechunk]) -> None:
+    """Rename scratch to its final name, as every block is written."""
+    if _is_whole(live):
+        return
+    if live.state.durable:
+        sync_tree(str(live.program.below))
+    os.rename(str(scratch_place(live, PARTIAL)), str(scratch_place(live, "blocks")))

@@ -32,8 +32,8 @@ from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 def source(live: Live[Any]) -> ArrayFile:
     """Return the source; that of a lazy array is in scratch, and complete once every block has been written."""
-    file: ArrayFile | None = live.program.source
-    return live.once("source", partial(scratch_array, live, "blocks")) if file is None else file
+    file = live.program.source
+    return file if isinstance(file, ArrayFile) else live.once("source", partial(scratch_array, live, "blocks"))
 
 
 def scratch_array(live: Live[Any], name: str | int) -> ArrayFile:

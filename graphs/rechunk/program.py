@@ -25,6 +25,7 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.plan.documents import Document, written
+from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.plan.rechunk.passes import box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import STAGES
@@ -81,17 +82,27 @@ def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | Rem
     return usable
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Blocks of a lazy array, which tasks of their own write: to the target, or to scratch, the source of a rechunk."""
+
+    plan: BlocksPlan
+    """Plan of the writes."""
+    like: ArrayFile
+    """Array in memory with the same dtype and fill value."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rechunk(Program):
-    """Rechunk of an array; of a group, it is one of many."""
+    """Rechunk of an array, one of many of a group, or of a lazy array's blocks."""
 
     phases: ClassVar[Mapping[str, str]] = {**PHASES, "put": "write"}
     threads_stay: ClassVar[bool] = True
     untimed: ClassVar[Collection[str]] = ("copy", "assemble", "name", "round")
     exchange: ClassVar[Exchange] = EXCHANGE
     plan: RechunkPlan
-    source: ArrayFile | None
-    """Array to read; None for the blocks of a lazy array, which other tasks write to scratch."""
+    source: ArrayFile | Blocks
+    """Array to read, or blocks of a lazy array."""
     target: Destination
     below: str | RemoteStore
     """Folder, or prefix in a store, with the scratch arrays of the run."""
@@ -105,7 +116,7 @@ class Rechunk(Program):
 
     @property
     def sources(self) -> Sequence[ArrayFile]:
-        return () if self.source is None else (self.source,)
+        return () if isinstance(self.source, Blocks) else (self.source,)
 
     @property
     def targets(self) -> Sequence[TargetSpec]:
@@ -114,6 +125,11 @@ class Rechunk(Program):
     @property
     def merges(self) -> bool:
         return True
+
+    @property
+    def removable(self) -> bool:
+        """Whether all writes to the target are recorded: those of aligned blocks are not."""
+        return not (isinstance(self.source, Blocks) and self.source.plan.aligned)
 
     @property
     def scratch(self) -> Sequence[str | RemoteStore]:
@@ -152,7 +168,8 @@ class Rechunk(Program):
         sizes = [max(traffic.read_bytes + traffic.written_bytes, 1) for _, traffic in each]
         share = sum(left * size for (left, _), size in zip(each, sizes, strict=True)) / sum(sizes) if sizes else 1.0
         reads = sum(left * traffic.read_requests for left, traffic in each)
-        return Remaining(share, reads, sum(left * traffic.write_requests for left, traffic in each))
+        pieces = self.source.plan.pieces if isinstance(self.source, Blocks) else 0
+        return Remaining(share, reads, pieces + sum(left * traffic.write_requests for left, traffic in each))
 
     def _share(self, number: int, done: Collection[Part], kept: Kept) -> float:
         """Return the share of a pass's chunks that is still to be written."""
@@ -202,7 +219,7 @@ class Rechunk(Program):
 
         A run on threads that failed at its start uses none. Blocks are useless until the target has been begun.
         """
-        begun = self.source is not None or unfinished_run(live.store) == live.id
+        begun = not isinstance(self.source, Blocks) or unfinished_run(live.store) == live.id
         used = live.give_up(self.below)
         if not (begun and (resumable or not (used or live.on_workers))):
             remove_scratch(self.below)
@@ -210,21 +227,20 @@ class Rechunk(Program):
 
 def rechunk_run(
     plan: RechunkPlan,
-    source: ArrayFile | None,
+    source: ArrayFile | Blocks,
     target: Destination,
     content: Document | None = None,
     recovered: Recovered = NOTHING_LEFT,
     *,
     id: str | None = None,
     member: str = "",
-    parts: Sequence[Run[Any]] = (),
 ) -> Run[Rechunk]:
     """Return a run; by default, its journal has the content of a new rechunk."""
     id = recovered.id or id or uuid.uuid4().hex[:12]
     if content is None:
-        content = {} if source is None else journal_content(plan, source, target)
+        content = {} if isinstance(source, Blocks) else journal_content(plan, source, target)
     program = Rechunk(
         plan=plan, source=source, target=target, below=scratch_below(target.scratch, id),
         record_seconds=record_seconds(), member=member,
     )  # fmt: skip
-    return Run(program, content, recovered, id, parts)
+    return Run(program, content, recovered, id)

@@ -57,7 +57,7 @@ def probe(live: Live[Any], address: str, rank: int) -> Probed:
 
 def create(live: Live[Any], *probes: Probed) -> None:
     """Begin the run; the journal of a lazy array's describes the blocks in scratch."""
-    if live.program.source is None:
+    if not live.program.sources:
         live.state.content = live.state.content | live.program.content_of(source(live))
     recording.begin(live, probes)
 

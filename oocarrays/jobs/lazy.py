@@ -15,10 +15,11 @@ from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.lazy.blocks import LazyRun, build_graph, plan_of, staged_run, straight_run
+from oocarrays.graphs.lazy.blocks import BlockTasks, blocks_run, plan_of
 from oocarrays.graphs.lazy.staged import staged
-from oocarrays.graphs.rechunk.program import Destination
+from oocarrays.graphs.rechunk.program import Destination, Rechunk
 from oocarrays.graphs.run.execution import Graph
+from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
     import dask.array as da
 
 
-class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
+class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray]):
     """Planned write of a lazy array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
-    def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
+    def __init__(self, x: da.Array, run: Run[Rechunk], target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
         self._restarts = True
         super().__init__(run, opener(open_array, target), cluster)
@@ -57,6 +58,10 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     def plan(self) -> BlocksPlan:
         """Frozen plan: blocks to compute, writes and memory."""
         return plan_of(self._run)
+
+    @property
+    def _run_plan(self) -> BlocksPlan:
+        return self.plan
 
     def _planned(self) -> str:
         text = super()._planned()
@@ -71,7 +76,10 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
     def _build(self) -> Graph:
         keys = self._lazy.__dask_keys__()
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
-        return build_graph(self._run, self._addresses, tasks, keys)
+        mine = BlockTasks(self._run, self._addresses, keys)
+        written = mine.blocks(())
+        last = mine.rest([written]) or written
+        return {**tasks, **mine.graph}, last
 
     def _threads(self) -> int:
         return self.plan.threads
@@ -135,7 +143,7 @@ def planned(
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     said: tuple[str, ...] = (),
     **choices: Any,
-) -> LazyRun:
+) -> Run[Rechunk]:
     """Return the run that writes ``x``: directly to the target if allowed and its blocks are aligned."""
     stored = array_file.preview(made, target)
     plan = plan_blocks(x.chunks, stored, resources, straight=straight, **choices)
@@ -148,9 +156,7 @@ def planned(
         past_cache_above=max(past_cache_above - plan.scratch_bytes, 0),  # the cache takes the pieces in scratch, too
         said=said,
     )
-    if plan.aligned:
-        return straight_run(plan, x.dtype, destination)
-    return staged_run(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination)
+    return blocks_run(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination)
 
 
 def rechunk_lazily(

@@ -64,7 +64,7 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
     @property
     def _source(self) -> ArrayFile:
         source = self._run.program.source
-        assert source is not None, "blocks of lazy arrays have other jobs"
+        assert isinstance(source, ArrayFile), "blocks of lazy arrays have other jobs"
         return source
 
     def _put(self, workers: Sequence[Worker]) -> Sequence[str]:

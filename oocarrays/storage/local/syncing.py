@@ -64,6 +64,17 @@ def sync_file_system(folder: str) -> None:
         os.close(file)
 
 
+def sync_tree(folder: str) -> None:
+    """Sync all files below a folder, whichever process has written them."""
+    with translated("write", folder):
+        if is_synced_whole(folder):
+            sync_file_system(folder)
+            return
+        for at, _, names in os.walk(folder, topdown=False):
+            for name in (*names, ""):
+                sync_path(os.path.join(at, name))
+
+
 def begin_writing(file: int) -> None:
     """Start writing an open file's data to the device, without waiting."""
     if sys.platform == "linux":
