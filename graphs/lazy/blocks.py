@@ -7,8 +7,8 @@
                                 └─► block ─► put ──┘
 
 The tasks of a block belong to the user: they are not pinned, and their memory is not counted in the plan. A put runs on
-the worker of its block. Scratch is renamed when it holds every block, so scratch under its final name is complete. Until
-then, a target to be replaced is unchanged, as the blocks may be computed from it.
+the worker of its block. Scratch is renamed when it holds every block, so scratch under its final name is complete.
+Until then, a target to be replaced is unchanged, as the blocks may be computed from it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ the beginning, so that each array can be resumed after any interruption. A recor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,7 +31,8 @@ from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.mapping.layouts.local import evenly, spread
 from oocarrays.plan.documents import Document
-from oocarrays.plan.rechunk.group import GroupPlan
+from oocarrays.plan.memory import Resources
+from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import create_target, remove_scratch
@@ -246,6 +248,25 @@ def finish(live: Live[Group]) -> str:
 
 
 # ---------------------------------------------------------------------- the run, and its graph
+
+
+def planned_copies(file: GroupFile, target: StoreLike, wanted: Collection[str], resources: Resources) -> CopyPlan:
+    """Return a plan of copying the arrays that are not rewritten."""
+    files = file.folder is not None and local_folder(target) is not None
+    return plan_copies(
+        [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
+        resources,
+        at_once=zarr.config.get("async.concurrency"),
+        local=files and not file.changes_format,
+    )
+
+
+def _to_copy(name: str, array: zarr.Array) -> ToCopy:
+    try:
+        chunk = array.shards or array.chunks
+    except NotImplementedError:  # chunks of unequal length
+        chunk = array.shape
+    return ToCopy(name=name, nbytes=array.nbytes, object_bytes=math.prod(chunk) * max(array.dtype.itemsize, 1))
 
 
 def group_run(

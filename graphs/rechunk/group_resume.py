@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from oocarrays.errors import JournalError, NotFoundError
-from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_run
+from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_run, planned_copies
 from oocarrays.graphs.rechunk.resume import planned, resumed
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted
 from oocarrays.graphs.run.run import Run
@@ -47,7 +47,6 @@ def resumed_group(
     left: Interrupted,
     terms: Callable[[], Resources | None],
     source: Any,
-    copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan],
     *,
     missing: str | None = None,
     place: Callable[[Any], Any],
@@ -72,7 +71,7 @@ def resumed_group(
     unknown = frozenset(part for part, receipts in left.stored.items() if receipts is None)
     known = replace(left, stored={part: each for part, each in left.stored.items() if part not in unknown})
     before = _copies(content)
-    copies = before if resources is None else copying(file, content["members"], resources)
+    copies = before if resources is None else planned_copies(file, target, content["members"], resources)
     places = {name: member_store(target, name) for name in file.arrays}
     recovered = known.recover(before, places, before=None if resources is None else before, rewrites=False)
     recovered = replace(recovered, lost=recovered.lost if recovered.anew else recovered.lost | unknown)

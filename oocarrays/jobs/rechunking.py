@@ -234,12 +234,8 @@ def _planner(
     place, policy = placer(means.storage_options, source, to.store, where), missing_of(source, means.missing)
     cluster = cluster_of(means.scheduler, means.workers)
     planner = Planner(
-        orientation=to.orientation,
+        to=to,
         method=method,
-        shards=to.shards,
-        zarr_format=to.zarr_format,
-        compressors=to.compressors,
-        filters=to.filters,
         overwrite=overwrite,
         scratch=scratch_of(place(where), place(to.store), place(source)),
         missing=policy,

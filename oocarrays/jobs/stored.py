@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,20 +18,19 @@ from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_run
-from oocarrays.graphs.rechunk.group_resume import group_content, resumed_group
+from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_run, planned_copies
+from oocarrays.graphs.rechunk.group_resume import group_content
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
 from oocarrays.graphs.run.execution import Graph
-from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
+from oocarrays.options.given import Target
 from oocarrays.options.rechunks import LINES, Planner, asked_for
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import within_budget
-from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
+from oocarrays.plan.rechunk.group import GroupPlan
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.requests import checked, form, requested
 from oocarrays.show import report
@@ -44,7 +42,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of
@@ -208,8 +206,8 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
     """Return the job that rewrites an array in scratch, in other chunks and without codecs."""
     resources = resources_of(None, budget, ranks=setting("ranks"))
     planner = Planner(
-        orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,
-        scratch=scratch, missing=missing_of(file.presence), resources=resources,
+        to=Target(place, compressors=(), filters=()), method="auto", overwrite=False, scratch=scratch,
+        missing=missing_of(file.presence), resources=resources,
     )  # fmt: skip
     return rechunk_job(rechunk_run(*planner.planned(file.zarr, place, chunks)), None)
 
@@ -225,12 +223,12 @@ def group_job(
     """Plan to rewrite some arrays of a group in other chunks, and to copy the others."""
     resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
-    file = file.in_format(planner.zarr_format)
+    file = file.in_format(planner.to.zarr_format)
     wanted = asked_for(file, chunks)
     checked(group_file.check_group_target, file.zarr, target, overwrite=planner.overwrite, resume=resume)
     id = uuid.uuid4().hex[:12]
     makers: list[Callable[[], Any]] = [
-        partial(_planned_copies, file, target, wanted, resources),
+        partial(planned_copies, file, target, wanted, resources),
         *(partial(_planned_member, file, target, name, lengths, planner) for name, lengths in wanted.items()),
     ]
     copies, *planned = within_budget(makers)
@@ -258,36 +256,9 @@ def _requested(run: Run[Group]) -> Document:
     )  # fmt: skip
 
 
-def interrupted_group(left: Interrupted, terms: Callable[[], Resources | None], source: Any, **how: Any) -> Run[Group]:
-    """Return the rest of an interrupted run of a group; arguments are those of `resumed_group`."""
-
-    def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
-        return _planned_copies(file, left.target, wanted, resources)
-
-    return resumed_group(left, terms, source, copying, **how)
-
-
 def rechunk_group_job(run: Run[Group], cluster: Cluster | None) -> GroupJob:
     """Return the job of a new or a resumed run of a group."""
     return GroupJob(run, opener(open_group, run.destination.store), cluster)
-
-
-def _planned_copies(file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
-    files = file.folder is not None and local_folder(target) is not None
-    return plan_copies(
-        [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
-        resources,
-        at_once=zarr.config.get("async.concurrency"),
-        local=files and not file.changes_format,
-    )
-
-
-def _to_copy(name: str, array: zarr.Array) -> ToCopy:
-    try:
-        chunk = array.shards or array.chunks
-    except NotImplementedError:  # chunks of unequal length
-        chunk = array.shape
-    return ToCopy(name=name, nbytes=array.nbytes, object_bytes=math.prod(chunk) * max(array.dtype.itemsize, 1))
 
 
 def _planned_member(

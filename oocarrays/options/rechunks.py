@@ -23,6 +23,7 @@ from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.given import Target
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
@@ -144,18 +145,10 @@ def _lengths(parts: list[str]) -> Any:
 class Planner:
     """Common options for planning the rechunk of arrays."""
 
-    orientation: Any
-    """Storage order of axes in a chunk; None for that of the source."""
+    to: Target
+    """Settings of the target; what is not stated is that of the source."""
     method: Strategy | Literal["auto"]
     """The strategy."""
-    shards: ChunksLike | None
-    """Lengths of shards, in elements; None for none."""
-    zarr_format: Literal[2, 3] | None
-    """Zarr format; None for that of the source."""
-    compressors: Any
-    """Codecs of the target, as Zarr takes them; None for those of the source."""
-    filters: Any
-    """Filters of the target, as Zarr takes them; None for those of the source."""
     overwrite: bool
     """Whether an existing target may be replaced."""
     scratch: str | RemoteStore
@@ -171,7 +164,7 @@ class Planner:
         self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
     ) -> tuple[RechunkPlan, ArrayFile, Destination]:
         file = array_file.describe_source(opened, self.missing)
-        order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
+        order = None if self.to.orientation is None else axis_order(self.to.orientation, opened.ndim)
         names = dimension_names(opened)
         lengths = uneven_lengths(chunks, file.stored.grid, file.dtype, names)
         if lengths and member:
@@ -180,10 +173,10 @@ class Planner:
         made = target_settings(
             opened,
             shape,
-            shards=regular_shards(self.shards, shape, file.stored.grid.shape, file.dtype, names, grows=self.grows),
-            zarr_format=self.zarr_format,
-            compressors=self.compressors,
-            filters=self.filters,
+            shards=regular_shards(self.to.shards, shape, file.stored.grid.shape, file.dtype, names, grows=self.grows),
+            zarr_format=self.to.zarr_format,
+            compressors=self.to.compressors,
+            filters=self.to.filters,
             order=order,
         )
         target, made = uneven_target(target, made, lengths, durable=setting("durable"))
@@ -202,7 +195,7 @@ class Planner:
             overwrite=self.overwrite,
             scratch=self.scratch,
             past_cache_above=settings.past_cache_above(),
-            said=() if self.grows else cuts(chunks, self.shards, file.stored.grid, names),
+            said=() if self.grows else cuts(chunks, self.to.shards, file.stored.grid, names),
         )
         return plan, file, destination
 

@@ -16,7 +16,7 @@ from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.rechunk.group_resume import planned_group
+from oocarrays.graphs.rechunk.group_resume import planned_group, resumed_group
 from oocarrays.graphs.rechunk.resume import planned, resumed
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.jobs.collective_writes import resume_sections
@@ -26,7 +26,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.pyramid import pyramid, source_image
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
-from oocarrays.jobs.stored import interrupted_group, rechunk_group_job, rechunk_job
+from oocarrays.jobs.stored import rechunk_group_job, rechunk_job
 from oocarrays.jobs.updating import resume_update
 from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, resources_of, scratch_of
 from oocarrays.options.given import Resources, Target, nested
@@ -156,7 +156,7 @@ def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
     scratch = scratch_of(asked.place(setting("scratch")), asked.left.target)
     how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.asked.missing}
     if is_group:
-        return rechunk_group_job(interrupted_group(left, terms, source, **how), means().cluster)
+        return rechunk_group_job(resumed_group(left, terms, source, **how), means().cluster)
     return rechunk_job(resumed(left, terms, source, **how), means().cluster)
 
 
