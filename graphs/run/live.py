@@ -18,9 +18,11 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold
+from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.local import syncing
@@ -184,6 +186,8 @@ class Live(Generic[P]):
         """Make the targets, marked unfinished, the first one last: its mark shows that all exist."""
         for number, target in reversed(self.unmade().items()):
             made = target.create(self.id, durable=self.state.durable)
+            if number and (first := named(self.store)) is not None:
+                Notes(target.store).point_to(first)
             if made is not None:
                 self.once(("target", number), lambda made=made: made)  # type: ignore[misc]
 

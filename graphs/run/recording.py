@@ -36,6 +36,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
 from oocarrays.storage.files.places import local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import fingerprints
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS
 from oocarrays.storage.journal.versions import Versions
@@ -214,6 +215,8 @@ def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
         raise live.failure
     if marker:
         live.journal.notes.say_ended(marker, gives)
+    for target in live.program.targets[1:]:
+        Notes(target.store).drop_first()
     for one in reversed(publish):
         one()
 

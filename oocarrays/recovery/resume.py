@@ -24,6 +24,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.texts import FOLDER, REQUEST
 from oocarrays.storage.local.fs import files_below, status_of
 from oocarrays.storage.stores.urls import check_replaces
@@ -141,7 +142,7 @@ def resume(
     Parameters
     ----------
     target : path, URL or Zarr store
-        The target of the stopped run.
+        The target of the stopped run, or one of several.
     source : path, URL, Zarr store, array or group, or a list of them
         The source of the stopped run; needed if that was no path or URL, or has been moved or copied since. Chunks of a
         copy must have the same sizes and times, or ETags: ``cp -a`` and ``rsync -a`` preserve them.
@@ -210,6 +211,8 @@ def resume(
             f"nothing to resume: {target} is a zip file, which a single run must write from beginning to end"
         )
     check_replaces(target)
+    if unfinished_run(target) is not None and (first := Notes(target).first()) is not None:
+        target = place(first)
     if holds_streams(target):
         if kind not in (None, "open_streams"):
             raise JournalError(f"{target} was being written by open_streams: not by {kind}")

@@ -350,7 +350,9 @@ def _kind(target: StoreLike) -> str:
 
 
 def way_out(target: StoreLike) -> str:
-    """Return advice for starting over at a target with an unusable journal."""
+    """Return advice for a target with an unusable journal: the target that has it, or how to start over."""
+    if (first := Notes(target).first()) is not None:
+        return f"its run began with the target {first}: resume that, oocarrays.resume({first!r})"
     if can_update(target):
         return f"bring it up to date again: update({name_of(target)!r}) (oocarrays update)"
     return "start over: make the same call with overwrite=True (--overwrite)"

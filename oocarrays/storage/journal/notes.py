@@ -3,6 +3,7 @@
 target/  .oocarrays.json            of a run that writes to an existing array, from its start to its end
          .oocarrays.made            the request that made a finished target, and the sources as they were
          .oocarrays/ended-c0ffee    the result of an ended run, until its client acknowledges it
+         .oocarrays/first           of another target than a run's first one: where that is, and with it the journal
 
 np.s_[::2, [5, 0], None]   ─►   [{"slice": [0, 24, 2]}, [5, 0], None]
 "(block, *)" on 2 ranks    ─►   {"distribution": ["block", "*"], "ranks": [2, 1]}
@@ -21,7 +22,7 @@ from oocarrays.mapping.selection import Selection
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.journal.texts import ENDED, FOLDER, MADE, NOTE, plan_in, plan_text
+from oocarrays.storage.journal.texts import ENDED, FIRST, FOLDER, MADE, NOTE, plan_in, plan_text
 
 
 def kept_sections(layout: Layout | None, selections: Sequence[Selection]) -> Any:
@@ -100,6 +101,23 @@ class Notes:
         """Delete the request that made the target, if it exists."""
         with writing(self.store):
             self._beside.delete([MADE])
+
+    def point_to(self, first: str) -> None:
+        """Record the first target of the run that writes this one."""
+        with writing(self.store):
+            self._inside.make_folder("")
+            self._inside.replace(FIRST, first.encode(), durable=False)
+
+    def first(self) -> str | None:
+        """Return the first target of the run that writes this one, which has the journal; None if it is this one."""
+        with reading(self.store):
+            text = self._inside.get(FIRST)
+        return None if text is None else text.decode(errors="replace")
+
+    def drop_first(self) -> None:
+        """Delete the record of the first target."""
+        with writing(self.store):
+            self._inside.delete([FIRST])
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Record that ``run`` has ended, with its result, so that a retry of its last task can return it."""

@@ -35,7 +35,7 @@ PARTS = "parts"
 """Key of a note's checksums, one per part in order; None for a part without a checksum."""
 ID = re.compile(r"[0-9a-f]{12}")
 """Pattern of a run id."""
-PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
+PLAN, DONE, LOCK, ENDED, KEPT, FIRST = "plan.json", "done", "lock", "ended-", "kept", "first"
 STATES = f"{DONE}-states"
 """Folder of the bytes of parts that are not in the target; deleted together with the entries."""
 Kept = Mapping[str, Mapping[str, Receipt]]
