@@ -28,6 +28,7 @@ from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 from oocarrays.errors import RunError
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.lazy.read_first import names_read
+from oocarrays.graphs.run.builder import itself
 from oocarrays.storage.journal.receipts import contents
 
 Key = Any
@@ -67,7 +68,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTime:
-    """Function that reads, and raises if its data was overwritten and may still be needed."""
+    """Function that reads, and raises if its data was overwritten, unlike what it first read, and may be needed."""
 
     do: Callable[..., Any]
     """Function that reads."""
@@ -75,18 +76,18 @@ class InTime:
     """Key of the last task."""
     name: str
     """Name of this read."""
-    writes: tuple[str, ...]
-    """Names of the writes that overwrite any of the data."""
-    alone: bool
-    """Whether only these writes need the data."""
     target: str
     """Name of the overwritten array."""
+    writes: tuple[str, ...] = ()
+    """Names of the writes that overwrite any of the data; empty for a block that a worker keeps: any may."""
+    alone: bool = False
+    """Whether only these writes need the data."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         read = self.do(*args, **kwargs)
         if this_worker() is None:
             return read
-        states, found = {noted(self.last, name) for name in self.writes}, contents(read)
+        states, found = {noted(self.last, name) for name in self.writes or (self.name,)}, contents(read)
         if states == {None}:
             write_down(self.last, self.name, found)
         elif not (self.alone and states == {DONE}) and not is_as_noted(self.last, self.name, found):
@@ -150,32 +151,7 @@ def _renamed_node(node: Any, names: dict[Key, Key], key: Key) -> Any:
 # ---------------------------------------------------------------------- blocks that workers keep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Same:
-    """Function that returns a kept block, and raises if the block has changed since before the first write."""
-
-    last: Key
-    """Key of the last task; notes are kept under it."""
-    name: str
-    """Name of this block among the kept ones."""
-    target: str
-    """Name of the overwritten array."""
-
-    def __call__(self, block: Any) -> Any:
-        if this_worker() is None:
-            return block
-        found, before = [contents(block)], noted(self.last, self.name)
-        if before is None:
-            write_down(self.last, self.name, found)
-        elif list(before) != found:
-            raise RunError(
-                f"{self.target} holds old and new elements: a worker was lost while it was overwritten, and a block "
-                "that it held cannot be read again; write to another array instead"
-            )
-        return block
-
-
-def note(same: Same, block: Any) -> None:
+def note(same: InTime, block: Any) -> None:
     """Note the checksum of a block, before anything is written."""
     same(block)
 
@@ -228,7 +204,7 @@ def with_kept_noted(
     graph: Mapping[Key, Any], kept: Sequence[Key], last: Key, target: str
 ) -> tuple[dict[Key, Any], dict[Key, Key], Key]:
     """Return the tasks with verified blocks, the new keys of kept blocks, and the key that writes wait for."""
-    same = {key: Same(last=last, name=f"kept {number}", target=target) for number, key in enumerate(kept)}
+    same = {key: InTime(do=itself, last=last, name=f"kept {number}", target=target) for number, key in enumerate(kept)}
     names: dict[Key, Any] = {key: (f"same-{last}", number) for number, key in enumerate(kept)}
     made = {
         key: node if key in names or not isinstance(node, GraphNode) else node.substitute(names)

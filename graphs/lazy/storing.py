@@ -24,7 +24,6 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import RunError
 from oocarrays.graphs.lazy.read_first import TaskAccess
 from oocarrays.graphs.lazy.reads import Spans, tiles
-from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.kernels.results import block_of, on_host
 from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.casting import lost_value
@@ -145,12 +144,13 @@ def stored(*written: None) -> None:
 def store_graph(
     storings: Sequence[Storing],
     blocks: Mapping[Any, Any],
+    suffix: str,
+    *,
     after: Collection[Key] = (),
     names: Mapping[Key, Key] = MappingProxyType({}),
-    suffix: str = "",
 ) -> tuple[dict[Key, Any], Key]:
     """Return the graph that writes lazy arrays, and the key of its last task."""
-    suffix, graph = suffix or new_suffix(), dict(blocks)
+    graph = dict(blocks)
     last: dict[tuple[str, tuple[int, ...]], Key] = {}
     ends: list[Key] = []
     for number, storing in enumerate(storings):

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
     """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
+    def __init__(self, run: Run[Rechunk], cluster: Cluster | None = None) -> None:
+        super().__init__(run, opener(open_array, run.destination.store), cluster)
+
     @property
     def plan(self) -> RechunkPlan:
         """Frozen plan: reads, messages, writes and memory."""
@@ -101,6 +104,9 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup]):
     """Planned rechunk of a group: as `RechunkJob`."""
 
     _counted = ("read requests", "write requests")
+
+    def __init__(self, run: Run[Group], cluster: Cluster | None = None) -> None:
+        super().__init__(run, opener(open_group, run.destination.store), cluster)
 
     @cached_property
     def plan(self) -> GroupPlan:
@@ -194,12 +200,7 @@ def array_job(
     plan, file, destination = planned = planner.planned(opened, target, chunks)
     made = destination.settings, plan.target.grid.count
     request = requested("rechunk", [named(file.zarr.store_path)], [metadata_digest(file)], [made])
-    return rechunk_job(rechunk_run(*planned), cluster).asked_for(request)
-
-
-def rechunk_job(run: Run[Rechunk], cluster: Cluster | None) -> RechunkJob:
-    """Return the job of a new or a resumed run."""
-    return RechunkJob(run, opener(open_array, run.destination.store), cluster)
+    return RechunkJob(rechunk_run(*planned), cluster).asked_for(request)
 
 
 def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
@@ -209,7 +210,7 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
         to=Target(place, compressors=(), filters=()), method="auto", overwrite=False, scratch=scratch,
         missing=missing_of(file.presence), resources=resources,
     )  # fmt: skip
-    return rechunk_job(rechunk_run(*planner.planned(file.zarr, place, chunks)), None)
+    return RechunkJob(rechunk_run(*planner.planned(file.zarr, place, chunks)))
 
 
 def group_job(
@@ -242,7 +243,7 @@ def group_job(
     said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.program.target.said)
     group = CopiedGroup(store=target, source=file, overwrite=planner.overwrite, said=said)
     run = group_run(plan, group, members, group_content(plan, file), id=id)
-    return rechunk_group_job(run, cluster).asked_for(_requested(run))
+    return GroupJob(run, cluster).asked_for(_requested(run))
 
 
 def _requested(run: Run[Group]) -> Document:
@@ -254,11 +255,6 @@ def _requested(run: Run[Group]) -> Document:
         [], count=sum(plan.target.grid.count for plan in plans.values()), zarr_format=file.zarr_format, chunks=forms,
         arrays={name: plan.target.grid.count for name, plan in plans.items()},
     )  # fmt: skip
-
-
-def rechunk_group_job(run: Run[Group], cluster: Cluster | None) -> GroupJob:
-    """Return the job of a new or a resumed run of a group."""
-    return GroupJob(run, opener(open_group, run.destination.store), cluster)
 
 
 def _planned_member(

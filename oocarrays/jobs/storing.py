@@ -203,41 +203,30 @@ def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dic
 
     keys = list(flatten([x.__dask_keys__() for x in arrays]))
     made = HighLevelGraph.merge(*(x.__dask_graph__() for x in arrays))
-    targets = [storing.file for storing in storings]
-    tasks = cull(ensure_dict(made), keys)[0]
-    kept = kept_blocks(tasks, [target.name for target in targets])
-    if kept:
-        return _graph_of_kept(storings, tasks, kept)
-    tasks = dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
-    graph, done = store_graph(storings, tasks)
-    if not reads_any(tasks, targets):
-        return graph, done
-    order = order_of(graph, list(writes(graph, done)), targets)
-    if order.late:
-        graph, done = store_graph(storings, cull(ensure_dict(made), keys)[0])
-        order = order_of(graph, list(writes(graph, done)), targets)
-    _check_order(order)
-    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
-
-
-def _graph_of_kept(
-    storings: Sequence[Storing], tasks: Mapping[Any, Any], kept: Sequence[Any]
-) -> tuple[dict[Any, Any], Any]:
-    """Return the graph if workers keep blocks read from a target: writes wait until all blocks are recorded."""
     targets, suffix = [storing.file for storing in storings], new_suffix()
-    noted, names, barrier = with_kept_noted(tasks, kept, f"stored-{suffix}", targets[0].name)
-    graph, done = store_graph(storings, noted, [barrier], names, suffix)
-    order = order_of(without_kept(graph), list(writes(graph, done)), targets)
-    _check_order(order)
-    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
-
-
-def _check_order(order: ReadOrder) -> None:
+    tasks: Any = cull(ensure_dict(made), keys)[0]
+    kept, after = kept_blocks(tasks, [target.name for target in targets]), dict[str, Any]()
+    if kept:  # writes wait until all of them are noted
+        tasks, names, barrier = with_kept_noted(tasks, kept, f"stored-{suffix}", targets[0].name)
+        after = {"after": [barrier], "names": names}
+    fused = tasks if kept else dict(ensure_dict(da.Array.__dask_optimize__(made, keys)))
+    graph, done = store_graph(storings, fused, suffix, **after)
+    if not (kept or reads_any(fused, targets)):
+        return graph, done
+    order = _order(graph, done, targets)
+    if order.late and not kept:
+        graph, done = store_graph(storings, tasks, suffix)
+        order = _order(graph, done, targets)
     if order.late:
         raise TargetError(
             f"{order.late.name} is read in a different order than it is written, and would be overwritten before it is "
             "read: write to another array, or all of it by rechunk with overwrite"
         )
+    return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
+
+
+def _order(graph: Mapping[Any, Any], done: Any, targets: Sequence[ArrayFile]) -> ReadOrder:
+    return order_of(without_kept(graph), list(writes(graph, done)), targets)
 
 
 def _check_reach(storings: Sequence[Storing], options: Any) -> None:

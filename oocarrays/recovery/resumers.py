@@ -26,7 +26,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.pyramid import pyramid, source_image
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
-from oocarrays.jobs.stored import rechunk_group_job, rechunk_job
+from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import resume_update
 from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, resources_of, scratch_of
 from oocarrays.options.given import Resources, Target, nested
@@ -156,8 +156,8 @@ def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
     scratch = scratch_of(asked.place(setting("scratch")), asked.left.target)
     how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.asked.missing}
     if is_group:
-        return rechunk_group_job(resumed_group(left, terms, source, **how), means().cluster)
-    return rechunk_job(resumed(left, terms, source, **how), means().cluster)
+        return GroupJob(resumed_group(left, terms, source, **how), means().cluster)
+    return RechunkJob(resumed(left, terms, source, **how), means().cluster)
 
 
 def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
