@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import ChunksLike, block_lengths, cuts, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.chunks import ChunksLike, block_lengths, cuts
 from oocarrays.options.given import NONE, Resources, Target
+from oocarrays.options.rechunks import settings_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.memory import Resources as PlanResources
@@ -35,7 +37,6 @@ from oocarrays.show.notebook import lazy_html
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_place
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import uneven_target
@@ -99,23 +100,11 @@ def from_dask(
     """Plan to write a Dask array of any blocks into a Zarr array of any chunks: see `oocarrays.rechunk`."""
     check_lazy(x)
     target = placer(means.storage_options, to.store)(to.store)
-    grid, names = block_grid(x), names_of_axes(to.dimension_names, x.ndim)
-    lengths = uneven_lengths(to.chunks, grid, x.dtype, names)
-    known = tuple(map(max, lengths)) if lengths else to.chunks
-    shape = grid.chunks if known is None else regular_chunks(known, grid, x.dtype, names)
-    made = target_settings(
-        described(
-            x,
-            fill_value=to.fill_value,
-            attributes={} if to.attributes is None else named(to.attributes, "attributes"),
-            dimension_names=names,
-        ),
-        shape,
-        shards=regular_shards(to.shards, shape, x.shape, x.dtype, names),
-        zarr_format=3 if to.zarr_format is None else to.zarr_format,
-        compressors=to.compressors,
-        filters=to.filters,
-    )
+    names = names_of_axes(to.dimension_names, x.ndim)
+    attributes = {} if to.attributes is None else named(to.attributes, "attributes")
+    like = described(x, fill_value=to.fill_value, attributes=attributes, dimension_names=names)
+    stated = replace(to, zarr_format=3 if to.zarr_format is None else to.zarr_format)
+    made, lengths = settings_of(stated, array_file.describe(like))
     made |= {} if to.fill_value is None else {"fill_value": to.fill_value}
     checked(check_place, target, overwrite=overwrite, resume=resume)
     target, made = uneven_target(target, made, lengths, durable=setting("durable"))
@@ -125,7 +114,7 @@ def from_dask(
     restarts = bool(resume) and unfinished_run(target) is not None
     run = planned(
         x, target, made, resources_of(cluster, means.memory), straight=is_empty(target),
-        overwrite=overwrite or restarts, scratch=means.scratch, said=cuts(to.chunks, to.shards, grid, names),
+        overwrite=overwrite or restarts, scratch=means.scratch, said=cuts(to.chunks, to.shards, block_grid(x), names),
     )  # fmt: skip
     job = FromDaskJob(x, run, target, cluster)
     job = job.asked_for(requested("from_dask", [x.name], [], [(made, job.plan.rechunk.target.grid.count)]))

@@ -11,7 +11,7 @@ arrays that have their dimension's name, keep their chunks unless they are named
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import zarr
@@ -22,8 +22,9 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import ChunksLike, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.chunks import cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.options.given import Target
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
@@ -164,21 +165,9 @@ class Planner:
         self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
     ) -> tuple[RechunkPlan, ArrayFile, Destination]:
         file = array_file.describe_source(opened, self.missing)
-        order = None if self.to.orientation is None else axis_order(self.to.orientation, opened.ndim)
-        names = dimension_names(opened)
-        lengths = uneven_lengths(chunks, file.stored.grid, file.dtype, names)
+        made, lengths = settings_of(replace(self.to, chunks=chunks), file, grows=self.grows)
         if lengths and member:
             raise UnsupportedError("chunks of unequal length are possible for a single array, not for a group")
-        shape = self._chunks(tuple(map(max, lengths)) if lengths else chunks, order, file)
-        made = target_settings(
-            opened,
-            shape,
-            shards=regular_shards(self.to.shards, shape, file.stored.grid.shape, file.dtype, names, grows=self.grows),
-            zarr_format=self.to.zarr_format,
-            compressors=self.to.compressors,
-            filters=self.to.filters,
-            order=order,
-        )
         target, made = uneven_target(target, made, lengths, durable=setting("durable"))
         made_of = array_file.preview(made, target)
         check_priced(made_of, "the target")
@@ -195,13 +184,30 @@ class Planner:
             overwrite=self.overwrite,
             scratch=self.scratch,
             past_cache_above=settings.past_cache_above(),
-            said=() if self.grows else cuts(chunks, self.to.shards, file.stored.grid, names),
+            said=() if self.grows else cuts(chunks, self.to.shards, file.stored.grid, dimension_names(opened)),
         )
         return plan, file, destination
 
-    def _chunks(self, chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
-        """Return the checked chunks of the target."""
-        grid = file.stored.grid
-        if chunks is not None:
-            return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr), grows=self.grows)
-        return grid.chunks if order is None else chunks_along(order, grid.shape, grid.chunk_size)
+
+def settings_of(
+    to: Target, file: ArrayFile, *, grows: bool = False
+) -> tuple[Settings, tuple[tuple[int, ...], ...] | None]:
+    """Return arguments of ``zarr.create_array`` for an array in other chunks, and the lengths of uneven ones."""
+    grid, names = file.stored.grid, dimension_names(file.zarr)
+    order = None if to.orientation is None else axis_order(to.orientation, file.zarr.ndim)
+    lengths = uneven_lengths(to.chunks, grid, file.dtype, names)
+    chunks = tuple(map(max, lengths)) if lengths else to.chunks
+    if chunks is not None:
+        shape = regular_chunks(chunks, grid, file.dtype, names, grows=grows)
+    else:
+        shape = grid.chunks if order is None else chunks_along(order, grid.shape, grid.chunk_size)
+    made = target_settings(
+        file.zarr,
+        shape,
+        shards=regular_shards(to.shards, shape, grid.shape, file.dtype, names, grows=grows),
+        zarr_format=to.zarr_format,
+        compressors=to.compressors,
+        filters=to.filters,
+        order=order,
+    )
+    return made, lengths
