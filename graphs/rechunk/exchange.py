@@ -198,10 +198,6 @@ def receive(live: Live[Any], number: int, unit: int, stage: int, rank: int, outb
     return begin(live, (number, unit), rank, outbox)
 
 
-def written(live: Live[Any], number: int, unit: int) -> None:
-    """Do nothing: all ranks have written their parts of a partition."""
-
-
 def free(live: Live[Any], number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Release an outbox, when all ranks have written."""
     if _step(live, number).whole:

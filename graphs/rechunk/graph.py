@@ -30,6 +30,7 @@ from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.rechunk import exchange, tasks
 from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.program import Part
+from oocarrays.graphs.run.run import barrier
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Order, arriving
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -157,7 +158,7 @@ class _PassTasks:
                 for rank in ranks
             ]  # fmt: skip
             written.add(self._writes(unit, gone))
-            every = self.builder.add(exchange.written, self.number, unit, after=written.last, rank=0)
+            every = self.builder.add(barrier, self.number, unit, name="written", after=written.last, rank=0)
             freed.add(self._frees(unit, outboxes, [every]))
         return [key for keys in freed for key in keys if key != self.start]
 

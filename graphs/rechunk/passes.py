@@ -1,24 +1,34 @@
-"""Files, buffers and scratch of the passes of a rechunk, in one process.
+"""Files, buffers and scratch of the passes of a rechunk, in one process, and the assembly of target chunks by ranks.
 
 source ─► pass 0 ─► scratch/0 ─► pass 1 ─► … ─► target        each opened once; used buffers are kept for one pass
+
+Several ranks may assemble a target chunk. Between threads it gets its final name when its last piece has been placed:
+writers are counted. Workers cannot count, so all chunks get their names at the end of the pass. A piece of only fill
+values is left out; if its chunk holds other data, the piece is placed before the chunk gets its name.
+
+source chunks ─► parts ─► region: its chunks, one after the other ─► chunks as written
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
-from itertools import product
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
 
 from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
 from oocarrays.graphs.run.live import Live
 from oocarrays.mapping.grid import Index
-from oocarrays.plan.rechunk.assembled import on_sectors
+from oocarrays.mapping.section import Section
+from oocarrays.plan.rechunk.assembled import groups, on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
-from oocarrays.storage.chunks.assembling import Assembler
+from oocarrays.storage.chunks.assembling import Assembler, Take
+from oocarrays.storage.chunks.elements import chunk_major, common
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files import array_file
@@ -26,8 +36,198 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
-from oocarrays.storage.pool import Pool
+from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.stores.remote import RemoteStore, place_below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPass:
+    """Files that one pass reads from and writes to, in this process."""
+
+    step: Pass
+    """Pass that reads and writes the files."""
+    reader: ChunkReader
+    """Reader of the source."""
+    writer: ChunkWriter
+    """Writer of the target."""
+    assembly: Assembly | None
+    """State of the chunks being assembled; None if the pass assembles none."""
+    fill_value: Any
+    """Value of elements that are not stored."""
+
+    def parts(
+        self, indices: Iterable[Index], section: Section, chunk: np.ndarray
+    ) -> Iterator[tuple[Section, np.ndarray | None]]:
+        """Yield the parts of ``section`` in some source chunks, as the pass accesses them; None for a missing chunk."""
+        step, reader = self.step, self.reader
+        if step.access == "sieved":
+            yield from reader.sieved(indices, section)
+        elif step.access == "ranges":
+            yield from reader.tiles(indices, section, step.tile)
+        else:
+            for index, data in reader.whole(indices, repeat(self.chunk_view(chunk))):
+                yield from common(step.source.grid.section(index), section, data)
+
+    def chunk_view(self, buffer: np.ndarray) -> np.ndarray:
+        """View a buffer as one source chunk of the pass."""
+        return shaped(buffer, self.reader.grid.chunks, self.reader.dtype)
+
+    def region(self, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
+        """View a buffer as the chunks of a box, each contiguous, one after the other."""
+        grid, file = self.step.target.grid, self.writer.file
+        counts = tuple(b - a for a, b in zip(*box, strict=True))
+        region = chunk_major(buffer, counts, grid.chunks, file.dtype, file.stored.order)
+        if blank:
+            for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
+                if last * c > n:
+                    padding: list[Any] = [slice(None)] * region.ndim
+                    padding[axis], padding[len(counts) + axis] = -1, slice(n - (last - 1) * c, None)
+                    region[tuple(padding)] = self.fill_value
+        return region
+
+    def chunks(
+        self, box: ChunkBox, region: np.ndarray, stored: Container[str] = ()
+    ) -> Iterator[tuple[Index, np.ndarray]]:
+        """Yield the chunks of a region, except those with their key in ``stored``."""
+        key = self.writer.file.chunk_key
+        for index in product(*map(range, *box)):
+            if not (stored and key(index) in stored):
+                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
+                yield index, region[place]
+
+
+Told = Mapping[tuple[int, ...], Mapping[str, Receipt]]
+"""Receipts of the parts of a pass, by chunk key; None for a chunk in which the part has placed nothing."""
+MOST_SUM = 2**32
+"""Modulus of the sums of the checksums of pieces."""
+NAMED = -1
+"""Number of writers that marks a chunk with its final name."""
+
+
+class Assembly:
+    """State shared by the ranks of a process that assemble the target of a pass."""
+
+    def __init__(self, step: Pass, assembler: Assembler, *, counts: bool, fresh: bool, kept: Iterable[str]) -> None:
+        self.step, self.assembler = step, assembler
+        self.counts, self.fresh, self.kept = counts, fresh, frozenset(kept)
+        self._lock = threading.Lock()
+        self._left = _writers(step)
+        """Number of units still to write to each chunk."""
+        self._stored = np.zeros(step.target.grid.counts, bool)
+        """Whether a piece has been placed in each chunk, as far as this process knows."""
+        self._fills: defaultdict[Index, set[int]] = defaultdict(set)
+        """Units that have only fill values for a chunk, which have not been placed."""
+
+    def key(self, index: Index) -> str:
+        return self.assembler.key(index)
+
+    @property
+    def leaves_fill(self) -> bool:
+        """Whether chunks hold the fill value where nothing is placed."""
+        return self.fresh and self.assembler.fill_is_zeros
+
+    def touched(self, unit: int) -> Iterator[Index]:
+        """Yield the chunks in which a unit has a piece, except kept ones."""
+        for index in self.step.target.grid.indices(self.step.section(self.step.chunk_box(unit))):
+            if not self.kept or self.key(index) not in self.kept:
+                yield index
+
+    # ------------------------------------------------------------------ resuming
+
+    def learn(self, told: Told) -> None:
+        """Update the state with the pieces of parts that were done before, or by other processes."""
+        for (_, batch, rank), receipts in told.items():
+            for unit in self.step.batch_units(batch, rank):
+                for index in self.touched(unit):
+                    self._left[index] -= 1
+                    if receipts.get(self.key(index)) is not None:
+                        self._stored[index] = True
+                    elif not self.leaves_fill:
+                        self._fills[index].add(unit)
+
+    def reopen(self) -> None:
+        """Remove the final names of chunks that need further writes."""
+        for index in map(tuple, np.argwhere((self._left > 0) & self._stored).tolist()):
+            if self.key(index) not in self.kept:
+                self.assembler.chunks.reopen(self.key(index))
+
+    # ------------------------------------------------------------------ work of a unit
+
+    def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> Counter[Index]:
+        """Place a unit's pieces in its chunks, and return their checksums; each rank begins with different chunks."""
+        sums: Counter[Index] = Counter()
+        boxes = list(groups(self.step, unit, len(stage) // self.step.target.itemsize))
+        start = rank * len(boxes) // self.step.ranks
+        for box in boxes[start:] + boxes[:start]:
+            for index, key, placed in self.assembler.place(*box, stage, self.step.tile, take, self.kept):
+                if placed is not None:
+                    self._stored[index] = True
+                    sums[index] += placed
+                elif not self.leaves_fill and key not in self.kept:
+                    with self._lock:
+                        self._fills[index].add(unit)
+        return sums
+
+    def end(self, units: Iterable[int], stage: np.ndarray, sums: Mapping[Index, int], receipts: Receipts) -> None:
+        """Record the pieces of some units, and name the chunks that are complete."""
+        here: defaultdict[Index, list[int]] = defaultdict(list)
+        for unit in units:
+            for index in self.touched(unit):
+                here[index].append(unit)
+        for index, mine in here.items():
+            if not self._stored[index]:
+                receipts.absent(self.key(index))
+                continue
+            self._put_fills(index, mine, stage)
+            self.assembler.chunks.placed(self.key(index))
+            receipts.stored(self.key(index), self.step.target.chunk_bytes, sums.get(index, 0) % MOST_SUM)
+        for index in self._whole(here):
+            self.name(index, stage)
+
+    def _put_fills(self, index: Index, units: Iterable[int], stage: np.ndarray) -> None:
+        """Place the fill values that some units have left out of a chunk with other data."""
+        with self._lock:
+            mine = self._fills[index].intersection(units) if index in self._fills else ()
+            if mine:
+                self._fills[index].difference_update(mine)
+        for unit in mine:
+            self.assembler.place_fill(index, dict(self.step.places(unit))[index], stage, self.step.tile)
+
+    def _whole(self, here: Mapping[Index, list[int]]) -> list[Index]:
+        """Return the chunks without further writers, if writers are counted."""
+        with self._lock:
+            for index, mine in here.items():
+                self._left[index] -= len(mine)
+            return [index for index in here if self._left[index] == 0] if self.counts else []
+
+    # ------------------------------------------------------------------ the end
+
+    def name(self, index: Index, stage: np.ndarray) -> None:
+        """Give a chunk its final name, if it has none yet; a chunk with nothing placed is not stored."""
+        key, stored = self.key(index), self._stored[index]
+        if stored and index in self._fills and self.assembler.chunks.is_there(key):
+            self._put_fills(index, tuple(self._fills[index]), stage)
+        self._left[index] = NAMED
+        if stored:
+            self.assembler.finish(index)
+        else:
+            self.assembler.skip(index, fresh=self.fresh)
+
+    def name_all(self, stage: np.ndarray) -> None:
+        """Give all other chunks their final names: every chunk is complete."""
+        for index in product(*map(range, self.step.target.grid.counts)):
+            if not (self.counts and self._left[index] == NAMED) and self.key(index) not in self.kept:
+                self.name(index, stage)
+        self.assembler.chunks.close()
+
+
+def _writers(step: Pass) -> np.ndarray:
+    """Return the number of units that write to each target chunk."""
+    along = [np.array(axis, np.int32) for axis in step.writers]
+    return reduce(np.multiply.outer, along, np.ones((), np.int32)).reshape(step.target.grid.counts)
+
+
+# ---------------------------------------------------------------------- what a process has opened
 
 
 def source(live: Live[Any]) -> ArrayFile:

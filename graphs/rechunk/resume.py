@@ -1,9 +1,13 @@
-"""Resuming an interrupted rechunk: the content of its journal, and the trust placed in it.
+"""Resuming an interrupted rechunk of an array or a group: the content of its journal, and the trust placed in it.
 
 begin     plan, source and its fingerprint, scratch location      ─► journal
 resume    journal ─► the same plan, without the parts recorded as done and still as they were stored; or another plan
                      for other resources, without the chunks that have been stored
           error: a plan, source or target other than those that the journal was written for
+
+group     source, arrays to rewrite, batches of copies            ─► its journal; each rewritten array has its own
+resume    journal ─► copies, without the batches recorded as done; or others, for other resources, without the objects
+                     that have been stored; and the run of each array that is not finished
 
 Records of assembled chunks are compared with the chunks as stored now:
 
@@ -26,7 +30,8 @@ import numpy as np
 import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
-from oocarrays.graphs.rechunk.assembly import MOST_SUM
+from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_run, planned_copies
+from oocarrays.graphs.rechunk.passes import MOST_SUM
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run, usable_parts
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
 from oocarrays.graphs.run.run import Run
@@ -35,15 +40,20 @@ from oocarrays.graphs.settings import past_cache_above
 from oocarrays.mapping.grid import Index
 from oocarrays.plan.documents import Document, read_as
 from oocarrays.plan.memory import Resources
+from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.chunks.assembling import Assembler
-from oocarrays.storage.files import array_file
+from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import is_scratch
-from oocarrays.storage.files.places import StoreLike, in_files
+from oocarrays.storage.files.documents import is_finished, unfinished_run
+from oocarrays.storage.files.group_file import GroupFile, member_store
+from oocarrays.storage.files.places import StoreLike, in_files, place_name
+from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import written_file
+from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import is_of
@@ -172,13 +182,114 @@ def _source(
             f"{target} was being written from a lazy array, whose blocks are not kept: pass overwrite=True "
             "(--overwrite) to write it again"
         )
-    if there is None:
-        raise NotFoundError(f"the source of {target} is not a path or URL: pass source=")
-    policy = policy_of(content.get("missing") if missing is None else missing)
-    file = array_file.describe_source(array_file.open_array(place(there)), policy)
+    opened = array_file.open_array(place(_named(there, target)))
+    file = array_file.describe_source(opened, _policy(content, missing))
     if not is_of(file, content["source_metadata"], content["source"]):
         raise JournalError(f"the journal in {target} does not belong to {file.name} as it is now")
     return file
+
+
+def _named(there: Any, target: StoreLike) -> Any:
+    if there is None:
+        raise NotFoundError(f"the source of {target} is not a path or URL: pass source=")
+    return there
+
+
+def _policy(content: Mapping[str, Any], missing: str | None) -> Policy:
+    return policy_of(content.get("missing") if missing is None else missing)
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def group_content(plan: GroupPlan, source: GroupFile) -> Document:
+    """Return the content of a group's journal; each rewritten array has a journal of its own."""
+    copies = plan.copies
+    return {
+        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "missing": source.missing,
+        "zarr_format": source.zarr_format,
+        "members": {name: member.target.nbytes for name, member in plan.members},
+        "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
+        "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
+        "budget": plan.budget,
+        "processes": plan.processes,
+    }
+
+
+def resumed_group(
+    left: Interrupted,
+    terms: Callable[[], Resources | None],
+    source: Any,
+    *,
+    missing: str | None = None,
+    place: Callable[[Any], Any],
+    scratch: str | RemoteStore,
+) -> Run[Group]:
+    """Return the interrupted run of a group without its finished parts; arguments are those of `resumed`."""
+    content, target, again = left.content, left.target, left.trust.again
+    there = content["source"] if source is None else getattr(source, "zarr", source)
+    file = group_file.describe_group(group_file.open_group(place(_named(there, target))))
+    file = file.in_format(content.get("zarr_format")).with_policy(_policy(content, missing))
+    names = _unfinished(left)
+    if again and len(names) < len(content["members"]):
+        raise JournalError(f"some arrays of {target} are finished: to start over, pass overwrite=True (--overwrite)")
+    resources, members = terms(), {}
+    for name in names:
+        if name not in file.arrays:
+            raise JournalError(f"the journal in {target} is for {name}, which {file.name} no longer has")
+        one = Interrupted.at(member_store(target, name), left.trust)
+        members[name] = resumed(
+            one, lambda: resources, file.arrays[name], place=place, scratch=scratch, missing=missing, member=name
+        )
+    left = left.recorded(file.arrays)
+    unknown = frozenset(part for part, receipts in left.stored.items() if receipts is None)
+    known = replace(left, stored={part: each for part, each in left.stored.items() if part not in unknown})
+    before = _copies(content)
+    copies = before if resources is None else planned_copies(file, target, content["members"], resources)
+    places = {name: member_store(target, name) for name in file.arrays}
+    recovered = known.recover(before, places, before=None if resources is None else before, rewrites=False)
+    recovered = replace(recovered, lost=recovered.lost if recovered.anew else recovered.lost | unknown)
+    content = {name: each for name, each in content.items() if name != CHUNKS_READ} | left.begun_with
+    plan = GroupPlan(
+        members=tuple((name, run.program.plan) for name, run in members.items()), copies=copies,
+        budget=content["budget"] if resources is None else resources.budget,
+        processes=content["processes"] if resources is None else resources.workers,
+    )  # fmt: skip
+    if resources is not None:
+        content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
+    notices = (notice for run in members.values() for notice in run.notices)
+    return group_run(
+        plan, CopiedGroup(store=target, source=file), members, content, id=left.id, recovered=recovered.told(*notices)
+    )
+
+
+def planned_group(left: Interrupted) -> GroupPlan:
+    """Return the plan in the journal of a group, with the plans of its unfinished arrays."""
+    content, target = left.content, left.target
+    for name in [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]:
+        if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):
+            raise JournalError(f"the journal in {target} has {name!r}, which does not name a part of a group")
+    stores = {name: member_store(target, name) for name in _unfinished(left)}
+    if not all(unfinished_run(store) and Journal(store).is_there() for store in stores.values()):
+        raise JournalError(f"the run in {target} stopped before it had created all arrays; {way_out(target)}")
+    members = ((name, planned(Interrupted.at(store, left.trust))) for name, store in stores.items())
+    return GroupPlan(
+        members=tuple(members), copies=_copies(content), budget=content["budget"], processes=content["processes"]
+    )
+
+
+def _unfinished(left: Interrupted) -> list[str]:
+    """Return the names of the arrays that are still to be rewritten."""
+    return [name for name in left.content["members"] if not is_finished(member_store(left.target, name))]
+
+
+def _copies(content: Mapping[str, Any]) -> CopyPlan:
+    batches = (
+        tuple(MemberPiece(name=name, part=part, parts=parts) for name, part, parts in pieces)
+        for pieces in content["batches"]
+    )
+    return CopyPlan(batches=tuple(batches), **content["copies"])
 
 
 # ---------------------------------------------------------------------- records of assembled chunks

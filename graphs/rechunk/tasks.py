@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from oocarrays.graphs.cluster.placement import Probed
-from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.exchange import answer
 from oocarrays.graphs.rechunk.passes import (
+    Told,
     assembly_of,
     has_left,
     is_repeated,
@@ -179,7 +179,9 @@ def assemble(live: Live[Any], number: int, batch: int, rank: int, holding: RankB
     if live.is_done(part):
         return holding
     if holding is None or holding.empty:
-        holding = RankBuffers(allocate(int(np.prod(step.unit, dtype=int)) * step.source.chunk_bytes), _stage(step))
+        holding = RankBuffers(
+            allocate(int(np.prod(step.unit, dtype=int)) * step.source.chunk_bytes), allocate(stage_of(step))
+        )
     assembly, units, receipts = assembly_of(live, number), step.batch_units(batch, rank), Receipts()
     sums: Counter[Index] = Counter()
     for unit in units:
@@ -194,11 +196,6 @@ def assemble(live: Live[Any], number: int, batch: int, rank: int, holding: RankB
         assembly.end(units, holding.chunk, sums, receipts)
     live.record(part, {"": receipts.kept})
     return holding
-
-
-def _stage(step: Pass) -> np.ndarray:
-    """Allocate memory for staging a piece."""
-    return allocate(stage_of(step))
 
 
 def _read_box(live: Live[Any], number: int, unit: int, box: np.ndarray) -> Take:
@@ -230,7 +227,7 @@ def name(live: Live[Any], number: int) -> None:
     if live.on_workers:
         assembly.learn(_told(live, number))
     with live.meter.phase("write"):
-        assembly.name_all(_stage(live.program.plan.passes[number]))
+        assembly.name_all(allocate(stage_of(live.program.plan.passes[number])))
 
 
 def _told(live: Live[Any], number: int) -> Told:
