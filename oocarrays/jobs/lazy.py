@@ -131,11 +131,10 @@ def planned(
     straight: bool,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     said: tuple[str, ...] = (),
-    **choices: Any,
 ) -> Run[Rechunk]:
     """Return the run that writes ``x``: directly to the target if allowed and its blocks are aligned."""
     stored = array_file.preview(made, target)
-    plan = plan_blocks(x.chunks, stored, resources, straight=straight, **choices)
+    plan = plan_blocks(x.chunks, stored, resources, straight=straight)
     past_cache_above = settings.past_cache_above()
     destination = Destination(
         store=target,

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
 from operator import add
-from typing import Any
 
 import numpy as np
 
@@ -159,7 +158,6 @@ def plan_blocks(
     resources: Resources,
     *,
     straight: bool = True,
-    **choices: Any,
 ) -> BlocksPlan:
     """Choose the way of writing the blocks of a lazy array to the chunks of ``target`` within a budget."""
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
@@ -168,7 +166,7 @@ def plan_blocks(
     writing = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=resources.threads, rechunk=still)
 
     def moves() -> RechunkPlan:
-        return still if aligned else plan_rechunk(stored, target, resources, **choices)
+        return still if aligned else plan_rechunk(stored, target, resources)
 
     def writes() -> RechunkPlan:
         return first_fitting([writing], resources.budget, "writing the blocks")[0].rechunk

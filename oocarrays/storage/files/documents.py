@@ -21,7 +21,18 @@ from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
 from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
-from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
+from oocarrays.storage.local.names import (
+    ARRAY_2,
+    ATTRIBUTES,
+    DOCUMENTS,
+    GROUP_2,
+    MARK,
+    METADATA,
+    NODES,
+    PARTIAL_END,
+    draft_key,
+    is_abandoned,
+)
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.stores.aside import clear_tracebacks, with_drafts, without_drafts
@@ -91,6 +102,15 @@ def node_documents(store: StoreLike, names: Sequence[str]) -> list[Document | No
     """Read metadata documents, or their drafts if none of them exists."""
     found = documents(store, names)
     return documents(store, list(map(draft_key, names))) if found.count(None) == len(found) else found
+
+
+def node_kind(store: StoreLike) -> str | None:
+    """Return the kind of node, ``"array"`` or ``"group"``, by its documents or drafts in either format; or None."""
+    in_format_3, array, group = node_documents(store, (METADATA, ARRAY_2, GROUP_2))
+    if in_format_3 is not None:
+        kind = in_format_3.get("node_type")
+        return kind if kind in ("array", "group") else None
+    return "array" if array is not None else "group" if group is not None else None
 
 
 async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | None]:

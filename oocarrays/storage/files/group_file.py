@@ -31,7 +31,7 @@ from oocarrays.storage.files.documents import (
     document_or_draft,
     document_store,
     documents,
-    node_documents,
+    node_kind,
     said,
     unfinished_error,
 )
@@ -50,7 +50,7 @@ from oocarrays.storage.files.making_room import (
 from oocarrays.storage.files.places import StoreLike, lie_together, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.local.fs import ABSENT, translated
-from oocarrays.storage.local.names import ARRAY_2, GROUP_2, MARK, METADATA
+from oocarrays.storage.local.names import GROUP_2, MARK, METADATA
 from oocarrays.storage.stores.aside import keeps_drafts, with_drafts
 from oocarrays.storage.stores.joined import foreign_in
 
@@ -131,10 +131,7 @@ def holds_group(store: Any) -> bool:
     if not isinstance(store, str | os.PathLike | Store | StorePath):
         return False
     with suppress(OSError):
-        in_format_3, group, array = node_documents(store, (METADATA, GROUP_2, ARRAY_2))
-        if in_format_3 is None:
-            return group is not None and array is None
-        return in_format_3.get("node_type") == "group"
+        return node_kind(store) == "group"
     return False
 
 

@@ -36,7 +36,7 @@ from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, 
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
-from oocarrays.storage.files.documents import node_documents, unfinished_run
+from oocarrays.storage.files.documents import node_kind, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
@@ -86,8 +86,6 @@ def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> Non
 
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]
-FORMAT_2 = {ARRAY_2: "array", GROUP_2: "group"}
-"""Documents that mark an array or a group in Zarr format 2, which keeps attributes in a separate document."""
 YOUNG_SECONDS = 60.0
 """Age in seconds below which unlocked leftovers count as alive."""
 
@@ -240,7 +238,10 @@ def _kind(name: str) -> Kind | None:
 
 
 def _array_at(folder: str, names: set[str]) -> _Array | None:
-    kind = _node_kind(folder, names)
+    kind = None
+    if names.intersection((METADATA, FOLDER, ARRAY_2, GROUP_2)):
+        with suppress(OSError):
+            kind = node_kind(folder)
     if kind is None:
         return None
     held = is_locked(os.path.join(folder, FOLDER, LOCK))
@@ -255,21 +256,6 @@ def _marks(folder: str) -> frozenset[str]:
         run, content = Journal(folder).read()
         return frozenset(mark_of_plan(run, content.get(BEGINNING, ""), number) for number in range(STAGES.stop))
     return frozenset()
-
-
-def _node_kind(folder: str, names: set[str]) -> str | None:
-    """Return the kind of node in a folder, ``"array"`` or ``"group"``, by its documents or drafts in either format."""
-    if not names.intersection((METADATA, FOLDER, *FORMAT_2)):
-        return None
-    with suppress(OSError):
-        in_format_3, *in_format_2 = node_documents(folder, (METADATA, *FORMAT_2))
-        if in_format_3 is not None:
-            kind = in_format_3.get("node_type")
-            return kind if kind in ("array", "group") else None
-        return next(
-            (kind for kind, found in zip(FORMAT_2.values(), in_format_2, strict=True) if found is not None), None
-        )
-    return None
 
 
 def _of_array(folder: str, array: _Array | None) -> Iterator[Leftover]:

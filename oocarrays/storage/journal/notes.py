@@ -57,6 +57,14 @@ class Notes:
         self.store = store
         self._beside, self._inside = entries_of(store), entries_of(store, FOLDER)
 
+    def _get(self, key: str, *, inside: bool = False) -> bytes | None:
+        with reading(self.store):
+            return (self._inside if inside else self._beside).get(key)
+
+    def _drop(self, key: str, *, inside: bool = False) -> None:
+        with writing(self.store):
+            (self._inside if inside else self._beside).delete([key])
+
     def note(self, run: str, content: Document) -> None:
         """Record that ``run`` writes to an existing array, replacing the note of an earlier run."""
         _, text = plan_text(run, content)
@@ -66,23 +74,18 @@ class Notes:
 
     def noted(self) -> Document | None:
         """Return the request of an interrupted run that wrote to the existing array; None without such a note."""
-        text = self._text()
+        text = self._get(NOTE)
         return None if text is None else plan_in(text, self.store, NOTE).content
 
     def is_noted(self) -> bool:
         """Return whether a run is writing to the existing array, or was interrupted."""
-        return self._text() is not None
+        return self._get(NOTE) is not None
 
     def take(self, run: str) -> None:
         """Delete the note of ``run``; keep the note of another run."""
-        text = self._text()
+        text = self._get(NOTE)
         if text and plan_in(text, self.store, NOTE).run == run:
-            with writing(self.store):
-                self._beside.delete([NOTE])
-
-    def _text(self) -> bytes | None:
-        with reading(self.store):
-            return self._beside.get(NOTE)
+            self._drop(NOTE)
 
     def keep_made(self, run: str, content: Document) -> None:
         """Record the request that made the target, replacing an earlier one; it is synced later with other files."""
@@ -91,16 +94,14 @@ class Notes:
 
     def made(self) -> Document | None:
         """Return the request that made the target; None if it is missing or unreadable."""
-        with reading(self.store):
-            text = self._beside.get(MADE)
+        text = self._get(MADE)
         with suppress(JournalError):
             return None if text is None else plan_in(text, self.store, MADE).content
         return None
 
     def drop_made(self) -> None:
         """Delete the request that made the target, if it exists."""
-        with writing(self.store):
-            self._beside.delete([MADE])
+        self._drop(MADE)
 
     def point_to(self, first: str) -> None:
         """Record the first target of the run that writes this one."""
@@ -110,14 +111,12 @@ class Notes:
 
     def first(self) -> str | None:
         """Return the first target of the run that writes this one, which has the journal; None if it is this one."""
-        with reading(self.store):
-            text = self._inside.get(FIRST)
+        text = self._get(FIRST, inside=True)
         return None if text is None else text.decode(errors="replace")
 
     def drop_first(self) -> None:
-        """Delete the record of the first target."""
-        with writing(self.store):
-            self._inside.delete([FIRST])
+        """Delete the record of the first target, if it exists."""
+        self._drop(FIRST, inside=True)
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Record that ``run`` has ended, with its result, so that a retry of its last task can return it."""
@@ -127,12 +126,10 @@ class Notes:
 
     def ended(self, run: str) -> list[Any] | None:
         """Return the result of ``run`` in a list of one, if it has ended and its client has not acknowledged that."""
-        with reading(self.store):
-            text = self._inside.get(f"{ENDED}{run}")
+        text = self._get(f"{ENDED}{run}", inside=True)
         return None if text is None else list(json.loads(text))
 
     def was_heard(self, run: str) -> None:
         """Delete the end marker of ``run`` after its client has acknowledged it; keep markers of other runs."""
-        with writing(self.store):
-            self._inside.delete([f"{ENDED}{run}"])
-            self._inside.clear_if_empty()
+        self._drop(f"{ENDED}{run}", inside=True)
+        self._inside.clear_if_empty()
