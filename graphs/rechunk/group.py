@@ -1,7 +1,7 @@
 """Group as a program: a beginning, copies, the rechunks of all arrays one after the other, and an end.
 
 create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
-              └─► copy ─► copy ──┘   └── air, as drawn in `graph` ──┘
+              └─► copy ─► copy ──┘   └── air, as drawn in `program` ┘
 
 Every rewritten array has a run of its own, with the same id, and a journal beside its target. All targets are made at
 the beginning, so that each array can be resumed after any interruption. A recorded part is ``(batch,)`` of copies.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product, repeat
@@ -23,10 +24,12 @@ import numpy as np
 
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Part
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import groups, on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
+from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler, Take
 from oocarrays.storage.chunks.elements import chunk_major, common
 from oocarrays.storage.chunks.reader import ChunkReader
@@ -34,6 +37,7 @@ from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool, shaped
@@ -306,6 +310,18 @@ def _new_pool(live: Live[Any], number: int) -> Pool:
 def is_repeated(live: Live[Any]) -> bool:
     """Return whether a task is repeated after the end of its run: all chunks have their final names."""
     return live.ended or (live.on_workers and not live.journal.is_there() and is_finished(live.store))
+
+
+def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | RemoteStore) -> set[Part]:
+    """Return the parts that need not be repeated; parts in missing scratch must be, unless a later pass is complete."""
+    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
+    usable: set[Part] = set()
+    for number, mine in reversed(list(enumerate(every))):
+        if number == len(every) - 1 or is_scratch(place_below(scratch, str(number))):
+            usable |= mine & parts
+        if mine <= usable:
+            return usable.union(*every[:number])
+    return usable
 
 
 # ---------------------------------------------------------------------- chunks

@@ -1,32 +1,50 @@
-"""Rechunk as a program: an array, or the blocks of a lazy array in scratch, is rewritten in other chunks.
+"""Rechunk as a program: an array, or the blocks of a lazy array, is rewritten in other chunks.
 
 A recorded part is a pass, a batch or a partition, and a rank; with a fourth number, the chunks so far of a part.
+
+    create ─► start pass ─┬─► copy ─► copy ─► copy ──┬─► start next pass ─► … ─► finish   independent: one chain
+                          └─► copy ─► copy ──────────┘                                    per rank
+
+    read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
+    read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then copies from one partner per step
+
+                          ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: one chain per rank
+                          └─► assemble ─► assemble ──┘
+
+    read ─┬─► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers: see `steps`
+          └─► send step 1 ─────►┘
+
+Every edge carries the buffer that the next task fills, or signals that a slab has been read. That bounds memory: a rank
+never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, in any order of the scheduler.
+
+Every key ends with the rank that does the work: `placement` pins by it.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.exchange.messages import Exchange
-from oocarrays.graphs.rechunk.exchange import EXCHANGE
-from oocarrays.graphs.rechunk.graph import add_tasks
-from oocarrays.graphs.rechunk.passes import marks
-from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.exchange.messages import Exchange, Round, steps_of
+from oocarrays.graphs.exchange.whole import whole_round
+from oocarrays.graphs.rechunk import exchange as between
+from oocarrays.graphs.rechunk import tasks
+from oocarrays.graphs.rechunk.passes import marks, usable_parts
+from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part, Program, Remaining
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
-from oocarrays.graphs.run.run import Run
-from oocarrays.graphs.run.steps import PHASES, Key
+from oocarrays.graphs.run.run import Run, barrier
+from oocarrays.graphs.run.steps import PHASES, ExchangeTasks, Key, Order, arriving
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.plan.documents import Document, written
 from oocarrays.plan.lazy.blocks import BlocksPlan
-from oocarrays.plan.rechunk.passes import box_count
+from oocarrays.plan.rechunk.passes import Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.array_file import ArrayFile
@@ -70,18 +88,6 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
     }
 
 
-def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | RemoteStore) -> set[Part]:
-    """Return the parts that need not be repeated; parts in missing scratch must be, unless a later pass is complete."""
-    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
-    usable: set[Part] = set()
-    for number, mine in reversed(list(enumerate(every))):
-        if number == len(every) - 1 or is_scratch(place_below(scratch, str(number))):
-            usable |= mine & parts
-        if mine <= usable:
-            return usable.union(*every[:number])
-    return usable
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
     """Blocks of a lazy array, which tasks of their own write: to the target, or to scratch, the source of a rechunk."""
@@ -99,7 +105,7 @@ class Rechunk(Program):
     phases: ClassVar[Mapping[str, str]] = {**PHASES, "put": "write"}
     threads_stay: ClassVar[bool] = True
     untimed: ClassVar[Collection[str]] = ("copy", "assemble", "name", "round")
-    exchange: ClassVar[Exchange] = EXCHANGE
+    exchange: ClassVar[Exchange] = between.EXCHANGE
     plan: RechunkPlan
     source: ArrayFile | Blocks
     """Array to read, or blocks of a lazy array."""
@@ -244,3 +250,144 @@ def rechunk_run(
         record_seconds=record_seconds(), member=member,
     )  # fmt: skip
     return Run(program, content, recovered, id)
+
+
+# ---------------------------------------------------------------------- tasks
+
+
+def add_tasks(builder: Builder, plan: RechunkPlan, addresses: Sequence[str], done: Collection[Part]) -> Key:
+    """Add the tasks of a plan, less parts that are done; return the key of the last one."""
+    builder.begins = tasks.create, tasks.probe
+    before = [builder.create(addresses)]
+    for number, step in enumerate(plan.passes):
+        start = builder.add(tasks.start, number, after=before, rank=0)
+        before = _PassTasks(builder, number, step, start, done).build() or [start]
+    return builder.add(tasks.finish, after=before, rank=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _PassTasks:
+    """Tasks of one pass."""
+
+    builder: Builder
+    number: int
+    """Number of the pass."""
+    step: Pass
+    start: Key
+    """Key of the task that begins the pass."""
+    done: Collection[Part]
+    """Parts that are done."""
+
+    def build(self) -> list[Key]:
+        """Add the tasks; return the keys of the last ones."""
+        if self.step.assembled:
+            ends = self._chains(tasks.assemble)
+            return [self.builder.add(tasks.name, self.number, after=ends or [self.start], rank=0)]
+        if self.step.alone:
+            return self._chains(tasks.copy)
+        return self._packed() if self.step.packed else self._two_phase()
+
+    @property
+    def ranks(self) -> range:
+        return range(self.step.ranks)
+
+    def units(self) -> list[int]:
+        """Return the partitions in which the part of at least one rank is not done."""
+        return sorted({part[1] for part in self.step.parts(self.number) if part not in self.done})
+
+    def _chains(self, work: Callable[..., Any]) -> list[Key]:
+        """Add the batches of each rank as a chain; return the last key of each chain."""
+        ends = []
+        for rank in self.ranks:
+            last = None
+            for batch in self.step.batches(rank):
+                if (self.number, batch, rank) not in self.done:
+                    after = [self.start] if last is None else []
+                    last = self.builder.add(work, self.number, batch, rank, buffers=(last,), after=after)
+            ends += [] if last is None else [last]
+        return ends
+
+    def _two_phase(self) -> list[Key]:
+        """Add the tasks of partitions that are exchanged between threads."""
+        step, ranks, order = self.step, self.ranks, Order(self.step.ranks)
+        nothing: list[Key | None] = [None] * step.ranks
+        regions = RoundsAhead[Sequence[Key | None]](step.depth, nothing)
+        slabs = RoundsAhead[tuple[Sequence[Key | None], list[list[Key]]]](
+            step.slabs, (nothing, [[self.start]] * step.ranks)
+        )  # fmt: skip
+        for unit in self.units():
+            filled = list(regions.before)
+            for turn in range(step.rounds(unit)):
+                former, takers = slabs.before
+                round = self.number, unit, turn
+                reads = [
+                    self.builder.add(tasks.read, *round, rank, buffers=(former[rank],), after=takers[rank])
+                    for rank in ranks
+                ]
+                takers = [[] for _ in ranks]
+                for stage in range(len(step.schedule) + 1):
+                    for source, taker in self._exchange(round, stage, filled, reads, order):
+                        takers[source].append(taker)
+                slabs.add((reads, takers))
+            regions.add(
+                [self.builder.add(tasks.write, self.number, unit, rank, buffers=(filled[rank],)) for rank in ranks]
+            )
+        return [key for keys in regions for key in keys if key is not None]
+
+    def _exchange(
+        self, round: Round, stage: int, filled: list[Key | None], reads: Sequence[Key], order: Order
+    ) -> Iterator[tuple[int, Key]]:
+        """Add one step: each rank copies from its partners, after it has received and been copied from in the step
+        before.
+
+        Yield each source rank with the key of the task that copies from it.
+        """
+        add, schedule, now = steps_of(self.builder), self.step.schedule, {}
+        sources = {rank: arriving(schedule, stage, rank) if stage else (rank,) for rank in self.ranks}
+        for rank, partners in sources.items():
+            if partners:
+                now[rank] = add(
+                    "exchange",
+                    *round,
+                    stage,
+                    rank,
+                    name=f"exchange step {stage}",
+                    buffers=(filled[rank], *(reads[source] for source in partners)),
+                    after=[key for key in order.before(rank) if key != filled[rank]],
+                )
+        for rank, key in now.items():
+            filled[rank] = key
+        pairs = [(source, rank) for rank, partners in sources.items() for source in partners]
+        order.went(pairs, now)
+        yield from ((source, now[rank]) for source, rank in pairs)
+
+    def _packed(self) -> list[Key]:
+        """Add the tasks of partitions between workers: one per rank for the whole exchange, or one for each step."""
+        add, number, ranks, gone = self.builder.add, self.number, self.ranks, [self.start] * self.step.ranks
+        steps = ExchangeTasks(self.step.schedule, steps_of(self.builder), synchronous=self.step.synchronous)
+        freed, done = RoundsAhead(self.step.slabs, gone), RoundsAhead(self.step.depth, gone)
+        for unit in self.units():
+            outboxes = [add(between.read, number, unit, rank, after=[freed.before[rank]]) for rank in ranks]
+            regions: Sequence[Key | None]
+            if self.step.whole:
+                regions = gone = [
+                    self.builder.add_whole(
+                        whole_round, TOGETHER, number, unit, rank,
+                        held=outboxes[rank], after={done.before[rank], gone[rank]},
+                    )
+                    for rank in ranks
+                ]  # fmt: skip
+            else:
+                own = [
+                    add(
+                        between.receive, number, unit, 0, rank, name="receive step 0",
+                        buffers=(outboxes[rank],), after=[done.before[rank]],
+                    )
+                    for rank in ranks
+                ]  # fmt: skip
+                regions = steps.build(number, unit, outboxes=outboxes, regions=own)
+            writes = [add(tasks.write, number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
+            done.add(writes)
+            over = [add(barrier, number, unit, name="written", after=writes, rank=0)] if self.step.whole else writes
+            freed.add([add(between.free, number, unit, rank, buffers=(outboxes[rank],), after=over) for rank in ranks])
+        return [key for keys in freed for key in keys if key != self.start]

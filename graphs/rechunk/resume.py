@@ -31,8 +31,8 @@ import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_run, planned_copies
-from oocarrays.graphs.rechunk.passes import MOST_SUM
-from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run, usable_parts
+from oocarrays.graphs.rechunk.passes import MOST_SUM, usable_parts
+from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import missing as policy_of
@@ -77,20 +77,8 @@ def resumed(
 ) -> Run[Rechunk]:
     """Return an interrupted run without its finished parts.
 
-    Parameters
-    ----------
-    terms : callable
-        Function that returns the resources for another plan, or None to keep the plan; called if the source is intact.
-    source : object
-        Source, if it has moved; None for the location in the journal.
-    place : callable
-        Function that makes stores from URLs.
-    scratch : str or RemoteStore
-        Location for scratch, if the location in the journal has none.
-    missing : str
-        Policy for chunks that the source lacks; None for the policy of the interrupted run.
-    member : str
-        Path of the array in its group, if any.
+    ``terms`` returns the resources for another plan, or None to keep the plan; it is called if the source is intact.
+    ``source`` and ``scratch`` stand for locations that the journal does not name, ``missing`` for the run's own policy.
     """
     before, content, target = planned(left), left.content, left.target
     file = _source(content, source, target, place, missing)
