@@ -137,15 +137,14 @@ def _around(task: Task, made: Callable[..., Callable[..., Any]]) -> Task:
 def _renamed(graph: Mapping[Key, Any], last: Key) -> dict[Key, Any]:
     """Return the tasks under keys unique to this graph, as Dask runs a key shared by several graphs only once."""
     names = {key: _own(key, last) for key in graph if key != last}
-    return {names.get(key, key): _renamed_node(node, names, names.get(key, key)) for key, node in graph.items()}
+    return {
+        (own := names.get(key, key)): node.substitute(names, key=own) if isinstance(node, GraphNode) else node
+        for key, node in graph.items()
+    }
 
 
 def _own(key: Key, last: Key) -> Key:
     return (f"{key[0]}-{last}", *key[1:]) if isinstance(key, tuple) else f"{key}-{last}"
-
-
-def _renamed_node(node: Any, names: dict[Key, Key], key: Key) -> Any:
-    return node.substitute(names, key=key) if isinstance(node, GraphNode) else node
 
 
 # ---------------------------------------------------------------------- blocks that workers keep

@@ -31,7 +31,7 @@ from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.along import AxisOverGrid, over_edges
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Selection, Taken, lengths
+from oocarrays.mapping.selection import Selection, Taken, lengths
 from oocarrays.plan.lazy.blocks import scratch_of
 from oocarrays.plan.lazy.reads import LazyReadsPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
@@ -74,7 +74,8 @@ class StoredPart:
     def __getitem__(self, key: Any) -> np.ndarray:
         taken = Selection.of(key, self.shape)
         axes = tuple(map(_of_range, self.axes, taken.axes))
-        how: Any = {"method": "direct" if _dense(axes) and self.file.stored.local else "auto", "threads": 1}
+        dense = all(isinstance(taken, range) and taken.step == 1 for taken in axes)  # no other block's lie in between
+        how: Any = {"method": "direct" if dense and self.file.stored.local else "auto", "threads": 1}
         mapped = self.file.stored.coded and self.file.stored.local  # only the chunk that is decoded is in memory
         nbytes = 1 if mapped else BUFFER_BYTES
         data = read_section(self.file, axes, meter=self.meter, buffer_bytes=nbytes, **how)
@@ -89,11 +90,6 @@ class StoredPart:
 
     def __dask_tokenize__(self) -> Any:
         return tokenize(self.file.name, self.file.zarr.metadata.to_dict(), self.file.presence.missing, self.axes)
-
-
-def _dense(axes: Axes) -> bool:
-    """Return whether every axis is contiguous, so that no other block's elements lie in between."""
-    return all(isinstance(taken, range) and taken.step == 1 for taken in axes)
 
 
 def _of_range(axis: range, taken: Taken) -> Taken:
@@ -247,7 +243,7 @@ def _scratch(
         span = tuple((each[i], each[i + 1]) for each, i in zip(edges, index, strict=True))
         joined: Any = _joined(join, part.axes, span, plan.tile)
         if joined not in tasks[join]:
-            needed = [copies[number] for number in _tile_numbers(part.axes, span, plan.tile)]
+            needed = (copies[_tile_number(part.axes, each, plan.tile)] for each in tiles(part.axes, span, plan.tile))
             tasks[join][joined] = Task(joined, copied, *map(TaskRef, needed))
         block = (name, *index)
         tasks[name][block] = Task(block, read_copy, part, TaskRef(key), TaskRef(joined), span)
@@ -261,11 +257,6 @@ def _edges(plan: LazyReadsPlan) -> list[tuple[int, ...]]:
 def _tile_number(axes: Sequence[range], span: Spans, tile: Index) -> Index:
     """Return the index of the tile that contains the first of some elements."""
     return tuple(taken[first] // length for taken, (first, _), length in zip(axes, span, tile, strict=True))
-
-
-def _tile_numbers(axes: Sequence[range], span: Spans, tile: Index) -> Iterator[Index]:
-    """Return the indices of the tiles that contain any of some elements."""
-    return (_tile_number(axes, each, tile) for each in tiles(axes, span, tile))
 
 
 def _joined(join: str, axes: Sequence[range], span: Spans, tile: Index) -> tuple[Any, ...]:

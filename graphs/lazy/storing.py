@@ -61,7 +61,7 @@ class Storing:
         """Yield the elements of the lazy array that each task writes; no two tasks share a chunk."""
         along = [self._cut(axis, length) for axis, length in enumerate(self.file.stored.grid.chunks)]
         per_axis = list(zip(along, self.edges, strict=True))
-        if all(_one_block(edges, span) for spans, edges in per_axis for span in spans):
+        if all(len(list(over_edges(edges, *span))) <= 1 for spans, edges in per_axis for span in spans):
             return product(*(list(_merged(spans, edges)) for spans, edges in per_axis))
         tile = tile_of(self.file.stored, whole=True)
         return product(*(self._cut(axis, length) for axis, length in enumerate(tile)))
@@ -79,10 +79,6 @@ class Storing:
         for each in product(*(over_edges(edges, *ends) for edges, ends in zip(self.edges, span, strict=True))):
             index, there, here, _ = zip(*each, strict=True) if each else ((), (), (), ())
             yield (self.name, *index), there, here
-
-
-def _one_block(edges: Sequence[int], span: tuple[int, int]) -> bool:
-    return len(list(over_edges(edges, *span))) <= 1
 
 
 def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
