@@ -58,10 +58,8 @@ DECODING = (
 """Options of ``xarray.open_dataset`` for decoding."""
 NUMBERS = "biufc"
 """Kinds of elements that oocarrays reads; xarray reads texts."""
-NOT_GIVEN: dict[str, Any] = {"depth": None, "boundary": "none", "window": None}
-"""Options of `map_slabs` that may be mappings of dimensions, and their defaults."""
 NOT_SAID: dict[str, Any] = {"depth": 0, "boundary": "none", "window": None, "chunks": -1}
-"""Values of these, and of chunks, for dimensions that a mapping leaves out."""
+"""Options of `map_slabs`, and chunks, that may be mappings of dimensions, with values for those left out."""
 
 
 # ---------------------------------------------------------------------- the engine
@@ -406,8 +404,7 @@ class DataArrayMethods:
         """
         stored = self.stored
         results = how.get("results") or Results()
-        for name, default in NOT_GIVEN.items():
-            how[name] = self._each(name, how.get(name, default))
+        how |= {name: self._each(name, how[name]) for name in NOT_SAID if name in how}
         if isinstance(target, Target) and results.drop_axis is results.new_axis is None:
             target = replace(target, chunks=self._each("chunks", target.chunks))
         how["results"] = replace(results, drop_axis=self._numbers(results.drop_axis))

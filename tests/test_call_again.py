@@ -20,7 +20,7 @@ from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundEr
 from tests.dying import Server
 from tests.flat import flat
 from tests.graphs.clusters import until
-from tests.seams import rank_name, replace_step, set_constants, step
+from tests.seams import JOURNAL_FOLDER, begin, rank_name, replace_step, set_constants, step
 from tests.unfinished import left_behind
 
 FIELD = np.random.default_rng(3).integers(1, 999, (96, 40), dtype="i4")
@@ -291,6 +291,19 @@ def test_blocks_that_are_computed(folder: Path) -> None:
     np.testing.assert_array_equal(zarr.open_array(target, mode="r")[...], FIELD)
     assert ooc.store(mended, target, resume=True, scheduler="threads") is None
     np.testing.assert_array_equal(flat(ooc.rechunk, mended, target, resume=True, **how).run()[...], FIELD)
+
+
+def test_any_of_several_targets_leads_to_their_run(folder: Path) -> None:
+    """The journal is with the first target, which the others name until they are finished."""
+    targets, how = [folder / "t", folder / "u"], {"memory": "64MiB", "scheduler": "threads"}
+    zarr.create_array(folder / "f", data=FIELD / 8, chunks=(8, 40))
+    begin(ooc.map_slabs(np.modf, folder / "f", targets, **how))
+    with pytest.raises(TargetError, match=r"is unfinished.*its run began with the target .*t: resume that"):
+        ooc.map_slabs(np.negative, folder / "f", targets[1], **how)
+    parts, wholes = ooc.resume(targets[1]).run()
+    np.testing.assert_array_equal(parts[...], FIELD / 8 % 1)
+    np.testing.assert_array_equal(wholes[...], FIELD // 8)
+    assert not (folder / "u" / JOURNAL_FOLDER).exists()
 
 
 def test_a_dataset(folder: Path) -> None:

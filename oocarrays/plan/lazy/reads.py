@@ -297,8 +297,11 @@ class _Problem:
         """Return the stored bytes if each were read once."""
         if not self.stored.coded:
             return self.nbytes
-        visits = math.prod(grouping(axis, (len(axis),), chunk, ((0, 1),)).visits for axis, _, chunk in self._along())
-        return int(visits * self.stored.chunk_bytes * self.costs.stored_ratio(self.stored))
+        return int(self._visits_once() * self.stored.chunk_bytes * self.costs.stored_ratio(self.stored))
+
+    def _visits_once(self) -> int:
+        """Return the number of stored chunks with an element of the lazy array."""
+        return math.prod(grouping(axis, (len(axis),), chunk, ((0, 1),)).visits for axis, _, chunk in self._along())
 
     def _most_bytes(self, lines: Sequence[Line], groupings: Sequence[Grouping]) -> int:
         """Return the bytes from the first to the last element of each piece of a chunk that is requested at one
@@ -314,10 +317,7 @@ class _Problem:
 
     def through_scratch(self) -> _Way:
         """Return the way that copies every chunk once and reads every block from the copy."""
-        stored, costs, alone = self.stored, self.costs, self.alone()
-        once = [grouping(axis, (len(axis),), chunk, ((0, 1),)) for axis, _, chunk in self._along()]
-        visits = math.prod(each.visits for each in once)
-        read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored))
+        stored, costs, alone, visits, read = self.stored, self.costs, self.alone(), self._visits_once(), self.once()
         copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
         device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
         pieces = alone.requests * (costs.piece_seconds + 2 * costs.request_seconds)

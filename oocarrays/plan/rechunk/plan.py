@@ -14,7 +14,7 @@ Thakur 1995, section 5.3.2 (the partitioned in-core model).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -210,15 +210,9 @@ def plan_rechunk(
     if not fitting:
         raise BudgetError(resources.budget, least_feasible(problems, strategies, found))
     best = best_of(fitting)
-    return RechunkPlan(
-        source=source,
-        target=target,
-        budget=resources.budget,
-        processes=resources.workers,
-        strategy=best.strategy,
-        passes=best.passes,
-        alternatives=(*(alternative(way, best, resources.budget) for way in found), *left_out(found, strategies)),
-    )
+    ways = (*(alternative(way, best, resources.budget) for way in found), *left_out(found, strategies))
+    still = nothing_to_move(source, target, resources, best.strategy)
+    return replace(still, passes=best.passes, alternatives=ways)
 
 
 def nothing_to_move(
