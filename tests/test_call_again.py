@@ -295,11 +295,11 @@ def test_blocks_that_are_computed(folder: Path) -> None:
 
 def test_any_of_several_targets_leads_to_their_run(folder: Path) -> None:
     """The journal is with the first target, which the others name until they are finished."""
-    targets, how = [folder / "t", folder / "u"], {"memory": "64MiB", "scheduler": "threads"}
+    targets = [folder / "t", folder / "u"]
     zarr.create_array(folder / "f", data=FIELD / 8, chunks=(8, 40))
-    begin(ooc.map_slabs(np.modf, folder / "f", targets, **how))
+    begin(ooc.map_slabs(np.modf, folder / "f", targets, **MEMORY))
     with pytest.raises(TargetError, match=r"is unfinished.*its run began with the target .*t: resume that"):
-        ooc.map_slabs(np.negative, folder / "f", targets[1], **how)
+        ooc.map_slabs(np.negative, folder / "f", targets[1], **MEMORY)
     parts, wholes = ooc.resume(targets[1]).run()
     np.testing.assert_array_equal(parts[...], FIELD / 8 % 1)
     np.testing.assert_array_equal(wholes[...], FIELD // 8)

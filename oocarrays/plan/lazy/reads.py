@@ -16,7 +16,7 @@ the partitions of the array in sequence; here they are read when a scheduler ask
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
@@ -56,6 +56,8 @@ class LazyReadsPlan(Holding):
     """First block of each group along each axis, and one past its last."""
     tile: tuple[int, ...]
     """Elements along each axis of a single read, for tasks that read several blocks."""
+    task_memory: Memory
+    """Peak memory of one task: its result, and the buffers for reading."""
     budget: int
     """Bytes that a process may hold."""
     threads: int
@@ -140,15 +142,6 @@ class LazyReadsPlan(Holding):
         return largest_block(self.blocks) * self.stored.itemsize
 
     @property
-    def task_memory(self) -> Memory:
-        """Peak memory of one task: its result, and the buffers for reading."""
-        tile = _tile_bytes(self.tile, self.stored)
-        if self.method == "scratch":
-            return through_scratch_memory(self.stored, self.block_bytes, tile)
-        group = math.prod(map(_longest, self.blocks, self.groups)) * self.stored.itemsize
-        return reading_memory(self.stored, group, tile if self.method == "groups" else 0)
-
-    @property
     def task_bytes(self) -> int:
         return self.task_memory.nbytes
 
@@ -200,6 +193,7 @@ def plan_lazy_reads(
         method=best.method,
         groups=best.groups,
         tile=problem.tile,
+        task_memory=best.memory,
         budget=budget,
         threads=threads,
         read_requests=best.requests,
@@ -215,11 +209,15 @@ def plan_lazy_reads(
 class _Way:
     method: Method
     groups: tuple[tuple[tuple[int, int], ...], ...]
-    task_bytes: int
+    memory: Memory
     requests: int
     read_bytes: int
     most_read_bytes: int
     seconds: float
+
+    @property
+    def task_bytes(self) -> int:
+        return self.memory.nbytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +284,7 @@ class _Problem:
         return _Way(
             method="groups" if together else "blocks",
             groups=tuple(each.groups for each in groupings),
-            task_bytes=reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0).nbytes,
+            memory=reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0),
             requests=runs,
             read_bytes=read,
             most_read_bytes=read if stored.coded else self._most_bytes(lines, groupings),
@@ -325,7 +323,7 @@ class _Problem:
         return _Way(
             method="scratch",
             groups=alone.groups,
-            task_bytes=through_scratch_memory(stored, block, _tile_bytes(self.tile, stored)).nbytes,
+            memory=through_scratch_memory(stored, block, _tile_bytes(self.tile, stored)),
             requests=visits,
             read_bytes=read,
             most_read_bytes=read,
@@ -342,10 +340,6 @@ class _Problem:
         )
         asking = 0.0 if stored.remote else seconds(Work(ranges=runs), costs, stored).processor
         return float(took.processor / cores + took.device + asking)
-
-
-def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
-    return max((sum(lengths[first:last]) for first, last in groups), default=0)
 
 
 # ---------------------------------------------------------------------- memory of a task
