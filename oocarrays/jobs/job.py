@@ -187,21 +187,8 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
     def again(self, resume: Any, *, overwrite: bool = False, means: Resources | None = None, **how: Any) -> Self:
         """Return the job for a call with ``resume``: this one, the rest of a stopped one, or a finished one.
 
-        Parameters
-        ----------
-        resume : bool or str
-            As of the call.
-        overwrite : bool
-            Whether a finished target of another request may be replaced.
-        means : Resources
-            Memory, ranks and other means of the call.
-        how : object
-            Source and other arguments, as `oocarrays.resume` takes them.
-
-        Raises
-        ------
-        TargetError, JournalError
-            If the target is of another request, or cannot be continued.
+        Raise if the target is of another request, unless it is finished and ``overwrite``, or cannot be continued. With
+        ``means`` and ``how``, the source and other arguments of the call, `oocarrays.resume` continues a stopped run.
         """
         trust, target = trust_of(resume), self._run.destination.store
         if trust is None or trust is resume or is_empty(target):  # `oocarrays.resume` has looked
