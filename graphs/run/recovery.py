@@ -207,9 +207,9 @@ class Interrupted:
         """Check the recorded chunks, and return the state that ``plan`` can reuse.
 
         ``places`` are existing locations that the run writes to, ``scratch`` those of intermediate data, which another
-        plan cannot use; ``before`` is the journal's plan, if it differs. If ``rewrites``, the journal is rewritten where
-        chunks are lost, so that other chunks of their parts are kept; otherwise these parts are repeated. ``count`` is
-        the number of all chunks, for the notice of another plan.
+        plan cannot use; ``before`` is the journal's plan, if it differs. If ``rewrites``, the journal is rewritten
+        where chunks are lost, so that other chunks of their parts are kept; otherwise these parts are repeated.
+        ``count`` is the number of all chunks, for the notice of another plan.
         """
         was, there = plan if before is None else before, Written({**places, **(scratch or {})})
         self.check_known(was)
