@@ -105,15 +105,17 @@ def _at(block: Any, place: Place) -> np.ndarray:
     return part
 
 
-def write_block(file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place: Place, block: Any) -> None:
+def write_block(
+    file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place: Place, block: Any, _after: Sequence[None]
+) -> None:
     lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
     write_section(file, axes, _fitting(file, block_of(_at(block, place), Section(lower, upper), dtype)))
 
 
 def write_parts(
-    file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, places: Sequence[Place], *parts: np.ndarray
+    file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, places: Sequence[Place], *parts: Any
 ) -> None:
-    """Write elements that lie in several blocks."""
+    """Write elements that lie in several blocks; the last argument lists dependencies only."""
     values = np.empty(tuple(map(len, axes)), file.dtype)
     for place, part in zip(places, parts, strict=False):
         lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
@@ -169,7 +171,7 @@ def store_graph(
 def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[TaskAccess]:
     """Yield the writes of the tasks that the last task, named by its ``key``, depends on."""
     for each in graph[key].dependencies:
-        yield TaskAccess(key=each, number=each[1], axes=graph[each].args[2])
+        yield TaskAccess(key=each, number=each[1], axes=graph[each].args[1])
 
 
 def _chunks(storing: Storing, axes: tuple[range, ...]) -> Iterator[tuple[int, ...]]:
@@ -183,16 +185,11 @@ def _tasks(
     parts, after = list(storing.parts(span)), tuple(map(TaskRef, before))
     if len(parts) == 1:
         block, there, _ = parts[0]
-        yield key, Task(key, _after, write_block, storing.file, axes, storing.dtype, there, TaskRef(block), after)
+        yield key, Task(key, write_block, storing.file, axes, storing.dtype, there, TaskRef(block), after)
         return
     cuts = [(f"cut-{suffix}", *key[1:], number) for number in range(len(parts))]
     for name, (block, there, _) in zip(cuts, parts, strict=True):
         yield name, Task(name, cut, TaskRef(block), there)
     places = [here for _, _, here in parts]
     taken = map(TaskRef, cuts)
-    yield key, Task(key, _after, write_parts, storing.file, axes, storing.dtype, places, *taken, after)
-
-
-def _after(write: Any, *args: Any) -> None:
-    """Write; the last argument lists dependencies only."""
-    write(*args[:-1])
+    yield key, Task(key, write_parts, storing.file, axes, storing.dtype, places, *taken, after)
