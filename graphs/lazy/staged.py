@@ -16,9 +16,9 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, product
 from typing import TYPE_CHECKING, Any
 
@@ -123,27 +123,22 @@ class Source:
     """Versions of its chunks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    sources: tuple[Source, ...]
-    """Sources of the blocks."""
-
-    def __call__(self, *_: None) -> None:
-        """Raise if a source has changed since the graph was made."""
-        for source in self.sources:
-            source.versions.check(source.file, source.axes, compared=False)
+def joined(sources: Sequence[Source], *_: None) -> None:
+    """Raise if a source has changed since the graph was made."""
+    for source in sources:
+        source.versions.check(source.file, source.axes, compared=False)
 
 
 def sources_of(x: da.Array) -> tuple[Source, ...]:
     """Return the sources of a lazy array, found from one task of each layer, as its other tasks read the same."""
     layers = x.dask.layers.values()
-    read = [each for layer in layers for each in held(_first_task(layer))]
+    tasks = (
+        [each for each, _ in layer.indices] if isinstance(layer, Blockwise) else next(iter(layer.values()), None)
+        for layer in layers
+    )
+    read = [each for task in tasks for each in held(task)]
     found = (_source(each) for each in {id(each): each for each in read}.values())
     return tuple(source for source in found if source is not None)
-
-
-def _first_task(layer: Any) -> Any:
-    return [each for each, _ in layer.indices] if isinstance(layer, Blockwise) else next(iter(layer.values()), None)
 
 
 def _source(read: StoredPart | zarr.Array) -> Source | None:
@@ -186,7 +181,7 @@ def staged(x: da.Array, stored: Stored, blocks: BlockLengths, scratch: str, clie
     layers: Any = dict(x.dask.layers) | {
         make: {made: Task(made, way.make)},
         put: puts,
-        join: {all: Task(all, Joined(sources_of(x)), *map(TaskRef, puts))},
+        join: {all: Task(all, partial(joined, sources_of(x)), *map(TaskRef, puts))},
         name: takes,
     }
     depends: Any = dict(x.dask.dependencies) | {make: set(), put: {x.name, make}, join: {put}, name: {join}}
