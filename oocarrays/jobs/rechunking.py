@@ -213,7 +213,7 @@ def rechunk(
     place, cluster, planner = _planner(source, to, means, method=method, overwrite=overwrite)
     source, store = place(source), place(to.store)
     kind: Any = group_job if holds_group(source) else array_job
-    planned: RechunkJob | GroupJob = kind(source, store, to.chunks, planner, cluster, resume)
+    planned: RechunkJob | GroupJob = kind(source, store, planner, cluster, resume)
     return planned.again(resume, overwrite=overwrite, source=unnamed(source), means=means)
 
 
@@ -325,7 +325,7 @@ def update(
     read, store = place(source), place(to.store)
     if is_empty(store) or (resume and is_resumable(store)):
         kind: Any = group_job if holds_group(read) else array_job
-        planned: RechunkJob = kind(read, store, to.chunks, planner, cluster, resume)
+        planned: RechunkJob = kind(read, store, planner, cluster, resume)
         return planned.again(resume, source=unnamed(read), means=means)
     job = update_array(store, read, replace(means, missing=planner.missing), resume=resume)
     _check_chunks(planner.planned(array_file.open_array(read), store, to.chunks)[0].target, job.plan.target, store)

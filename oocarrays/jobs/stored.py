@@ -187,17 +187,12 @@ def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
 
 
 def array_job(
-    source: StoreLike | zarr.Array,
-    target: StoreLike,
-    chunks: Any,
-    planner: Planner,
-    cluster: Cluster | None,
-    resume: Any,
+    source: StoreLike | zarr.Array, target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
 ) -> RechunkJob:
     """Plan to rewrite an array in other chunks."""
     opened = array_file.open_array(source)
     checked(check_target, opened, target, overwrite=planner.overwrite, resume=resume)
-    plan, file, destination = planned = planner.planned(opened, target, chunks)
+    plan, file, destination = planned = planner.planned(opened, target, planner.to.chunks)
     made = destination.settings, plan.target.grid.count
     request = requested("rechunk", [named(file.zarr.store_path)], [metadata_digest(file)], [made])
     return RechunkJob(rechunk_run(*planned), cluster).asked_for(request)
@@ -214,18 +209,13 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
 
 
 def group_job(
-    source: StoreLike | zarr.Group,
-    target: StoreLike,
-    chunks: Any,
-    planner: Planner,
-    cluster: Cluster | None,
-    resume: Any,
+    source: StoreLike | zarr.Group, target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
 ) -> GroupJob:
     """Plan to rewrite some arrays of a group in other chunks, and to copy the others."""
     resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     file = file.in_format(planner.to.zarr_format)
-    wanted = asked_for(file, chunks)
+    wanted = asked_for(file, planner.to.chunks)
     checked(group_file.check_group_target, file.zarr, target, overwrite=planner.overwrite, resume=resume)
     id = uuid.uuid4().hex[:12]
     makers: list[Callable[[], Any]] = [
@@ -247,13 +237,12 @@ def group_job(
 
 
 def _requested(run: Run[Group]) -> Document:
-    file, each = run.program.source, {part.program.member: part.program for part in run.parts}
-    plans = {name: program.plan for name, program in each.items()}
-    forms = {name: form(program.target.settings) for name, program in each.items()}
+    file, members = run.program.source, [part.program for part in run.parts]
+    counts = {member.member: member.plan.target.grid.count for member in members}
     return requested(
         "rechunk", [named(file.zarr.store_path)], [[name, metadata_digest(each)] for name, each in file.arrays.items()],
-        [], count=sum(plan.target.grid.count for plan in plans.values()), zarr_format=file.zarr_format, chunks=forms,
-        arrays={name: plan.target.grid.count for name, plan in plans.items()},
+        [], count=sum(counts.values()), zarr_format=file.zarr_format,
+        chunks={member.member: form(member.target.settings) for member in members}, arrays=counts,
     )  # fmt: skip
 
 
