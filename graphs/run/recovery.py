@@ -133,12 +133,6 @@ class Written(dict[str, ArrayFile]):
         """Return keys by location."""
         return {str(self.places[name]): keys for name, keys in odd.items()}
 
-    def keys_of(self, sections: Sections) -> Iterator[tuple[str, str]]:
-        """Yield the location name and key of each chunk with an element of these sections."""
-        for name, boxes in sections.items():
-            for index in _indices(self[name], boxes):
-                yield name, self[name].chunk_key(index)
-
 
 class Found(NamedTuple):
     """Recorded chunks that are not as they were stored."""
@@ -318,7 +312,9 @@ def _is_named(file: ArrayFile, key: str, receipt: Receipt) -> bool:
 
 def _are_kept(sections: Sections, there: Written, kept: Kept) -> bool:
     return there.places.keys() >= sections.keys() and all(
-        key in kept.get(name, {}) for name, key in there.keys_of(sections)
+        there[name].chunk_key(index) in kept.get(name, {})
+        for name, boxes in sections.items()
+        for index in _indices(there[name], boxes)
     )
 
 
