@@ -12,9 +12,16 @@ from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.cluster.workers import is_here, why_one_writer
-from oocarrays.graphs.lazy.in_time import in_time, kept_blocks, with_kept_noted, without_kept
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
-from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
+from oocarrays.graphs.lazy.storing import (
+    Storing,
+    in_time,
+    kept_blocks,
+    store_graph,
+    with_kept_noted,
+    without_kept,
+    writes,
+)
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.jobs.lazy import from_dask
