@@ -41,7 +41,7 @@ from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
-from oocarrays.graphs.lazy.read_first import TaskAccess, names_read
+from oocarrays.graphs.lazy.read_first import ReadOrder, TaskAccess, names_read, order_of
 from oocarrays.graphs.lazy.reads import Spans, tiles
 from oocarrays.graphs.run.builder import itself
 from oocarrays.kernels.results import block_of, on_host
@@ -188,12 +188,6 @@ def store_graph(
     done: Key = f"stored-{suffix}"
     graph[done] = Task(done, stored, *map(TaskRef, ends))
     return graph, done
-
-
-def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[TaskAccess]:
-    """Yield the writes of the tasks that the last task, named by its ``key``, depends on."""
-    for each in graph[key].dependencies:
-        yield TaskAccess(key=each, number=each[1], axes=graph[each].args[1])
 
 
 def _tasks(
@@ -352,9 +346,11 @@ def kept_blocks(graph: Mapping[Key, Any], targets: Collection[str]) -> list[Key]
     return [key for key, future in futures.items() if future.key in reading]
 
 
-def without_kept(graph: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Return the graph for inspection, with futures as plain data."""
-    return {key: node if _future(node) is None else DataNode(key, None) for key, node in graph.items()}
+def read_order(graph: Mapping[Key, Any], last: Key, targets: Sequence[ArrayFile]) -> ReadOrder:
+    """Return the order in which the tasks of a graph read and write the targets; futures are plain data."""
+    writes = (TaskAccess(key=key, number=key[1], axes=graph[key].args[1]) for key in graph[last].dependencies)
+    plain = {key: node if _future(node) is None else DataNode(key, None) for key, node in graph.items()}
+    return order_of(plain, list(writes), targets)
 
 
 def _future(node: Any) -> Any:

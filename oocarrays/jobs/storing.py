@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import dask.config
@@ -12,16 +12,8 @@ from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.cluster.workers import is_here, why_one_writer
-from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
-from oocarrays.graphs.lazy.storing import (
-    Storing,
-    in_time,
-    kept_blocks,
-    store_graph,
-    with_kept_noted,
-    without_kept,
-    writes,
-)
+from oocarrays.graphs.lazy.read_first import reads_any
+from oocarrays.graphs.lazy.storing import Storing, in_time, kept_blocks, read_order, store_graph, with_kept_noted
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.jobs.lazy import from_dask
@@ -220,20 +212,16 @@ def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dic
     graph, done = store_graph(storings, fused, suffix, **after)
     if not (kept or reads_any(fused, targets)):
         return graph, done
-    order = _order(graph, done, targets)
+    order = read_order(graph, done, targets)
     if order.late and not kept:
         graph, done = store_graph(storings, tasks, suffix)
-        order = _order(graph, done, targets)
+        order = read_order(graph, done, targets)
     if order.late:
         raise TargetError(
             f"{order.late.name} is read in a different order than it is written, and would be overwritten before it is "
             "read: write to another array, or all of it by rechunk with overwrite"
         )
     return in_time(graph, done, order.overwritten, order.shared, lambda key: targets[key[1]].name), done
-
-
-def _order(graph: Mapping[Any, Any], done: Any, targets: Sequence[ArrayFile]) -> ReadOrder:
-    return order_of(without_kept(graph), list(writes(graph, done)), targets)
 
 
 def _check_reach(storings: Sequence[Storing], options: Any) -> None:

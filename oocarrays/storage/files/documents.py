@@ -21,18 +21,7 @@ from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
 from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
-from oocarrays.storage.local.names import (
-    ARRAY_2,
-    ATTRIBUTES,
-    DOCUMENTS,
-    GROUP_2,
-    MARK,
-    METADATA,
-    NODES,
-    PARTIAL_END,
-    draft_key,
-    is_abandoned,
-)
+from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.stores.aside import clear_tracebacks, with_drafts, without_drafts
@@ -106,7 +95,7 @@ def node_documents(store: StoreLike, names: Sequence[str]) -> list[Document | No
 
 def node_kind(store: StoreLike) -> str | None:
     """Return the kind of node, ``"array"`` or ``"group"``, by its documents or drafts in either format; or None."""
-    in_format_3, array, group = node_documents(store, (METADATA, ARRAY_2, GROUP_2))
+    in_format_3, array, group = node_documents(store, NODES)
     if in_format_3 is not None:
         kind = in_format_3.get("node_type")
         return kind if kind in ("array", "group") else None
