@@ -116,7 +116,7 @@ def info_command(
     found = contents(place)
     left = run_status(place) if found.unfinished is not None else None
     if json:
-        told = as_json(found) | ({} if left is None else {"run": left.as_json()})
+        told = as_json(found) | ({} if left is None else {"run": asdict(left)})
         print(dumps(told, ensure_ascii=False, indent=2, allow_nan=False))
         return
     rows = list(left.rows()) if left else []

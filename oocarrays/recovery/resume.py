@@ -16,7 +16,6 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import as_list
 from oocarrays.options.given import Resources, means_of, verb
-from oocarrays.plan.documents import Document
 from oocarrays.recovery.resumers import RESUMERS, ResumeRequest, kind_of
 from oocarrays.requests import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
@@ -40,13 +39,13 @@ if TYPE_CHECKING:
 class RunStatus:
     """Progress of a run."""
 
-    kind: str | None
+    by: str | None
     """Function that planned it; None if its journal does not record it."""
     chunks: tuple[int, int] | None
     """Numbers of written and of all chunks of its target; None if its journal does not record them."""
     done: float | None
     """Share of its bytes that are read and written; None if it cannot be planned again."""
-    age: float | None
+    seconds_ago: float | None
     """Seconds since its last journal entry; None if its journal is not in a local folder."""
     plan: str | None
     """Its plan in a line."""
@@ -55,23 +54,13 @@ class RunStatus:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         if self.done is not None:
-            yield "done", f"{100 * self.done:.0f} % by {self.kind}"
+            yield "done", f"{100 * self.done:.0f} % by {self.by}"
         if self.chunks is not None:
             yield "written", chunks_text(self.chunks)
-        if self.age is not None:
-            yield "last written", f"{seconds_text(self.age)} ago"
+        if self.seconds_ago is not None:
+            yield "last written", f"{seconds_text(self.seconds_ago)} ago"
         if self.plan or self.why:
             yield "plan", self.plan or f"unknown: {self.why}"
-
-    def as_json(self) -> Document:
-        return {
-            "by": self.kind,
-            "chunks": self.chunks,
-            "done": self.done,
-            "seconds_ago": self.age,
-            "plan": self.plan,
-            "why": self.why,
-        }
 
 
 def run_status(target: StoreLike) -> RunStatus | None:
@@ -87,7 +76,7 @@ def run_status(target: StoreLike) -> RunStatus | None:
         done, plan = 1 - job.left, repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
     except OocError as error:
         why = str(error)
-    return RunStatus(kind=kind, chunks=chunks_done(target), done=done, age=_age(target), plan=plan, why=why)
+    return RunStatus(by=kind, chunks=chunks_done(target), done=done, seconds_ago=_age(target), plan=plan, why=why)
 
 
 def _age(target: StoreLike) -> float | None:
