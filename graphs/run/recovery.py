@@ -206,7 +206,8 @@ class Interrupted:
         ``count`` is the number of all chunks, for the notice of another plan.
         """
         was, there = plan if before is None else before, Written({**places, **(scratch or {})})
-        self.check_known(was)
+        if strange := set(self.stored).difference(was.parts()):
+            raise JournalError(f"the journal in {self.target} has part {min(strange)}, which is not in its plan")
         found = self.check(was.sections, there)
         anew = before is not None or (bool(found.lost) if rewrites else KEPT in found.lost)
         kept = self.complete(was.sections, there, places, found.odd) if anew else self.kept
@@ -228,12 +229,6 @@ class Interrupted:
         return Recovered(
             id=self.id, found=found, beginning=beginning, trust=self.trust, notices=self.notices, **state
         )  # fmt: skip
-
-    def check_known(self, plan: JournaledPlan) -> None:
-        """Raise if the journal records a part that its plan does not contain."""
-        strange = set(self.stored).difference(plan.parts())
-        if strange:
-            raise JournalError(f"the journal in {self.target} has part {min(strange)}, which is not in its plan")
 
     def check(self, sections_of: Callable[[Part], Sections], there: Written) -> Found:
         """Return the recorded chunks that are missing or changed, and warn if there are any.
