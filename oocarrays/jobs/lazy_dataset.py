@@ -30,7 +30,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob, block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.asked import as_list, check_lazy, cluster_of, resources_of, scratch_folder
+from oocarrays.options.asked import as_list, check_lazy, cluster_of, is_dataset, is_lazy, resources_of, scratch_folder
 from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.plan.documents import Settings
@@ -304,16 +304,6 @@ def write_frame(
     skeleton.assign_attrs(attributes).to_zarr(
         store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
     )  # type: ignore[call-overload]
-
-
-def is_dataset(source: Any) -> bool:
-    """Return whether the source is an xarray object, without importing xarray."""
-    return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")
-
-
-def is_lazy(source: Any) -> bool:
-    """Return whether the source is a lazy array or a dataset, and not the location of a stored one."""
-    return is_dataset(source) or hasattr(type(source), "__dask_graph__")
 
 
 def rechunked(source: Any, chunks: Any, means: Resources, *, others: Mapping[str, Any]) -> Any:

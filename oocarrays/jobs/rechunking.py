@@ -17,12 +17,12 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.jobs.lazy import FromDaskJob
-from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job, rechunked
+from oocarrays.jobs.lazy_dataset import DatasetJob, lazy_job, rechunked
 from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job
 from oocarrays.jobs.updating import UpdateJob, update_array
 from oocarrays.mapping.given import flag, refuse
 from oocarrays.mapping.grid import Stored
-from oocarrays.options.asked import cluster_of, resources_of, scratch_of
+from oocarrays.options.asked import cluster_of, is_lazy, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.given import Resources, Target, chunked, means_of, stated_in, stored_as, verb
 from oocarrays.options.keywords import RechunkKeywords

@@ -243,6 +243,16 @@ def check_lazy(x: Any) -> None:
         raise UnsupportedError(f"{x.name} has blocks of {kind}: convert them to NumPy arrays with map_blocks")
 
 
+def is_dataset(source: Any) -> bool:
+    """Return whether the source is an xarray object, without importing xarray."""
+    return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")
+
+
+def is_lazy(source: Any) -> bool:
+    """Return whether the source is a lazy array or a dataset, and not the location of a stored one."""
+    return is_dataset(source) or hasattr(type(source), "__dask_graph__")
+
+
 def check_alike(arrays: Sequence[zarr.Array]) -> None:
     """Raise unless the sources of a pass have one shape."""
     if not arrays:
