@@ -132,7 +132,8 @@ def _is_whole(live: Live[Rechunk]) -> bool:
 def put(live: Live[Rechunk], *args: Any) -> None:
     """Write a block, unless all are written: a worker was lost when its run had ended, or the run was resumed."""
     blocks, (*index, given) = _blocks(live.program), args
-    if _is_whole(live) or (blocks.plan.aligned and MARK not in live.target().zarr.attrs):
+    done = MARK not in live.target().zarr.attrs if blocks.plan.aligned else _is_whole(live)
+    if done:
         return
     section = blocks.plan.section(tuple(index))
     write: Callable[..., Any] = live.once("writer", partial(_writer, live, blocks.plan))

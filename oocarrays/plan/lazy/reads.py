@@ -210,14 +210,11 @@ class _Way:
     method: Method
     groups: tuple[tuple[tuple[int, int], ...], ...]
     memory: Memory
+    task_bytes: int
     requests: int
     read_bytes: int
     most_read_bytes: int
     seconds: float
-
-    @property
-    def task_bytes(self) -> int:
-        return self.memory.nbytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +281,8 @@ class _Problem:
         return _Way(
             method="groups" if together else "blocks",
             groups=tuple(each.groups for each in groupings),
-            memory=reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0),
+            memory=(memory := reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0)),
+            task_bytes=memory.nbytes,
             requests=runs,
             read_bytes=read,
             most_read_bytes=read if stored.coded else self._most_bytes(lines, groupings),
@@ -315,7 +313,8 @@ class _Problem:
 
     def through_scratch(self) -> _Way:
         """Return the way that copies every chunk once and reads every block from the copy."""
-        stored, costs, alone, visits, read = self.stored, self.costs, self.alone(), self._visits_once(), self.once()
+        stored, costs, alone, visits = self.stored, self.costs, self.alone(), self._visits_once()
+        read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored))
         copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
         device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
         pieces = alone.requests * (costs.piece_seconds + 2 * costs.request_seconds)
@@ -323,7 +322,8 @@ class _Problem:
         return _Way(
             method="scratch",
             groups=alone.groups,
-            memory=through_scratch_memory(stored, block, _tile_bytes(self.tile, stored)),
+            memory=(memory := through_scratch_memory(stored, block, _tile_bytes(self.tile, stored))),
+            task_bytes=memory.nbytes,
             requests=visits,
             read_bytes=read,
             most_read_bytes=read,
