@@ -156,7 +156,7 @@ CONSTANTS = {
     "foreign_row_bytes": "oocarrays.storage.foreign.facts:ROW_BYTES",
     "foreign_row_default": "oocarrays.storage.foreign.facts:rows_of.__defaults__",
     "record_row_bytes": "oocarrays.storage.foreign.netcdf3:LEAST_ROW",
-    "record_read_bytes": "oocarrays.storage.foreign.netcdf3:LONGEST_READ",
+    "record_read_bytes": "oocarrays.storage.foreign.facts:LONGEST_READ",
     "packing_tile_bytes": "oocarrays.storage.sections.packing:TILE_BYTES",
     "packing_wide_bytes": "oocarrays.storage.sections.packing:WIDEST_BYTES",
     "uncached_bytes": "oocarrays.storage.local.direct_io:LONG_BYTES",

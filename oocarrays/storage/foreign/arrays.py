@@ -14,6 +14,7 @@ open_group("*.nc")        the description of every array, from each file; arrays
 
 from __future__ import annotations
 
+import math
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -22,15 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import UnsupportedError
+from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import Facts, Format, Reader, Stacked
+from oocarrays.storage.foreign.facts import ChunkTable, Facts, Format, by_rows, is_coordinate
 from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
+from oocarrays.storage.local.cache import Cache
 
+KEPT_TABLES = 4096
+"""Maximum chunk tables cached in one process for some files."""
 _looking = threading.RLock()
 
 
@@ -62,6 +67,8 @@ class ForeignArray:
     """Index of each file's variant, as 16-bit numbers."""
     made: bool
     """Whether chunks are assembled from reads; otherwise they are byte ranges of a file."""
+    stacked: bool = False
+    """Whether this axis is a new first one, of length 1 in each file."""
 
     @property
     def grid(self) -> ChunkGrid:
@@ -71,9 +78,11 @@ class ForeignArray:
         return self.variants[int(np.frombuffer(self.said, "<u2")[part])]
 
     def part_facts(self, part: int) -> Facts:
+        """Return the facts of the array in one file."""
         facts, shape = self.variant(part).facts, list(self.facts.shape)
-        if shape:
-            shape[self.axis] = self.bounds[part + 1] - self.bounds[part]
+        if self.stacked or not shape:
+            return facts
+        shape[self.axis] = self.bounds[part + 1] - self.bounds[part]
         return replace(facts, shape=tuple(shape))
 
     def place(self, index: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
@@ -83,6 +92,8 @@ class ForeignArray:
         chunk = self.facts.chunks[self.axis]
         part = bisect_right(self.bounds, index[self.axis] * chunk) - 1
         part = min(part, len(self.bounds) - 2)
+        if self.stacked:
+            return part, index[1:]
         inside = index[self.axis] - self.bounds[part] // chunk
         return part, (*index[: self.axis], inside, *index[self.axis + 1 :])
 
@@ -91,20 +102,12 @@ class ForeignArray:
         if not section.shape:
             yield 0, section, section
             return
-        axis, lower, upper = self.axis, section.lower[self.axis], section.upper[self.axis]
-        for part, _, out, _ in over_edges(self.bounds, lower, upper):
-            here = _cut(section, axis, lower + out.start, lower + out.stop)
-            yield part, _moved(here, axis, self.bounds[part]), here.relative_to(section.lower)
-
-
-def _cut(section: Section, axis: int, start: int, stop: int) -> Section:
-    lower, upper = list(section.lower), list(section.upper)
-    lower[axis], upper[axis] = start, stop
-    return Section(tuple(lower), tuple(upper))
-
-
-def _moved(section: Section, axis: int, origin: int) -> Section:
-    return section.relative_to(tuple(origin if a == axis else 0 for a in range(len(section.lower))))
+        axis, axes = self.axis, section.axes
+        for part, inside, out, _ in over_edges(self.bounds, section.lower[axis], section.upper[axis]):
+            own = () if self.stacked else (range(inside.start, inside.stop),)
+            there = Section.of((*axes[:axis], *own, *axes[axis + 1 :]))
+            here = tuple(range(len(each)) for each in axes)
+            yield part, there, Section.of((*here[:axis], range(out.start, out.stop), *here[axis + 1 :]))
 
 
 def alone(name: str, facts: Facts) -> ForeignArray:
@@ -119,17 +122,18 @@ def alone(name: str, facts: Facts) -> ForeignArray:
     )
 
 
-def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str]) -> ForeignArray:
-    """Return the array of several files joined along an axis."""
-    bounds = [0]
-    for number, each in enumerate(all):
-        _check_shape(name, all[0], each, axis, (path(0), path(number)))
-        bounds.append(bounds[-1] + each.shape[axis])
+def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str], new: str = "") -> ForeignArray:
+    """Return the array of several files joined along an axis; ``new`` is the name of an axis that they do not have."""
+    shapes, bounds = [(1,) * bool(new) + each.shape for each in all], [0]
+    for number, shape in enumerate(shapes):
+        _check_shape(name, shapes[0], shape, axis, (path(0), path(number)))
+        bounds.append(bounds[-1] + shape[axis])
     keys = [(*told(each), each.chunks, each.filters, each.library, each.order) for each in all]
     ways = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     firsts = [keys.index(key) for key in ways]
     variants, whole = _variants(name, all, firsts, path)
-    shape = tuple(bounds[-1] if a == axis else n for a, n in enumerate(all[0].shape))
+    whole = _with_axis(whole, new) if new else whole
+    shape = tuple(bounds[-1] if a == axis else n for a, n in enumerate(whole.shape))
     whole = replace(whole, shape=shape)
     made = len(ways) > 1 or whole.library is not None or any(bound % whole.chunks[axis] for bound in bounds[:-1])
     small = len(all) > 1 and len(shape) == 1 and whole.nbytes <= 2**24  # a coordinate, assembled as one chunk
@@ -143,6 +147,19 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
         variants=variants,
         said=np.array([ways[key] for key in keys], "<u2").tobytes(),
         made=made or small,
+        stacked=bool(new),
+    )
+
+
+def _with_axis(facts: Facts, name: str) -> Facts:
+    """Return the facts of an array with a new first axis of length 1."""
+    return replace(
+        facts,
+        shape=(1, *facts.shape),
+        chunks=(1, *facts.chunks),
+        names=(name, *(facts.names or (None,) * len(facts.shape))),
+        order=None if facts.order is None else (0, *(axis + 1 for axis in facts.order)),
+        encoding={},
     )
 
 
@@ -169,29 +186,12 @@ def _variants(
     return tuple(Variant(facts=f, packing=p) for f, p in zip(ways, packings, strict=True)), whole
 
 
-def _check_shape(name: str, first: Facts, each: Facts, axis: int, paths: tuple[str, str]) -> None:
-    mine, other = list(first.shape), list(each.shape)
-    if len(mine) == len(other):
-        mine[axis] = other[axis] = 0
-    if mine != other:
+def _check_shape(name: str, first: tuple[int, ...], each: tuple[int, ...], axis: int, paths: tuple[str, str]) -> None:
+    if (*first[:axis], *first[axis + 1 :], len(first)) != (*each[:axis], *each[axis + 1 :], len(each)):
         raise UnsupportedError(
-            f"{name or 'the array'} has shape {first.shape} in {paths[0]} and {each.shape} in {paths[1]}: along "
+            f"{name or 'the array'} has shape {first} in {paths[0]} and {each} in {paths[1]}: along "
             f"another axis than number {axis} files that are joined have the same length"
         )
-
-
-Read = Callable[[int, Section], np.ndarray]
-"""Function that reads elements of one file, from its number and the section in it."""
-
-
-def made_section(array: ForeignArray, section: Section, read: Read) -> np.ndarray:
-    """Return a section of an array with assembled chunks, unpacked."""
-    dtype: Any = object if array.facts.dtype == "O" else np.dtype(array.facts.dtype)
-    out = np.empty(section.shape, dtype)
-    for part, there, here in array.parts(section):
-        stored, packing = read(part, there), array.variant(part).packing
-        out[here.slices] = stored if packing is None else packing.unpacked(stored, dtype)
-    return out
 
 
 @dataclass(slots=True, kw_only=True)
@@ -216,10 +216,8 @@ class Contents:
     """Arrays examined so far, by path."""
     told: dict[str, list[Facts]] = field(default_factory=dict)
     """Facts from each file of arrays about to be examined, by path."""
-
-    @property
-    def reader(self) -> Reader:
-        return Stacked(format=self.format, dim=str(self.dim), names=self.stacked) if self.stacked else self.format
+    tables: Cache[tuple[str, int], ChunkTable] = field(default_factory=lambda: Cache(KEPT_TABLES))
+    """Locations of chunks by path and number of the file, in this process."""
 
     def array(self, name: str) -> ForeignArray:
         """Return an array; the first access examines all files."""
@@ -229,23 +227,26 @@ class Contents:
                     self.known[name] = self._looked_at(name)
         return self.known[name]
 
+    def facts(self, names: Iterable[str]) -> list[Facts]:
+        """Return all facts of some arrays in the first file."""
+        return self.format.facts(self.files.readable(0), tuple(names))
+
     def _looked_at(self, name: str) -> ForeignArray:
-        first = self.reader.facts(self.files.readable(0), (name,))[0]
+        first = self.facts([name])[0]
         if self.dim is None:
             return alone(name, first)
         self.look_at([name])
-        axis, all = self._axis(first), self.told.pop(name)
+        new = str(self.dim) if name in self.stacked else ""
+        axis, all = 0 if new else self._axis(first), self.told.pop(name)
         if axis is None:
             self._check_same(name, all)
             return alone(name, first)
-        made = joined(name, all, axis, self.files.path)
+        made = joined(name, all, axis, self.files.path, new)
         packed = made.variants[0].packing is not None
         said = {key: value for key, value in first.attributes.items() if not (packed and key in PACKED)}
-        native = {} if packed else first.native
-        facts = replace(
-            made.facts, attributes=said, native=native, names=first.names, scales=first.scales, endless=first.endless
-        )
-        return replace(made, facts=facts)
+        native, named = {} if packed else first.native, _with_axis(first, new) if new else first
+        facts = replace(made.facts, attributes=said, native=native, names=named.names)
+        return replace(made, facts=replace(facts, scales=first.scales, endless=first.endless))
 
     def _axis(self, facts: Facts) -> int | None:
         """Return the axis along which an array is joined; None if it has none."""
@@ -255,25 +256,26 @@ class Contents:
         return names.index(self.dim) if self.dim in names else None
 
     def _check_same(self, name: str, all: list[Facts]) -> None:
-        """Raise if an unjoined array differs between files; large arrays are compared at both ends only."""
-        for number, each in enumerate(all):
-            if (each.shape, each.dtype) != (all[0].shape, all[0].dtype):
-                raise UnsupportedError(
-                    f"{name} has shape {all[0].shape} in {self.files.path(0)} and {each.shape} in "
-                    f"{self.files.path(number)}, and no axis {self.dim} along which they are joined"
-                )
-        parts = _both_ends(all[0])
-        first = [self._values(0, name, part) for part in parts]
-        for number in range(1, len(all)):
-            there = (self._values(number, name, part) for part in parts)
-            if told(all[number]) != told(all[0]) or not all_equal(first, there):
-                raise UnsupportedError(
-                    f"{name} has other values in {self.files.path(number)} than in {self.files.path(0)}, and no axis "
-                    f"{self.dim} along which they are joined"
-                )
+        """Raise if an unjoined array differs between files."""
+        other = self._first_unlike(name, all)
+        if other is None:
+            return
+        paths = self.files.path(0), self.files.path(other)
+        if (all[other].shape, all[other].dtype) != (all[0].shape, all[0].dtype):
+            differ = f"shape {all[0].shape} in {paths[0]} and {all[other].shape} in {paths[1]}"
+        else:
+            differ = f"other values in {paths[1]} than in {paths[0]}"
+        raise UnsupportedError(f"{name} has {differ}, and no axis {self.dim} along which they are joined")
 
-    def _values(self, number: int, name: str, part: tuple[slice, ...]) -> np.ndarray:
-        return self.reader.read(self.files.readable(number), name, part)
+    def _first_unlike(self, name: str, all: list[Facts]) -> int | None:
+        """Return the first file in which an array differs from the first; large ones are compared at both ends only."""
+        parts, said = _both_ends(all[0]), (all[0].shape, *told(all[0]))
+        first = [self.elements(0, name, all[0], part) for part in parts]
+        for number, each in enumerate(all):
+            there = (self.elements(number, name, each, part) for part in parts)
+            if number and ((each.shape, *told(each)) != said or not all_equal(first, there)):
+                return number
+        return None
 
     def prepare(self, inner: str) -> None:
         """Read the files' indexes before the first request, because many files take seconds."""
@@ -283,24 +285,109 @@ class Contents:
         self.look_at(wanted)
         for name in wanted:
             self.array(name)
+        self.told.clear()
 
     def look_at(self, names: Iterable[str]) -> None:
         """Examine several arrays at once, opening each file once for all of them."""
-        if self.dim is None:
+        if len(self.files.names) == 1 and self.dim is None:
             return
         with _looking:
             left = tuple(name for name in names if name not in self.known and name not in self.told)
-            look, numbers = self.reader.facts, range(len(self.files.names) if left else 0)
+            look, numbers = self.format.facts, range(len(self.files.names) if left else 0)
             found = [look(self.files.readable(number), left, brief=True) for number in numbers]
             self.told |= {name: [each[n] for each in found] for n, name in enumerate(left)}
 
+    # ----------------------------------------------------------------------------------------------- joining
 
-def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
+    def join(self, dim: str | int | None) -> None:
+        """Set the axis along which several files are joined: by default the unlimited one, or that of the only
+        coordinate that differs."""
+        if dim is None and len(self.files.names) == 1:
+            return
+        facts = dict(zip(self.names, self.facts(self.names), strict=True))
+        self.dim = self._common_axis(facts) if dim is None else dim
+        if isinstance(self.dim, str):
+            if not any(self.dim in (each.names or ()) for each in facts.values()):
+                self.stacked = frozenset(name for name, each in facts.items() if not is_coordinate(name, each))
+            return
+        count = max((len(each.shape) for each in facts.values()), default=0)
+        if self.dim not in range(count):
+            raise InputError(
+                f"concat_dim={self.dim} is not among the {count} axes of {self.files.path(0)}, numbered from 0; a new "
+                "name, such as 'run', stacks files along a new first axis"
+            )
+
+    def _common_axis(self, facts: dict[str, Facts]) -> str:
+        axes = sorted(set().union(*(each.endless for each in facts.values())))
+        if len(axes) != 1:
+            coordinates = [name for name, each in facts.items() if is_coordinate(name, each)]
+            self.look_at(coordinates)
+            unlike = (name for name in coordinates if self._first_unlike(name, self.told[name]) is not None)
+            axes = sorted({name.rpartition("/")[2] for name in unlike})
+        if len(axes) != 1:
+            several = f" ({', '.join(axes)} differ)" if axes else ""
+            raise InputError(
+                f"{len(self.files.names)} files, {self.files.path(0)} among them, have no single axis along which they "
+                f"are joined{several}; name one of theirs, or a new one: open_files(…, concat_dim='time'), "
+                "--concat-dim time"
+            )
+        return axes[0]
+
+    # ----------------------------------------------------------------------------------------------- elements
+
+    def section(self, array: ForeignArray, section: Section) -> np.ndarray:
+        """Return a section of an array with assembled chunks, unpacked."""
+        dtype: Any = object if array.facts.dtype == "O" else np.dtype(array.facts.dtype)
+        out = np.empty(section.shape, dtype)
+        for part, there, here in array.parts(section):
+            stored, packing = (
+                self.elements(part, array.name, array.part_facts(part), there),
+                array.variant(part).packing,
+            )
+            out[here.slices] = stored if packing is None else packing.unpacked(stored, dtype)
+        return out
+
+    def elements(self, part: int, name: str, facts: Facts, section: Section) -> np.ndarray:
+        """Read stored elements of one file."""
+        if facts.library is not None:
+            return self.format.read(self.files.readable(part), name, section.slices)
+        table, grid = self.table(name, part), ChunkGrid.of(facts.shape, facts.chunks)
+        out = np.empty(section.shape, facts.dtype)
+        for index, place, inside in grid.placed(section.axes):
+            out[place] = self._chunk(table, part, index, facts)[inside]
+        return out
+
+    def table(self, name: str, part: int) -> ChunkTable:
+        """Return the locations of an array's chunks in one file."""
+        found = self.tables.get((name, part))
+        if found is None:
+            facts = self.format.facts(self.files.readable(part), (name,), brief=True, located=True)[0]
+            found = by_rows(facts) if facts.table is None else facts.table
+            self.tables.keep((name, part), found)
+        return found
+
+    def _chunk(self, table: ChunkTable, part: int, index: tuple[int, ...], facts: Facts) -> np.ndarray:
+        """Read and decode a whole chunk of one file, in the order of the array's axes."""
+        found, dtype = table.place(index), np.dtype(facts.dtype)
+        if found is None:
+            return np.full(facts.chunks, 0 if facts.fill is None else facts.fill, dtype)
+        data, codec = self.files.read(part, found[0], sum(found)), codec_of(facts.filters, None)
+        out = np.empty(math.prod(facts.chunks) * dtype.itemsize, np.uint8)
+        if codec is None:
+            out[: len(data)] = data
+        else:
+            codec.decode(data, out=out)
+        order = facts.order or tuple(range(len(facts.chunks)))
+        return out.view(dtype).reshape([facts.chunks[axis] for axis in order]).transpose(tuple(np.argsort(order)))
+
+
+def _both_ends(facts: Facts) -> list[Section]:
     """Return the sections of an array to compare: all of it, or the first and last rows of a large one."""
-    whole = (slice(None),) * len(facts.shape)
+    whole = Section((0,) * len(facts.shape), facts.shape)
     if facts.nbytes <= 2**22:  # a coordinate
         return [whole]
-    return [(slice(0, 1), *whole[1:]), (slice(facts.shape[0] - 1, None), *whole[1:])]
+    (rows, *_), lower, upper = facts.shape, whole.lower[1:], whole.upper[1:]
+    return [Section((0, *lower), (1, *upper)), Section((rows - 1, *lower), (rows, *upper))]
 
 
 def all_equal(some: Iterable[np.ndarray], others: Iterable[np.ndarray]) -> bool:

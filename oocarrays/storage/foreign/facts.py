@@ -3,21 +3,26 @@
 a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        read when the array is opened
                chunk 0: bytes 4016 … 9120
                chunk 1: bytes 9120 … 13977              ─► ChunkTable   read with the first chunks
+
+A format is a parser to these facts. Everything behind them is the same for all formats: see `arrays` and `store`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from zarr.dtype import parse_dtype
 
-from oocarrays.errors import NotFoundError
+from oocarrays.errors import NotFoundError, RunError
 from oocarrays.mapping.grid import ceil_div, ravel
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.filters import FILTERS
@@ -27,6 +32,8 @@ Readable = str | BinaryIO
 """File argument of libraries: its path, or an object that reads it."""
 ROW_BYTES = 2**22
 """Approximate bytes of a chunk of a file without chunks."""
+LONGEST_READ = 2**20
+"""Maximum bytes read at a time across rows of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,14 @@ class Facts:
     """Distance of neighbouring elements and its unit by axis name, where the file states them."""
     order: tuple[int, ...] | None = None
     """Axes of a chunk in storage order, slowest first; None for the array's own order."""
+    offset: int | None = None
+    """Offset of the first element in bytes, if all elements follow by rows; None for chunks, or if nothing is stored."""
+    step: int = 0
+    """Bytes from one row to the next, if other arrays have rows between them; 0 if rows are contiguous."""
+    table: ChunkTable | None = None
+    """Locations of the chunks of an array without an offset; None if it is not asked for, or a library reads them."""
+    stored: int | None = None
+    """Stored bytes in the file, if they are asked for; None for the bytes of all elements."""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -89,91 +104,93 @@ class ChunkTable:
         return (int(self.offsets[number]), nbytes) if nbytes else None
 
 
-class Reader(Protocol):
-    """Reader of the arrays of a file."""
-
-    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Return the facts of some arrays; with ``brief``, only attributes that define the meaning of values."""
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Return the locations of the chunks of an array."""
-
-    def stored_bytes(self, file: Readable, name: str) -> int:
-        """Return the stored bytes of an array in the file."""
-
-    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read elements by the format's own library."""
-
-
-class FileParts(NamedTuple):
+class Manifest(NamedTuple):
     """Arrays and groups in a file."""
 
-    arrays: tuple[str, ...]
-    """Paths of all arrays; "" for a file that is one array."""
+    arrays: dict[str, Facts | None]
+    """Facts of all arrays, by path; None where `Format.facts` looks them up; "" for a file that is one array."""
     groups: dict[str, Document]
     """Attributes of all groups, by path; "" is the file itself."""
     skipped: dict[str, str]
     """Reasons why arrays are left out, by path, as the end of a sentence."""
 
 
-class Format(Reader, Protocol):
-    """A file format: an object registered by its module in `FORMATS`."""
+class Format(Protocol):
+    """A file format: a parser, which its module registers in `FORMATS`."""
 
     extra: str
     """Our extra with the package that the format needs."""
 
-    def parts(self, file: Readable) -> FileParts:
+    def manifest(self, file: Readable, /) -> Manifest:
         """Return the arrays and groups in a file."""
+
+    def facts(
+        self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
+    ) -> list[Facts]:
+        """Return the facts of some arrays.
+
+        With ``brief``, only attributes that define the meaning of values; if ``located``, also locations and stored bytes.
+        """
+
+    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
+        """Read elements of an array with a ``library`` by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headed:
+    """Format of files that a header describes whole: every array is stored by rows."""
+
+    parse: Callable[[Readable], Manifest]
+    """Parser of the header."""
+    extra: str = ""
+
+    def manifest(self, file: Readable) -> Manifest:
+        """Return the arrays and groups in a file; a local one is not parsed again until it changes."""
+        if not isinstance(file, str):
+            return self.parse(file)
+        status = os.stat(file)
+        return _parsed(self.parse, file, status.st_size, status.st_mtime_ns)
+
+    def facts(
+        self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
+    ) -> list[Facts]:
+        """Return the facts of some arrays, from the header."""
+        arrays = self.manifest(file).arrays
+        if missing := [name for name in names if name not in arrays]:
+            raise NotFoundError(f"no array {missing[0]} in {file_name(file)}")
+        found: list[Any] = [arrays[name] for name in names]
+        return found
+
+    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
+        """Read rows of a step, and select elements from them."""
+        facts = self.facts(file, (name,))[0]
+        rows, inner = range(*section[0].indices(facts.shape[0])), facts.shape[1:]
+        with opened_file(file, facts.library or "") as opened:
+            data = _rows(opened, facts, math.prod(inner) * np.dtype(facts.dtype).itemsize, rows)
+        return data.view(facts.dtype).reshape(len(rows), *inner)[(slice(None), *section[1:])]
+
+
+@lru_cache(64)
+def _parsed(parse: Callable[[Readable], Manifest], path: str, size: int, changed: int) -> Manifest:
+    return parse(path)
+
+
+def _rows(opened: BinaryIO, facts: Facts, nbytes: int, rows: range) -> np.ndarray:
+    """Read rows of ``nbytes`` bytes, several at a time if they are close."""
+    out, begin = np.zeros((len(rows), nbytes), "u1"), facts.offset or 0
+    several = max(LONGEST_READ // max(facts.step, 1), 1)
+    for first in range(0, len(rows), several):
+        some = rows[first : first + several]
+        opened.seek(begin + some[0] * facts.step)
+        data = np.frombuffer(opened.read((len(some) - 1) * facts.step + nbytes), "u1")
+        if len(data) < (len(some) - 1) * facts.step + nbytes:
+            raise RunError("a file has become shorter since it was opened")
+        out[first : first + several] = as_strided(data, (len(some), nbytes), (facts.step, 1), writeable=False)
+    return out
 
 
 FORMATS: dict[str, Format] = {}
-"""Readers by format name, registered by their modules."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stacked:
-    """Reader of files with arrays joined along a new first axis of length one."""
-
-    format: Reader
-    """Reader of the stored arrays."""
-    dim: str
-    """Name of the new axis."""
-    names: frozenset[str]
-    """Paths of the arrays with the new axis."""
-
-    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Return the facts of some arrays, with the new axis."""
-        found = self.format.facts(file, names, brief=brief)
-        return [self._with_axis(f) if n in self.names else f for n, f in zip(names, found, strict=True)]
-
-    def _with_axis(self, facts: Facts) -> Facts:
-        named = facts.names or (None,) * len(facts.shape)
-        return replace(
-            facts,
-            shape=(1, *facts.shape),
-            chunks=(1, *facts.chunks),
-            names=(self.dim, *named),
-            order=None if facts.order is None else (0, *(axis + 1 for axis in facts.order)),
-            encoding={},
-        )
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Return the locations of the chunks, unchanged by the new axis."""
-        if name not in self.names:
-            return self.format.table(file, name, facts)
-        order = None if facts.order is None else tuple(axis - 1 for axis in facts.order[1:])
-        stored = replace(facts, shape=facts.shape[1:], chunks=facts.chunks[1:], order=order)
-        table = self.format.table(file, name, stored)
-        return replace(table, counts=(1, *table.counts))
-
-    def stored_bytes(self, file: Readable, name: str) -> int:
-        return self.format.stored_bytes(file, name)
-
-    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read elements, with the new axis."""
-        if name not in self.names:
-            return self.format.read(file, name, section)
-        return np.asarray(self.format.read(file, name, section[1:]))[np.newaxis][section[:1]]
+"""Formats by name, registered by their modules."""
 
 
 def is_coordinate(name: str, facts: Facts) -> bool:
@@ -228,17 +245,19 @@ def rows_of(shape: tuple[int, ...], itemsize: int, most: int = ROW_BYTES) -> tup
     return tuple(max(c, 1) for c in chunks)
 
 
-def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
-    """Return the locations of the chunks by `rows_of` of a contiguous array at ``offset``."""
+def by_rows(facts: Facts) -> ChunkTable:
+    """Return the locations of the chunks by `rows_of` of an array that is stored by rows, or not at all."""
     order = facts.order or tuple(range(len(facts.shape)))
     size, steps = np.dtype(facts.dtype).itemsize, dict[int, int]()
+    nbytes = math.prod(facts.chunks) * size if facts.offset is not None else 0
     for axis in reversed(order):
         steps[axis], size = size, size * facts.shape[axis]
-    offsets = np.full((1,) * len(order), offset, np.int64)
+    if facts.step:
+        steps[0] = facts.step
+    offsets = np.full((1,) * len(order), facts.offset or 0, np.int64)
     for axis, (count, chunk) in enumerate(zip(facts.counts, facts.chunks, strict=True)):
         along = np.arange(count, dtype=np.int64) * chunk * steps[axis]
         offsets = offsets + along.reshape(-1, *(1,) * (len(order) - axis - 1))
-    nbytes = int(np.prod(facts.chunks, dtype=np.int64)) * np.dtype(facts.dtype).itemsize
     return ChunkTable(counts=facts.counts, offsets=offsets.reshape(-1), nbytes=np.full(offsets.size, nbytes))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numcodecs
 import numpy as np
 from numcodecs.abc import Codec
+from numcodecs.compat import ndarray_copy
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
@@ -47,6 +48,34 @@ except ImportError:
 
 INFLATED = {"zlib": 15, "gzip": 31}
 """Codecs of deflated bytes, and the argument of `decompress` for their headers."""
+
+
+SIGN = "fits"
+"""Name of the codec of FITS for integers with the opposite sign convention."""
+
+
+class OppositeSign(Codec):  # type: ignore[misc]
+    """Integers stored big-endian, with the opposite sign convention: signed less half of the range of unsigned ones."""
+
+    codec_id = SIGN
+
+    def __init__(self, elementsize: int) -> None:
+        self.elementsize = elementsize
+
+    def encode(self, buf: Any) -> Any:
+        """Return native elements as they are stored."""
+        return self._flipped(buf, "=", ">")
+
+    def decode(self, buf: Any, out: Any = None) -> Any:
+        """Return stored elements in native byte order."""
+        return ndarray_copy(self._flipped(buf, ">", "="), out)
+
+    def _flipped(self, buf: Any, given: str, made: str) -> np.ndarray:
+        bits = np.frombuffer(buf, f"{given}u{self.elementsize}") ^ (1 << (8 * self.elementsize - 1))
+        return bits.astype(f"{made}u{self.elementsize}").view(np.uint8)
+
+
+numcodecs.register_codec(OppositeSign)
 
 
 class Chained(Codec):  # type: ignore[misc]

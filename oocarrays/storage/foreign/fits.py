@@ -5,35 +5,26 @@ data     big-endian elements in one piece, padded to a block
 header   XTENSION= 'IMAGE   ', …                                      the next part
 
 Format: FITS Standard 4.0. The headers are read here, without astropy. Unsigned integers are stored as signed ones less
-half of their range, and are converted on read. All others are byte ranges.
+half of their range: a filter converts them.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from oocarrays.errors import NotFoundError, RunError
+from oocarrays.errors import NotFoundError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import (
-    FORMATS,
-    ChunkTable,
-    Facts,
-    FileParts,
-    Readable,
-    file_name,
-    in_one_piece,
-    opened_file,
-    rows_of,
-)
+from oocarrays.storage.foreign.facts import FORMATS, Facts, Headed, Manifest, Readable, file_name, opened_file, rows_of
+from oocarrays.storage.foreign.filters import SIGN
 from oocarrays.storage.foreign.packing import coded_fill
 
 TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
@@ -102,66 +93,21 @@ class HeaderDataUnit:
         return found
 
 
-class Fits:
-    """FITS files."""
-
-    extra = ""
-
-    def parts(self, file: Readable) -> FileParts:
-        """Return the images, headers without data as groups, and the tables and compressed images left out, by name."""
-        parts = _parts(file)
-        whole = {name: part for name, part in parts.items() if part.why_not is None}
-        groups = {name: part.attributes for name, part in whole.items() if not part.shape and part.number}
-        return FileParts(
-            tuple(name for name, part in whole.items() if part.shape),
-            {"": next(iter(parts.values())).attributes} | groups,
-            {name: part.why_not for name, part in parts.items() if part.why_not is not None},
-        )
-
-    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        parts = _parts(file)
-        found = [_part(parts, name, file) for name in names]
-        return [_facts(part, _axes(parts, name, part.shape)) for name, part in zip(names, found, strict=True)]
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        return in_one_piece(facts, _part(_parts(file), name, file).begin)
-
-    def stored_bytes(self, file: Readable, name: str) -> int:
-        return _part(_parts(file), name, file).nbytes
-
-    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read the contiguous span of the first axis with several wanted elements, and select the section from it."""
-        part = _part(_parts(file), name, file)
-        stored = np.dtype(TYPES[part.cards["BITPIX"]])
-        section = section[: len(part.shape)]  # without a trailing ellipsis
-        asked = [range(*each.indices(n)) for each, n in zip(section, part.shape, strict=True)]
-        if not all(asked):
-            return np.empty([len(each) for each in asked], part.sign or stored)
-        axis = next((number for number, each in enumerate(asked) if len(each) > 1), len(asked) - 1)
-        start, stop = min(asked[axis][0], asked[axis][-1]), max(asked[axis][0], asked[axis][-1]) + 1
-        first = (*(each[0] for each in asked[:axis]), start)
-        row = math.prod(part.shape[axis + 1 :])
-        offset = int(np.ravel_multi_index(first, part.shape[: axis + 1])) * row * stored.itemsize
-        with opened_file(file, "FITS") as opened:
-            opened.seek(part.begin + offset)
-            data = opened.read((stop - start) * row * stored.itemsize)
-        if len(data) < (stop - start) * row * stored.itemsize:
-            raise RunError(f"{file_name(file)} has become shorter since it was opened")
-        rows = np.frombuffer(data, stored).reshape(stop - start, *part.shape[axis + 1 :])
-        elements = rows[asked[axis][0] - start :: asked[axis].step][(slice(None), *section[axis + 1 :])]
-        elements = elements.reshape((1,) * axis + elements.shape)
-        return elements if part.sign is None else _signed(elements, part.sign)
+def _manifest(file: Readable) -> Manifest:
+    """Return the images, headers without data as groups, and the tables and compressed images left out, by name."""
+    found = _read(file)
+    parts = _named(found)
+    whole = {name: part for name, part in parts.items() if part.why_not is None}
+    shapes = [part.shape[::-1] for part in whole.values()]
+    groups = {name: part.attributes for name, part in whole.items() if not part.shape and part.number}
+    return Manifest(
+        {name: _facts(part, _axes(shapes, name, part.shape)) for name, part in whole.items() if part.shape},
+        {"": found[0].attributes} | groups,
+        {name: part.why_not for name, part in parts.items() if part.why_not is not None},
+    )
 
 
-FORMATS["fits"] = Fits()
-
-
-def _signed(elements: np.ndarray, dtype: str) -> np.ndarray:
-    """Return integers with the opposite sign convention, by flipping the highest bit."""
-    size = elements.dtype.itemsize
-    bits = elements.view(f">u{size}").astype(f"u{size}")
-    bits ^= bits.dtype.type(1 << (8 * size - 1))
-    return bits.view(dtype)
+FORMATS["fits"] = Headed(_manifest)
 
 
 def _facts(part: HeaderDataUnit, names: tuple[str, ...]) -> Facts:
@@ -171,16 +117,16 @@ def _facts(part: HeaderDataUnit, names: tuple[str, ...]) -> Facts:
         shape=part.shape,
         chunks=rows_of(part.shape, np.dtype(dtype).itemsize),
         dtype=np.dtype(dtype).str,
-        library=None if part.sign is None else "fits",
+        filters=() if part.sign is None else (json.dumps({"id": SIGN, "elementsize": np.dtype(dtype).itemsize}),),
         attributes=part.attributes | coded,
         native=packing,
         names=names,
+        offset=part.begin,
     )
 
 
-def _axes(parts: dict[str, HeaderDataUnit], name: str, own: tuple[int, ...]) -> tuple[str, ...]:
+def _axes(shapes: list[tuple[int, ...]], name: str, own: tuple[int, ...]) -> tuple[str, ...]:
     """Return the axis names of an image; an axis of unequal length in another image gets the image's name as suffix."""
-    shapes = [part.shape[::-1] for part in parts.values() if part.why_not is None]
     found = list[str]()
     for axis, length in enumerate(own[::-1]):
         usual = "xyzw"[axis] if axis < 4 else f"axis{axis + 1}"
@@ -189,28 +135,7 @@ def _axes(parts: dict[str, HeaderDataUnit], name: str, own: tuple[int, ...]) -> 
     return tuple(reversed(found))
 
 
-def _part(parts: dict[str, HeaderDataUnit], name: str, file: Readable) -> HeaderDataUnit:
-    found = parts.get(name)
-    if found is None:
-        raise NotFoundError(f"no array {name} in {file_name(file)}")
-    return found
-
-
 # ---------------------------------------------------------------------- headers
-
-
-def _parts(file: Readable) -> dict[str, HeaderDataUnit]:
-    """Read all headers of a file."""
-    if not isinstance(file, str):
-        return _named(_read(file))
-    with opened_file(file, "FITS") as opened:
-        status = os.fstat(opened.fileno())
-    return _known(file, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(64)
-def _known(path: str, size: int, changed: int) -> dict[str, HeaderDataUnit]:
-    return _named(_read(path))
 
 
 def _read(file: Readable) -> list[HeaderDataUnit]:

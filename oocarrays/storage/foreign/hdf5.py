@@ -7,10 +7,12 @@ kerchunk             12 ms a file: it creates references, for other programs
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -20,16 +22,7 @@ from zarr.dtype import parse_dtype
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import (
-    FORMATS,
-    ChunkTable,
-    Facts,
-    FileParts,
-    Readable,
-    file_name,
-    in_one_piece,
-    rows_of,
-)
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Manifest, Readable, file_name, rows_of
 from oocarrays.storage.foreign.packing import PACKED, TELLING, coded_fill
 
 HIDDEN = frozenset(
@@ -48,28 +41,26 @@ class Hdf5:
 
     extra = "netcdf"
 
-    def parts(self, file: Readable) -> FileParts:
+    def manifest(self, file: Readable) -> Manifest:
         """Return the groups, and all datasets except placeholders for axis lengths; Zarr lacks some of their types."""
         with _opened(file) as root:
             nodes = dict(_walked(root))
             groups = {path: _attributes(node) for path, node in nodes.items() if isinstance(node, _h5py().Group)}
             why = {path: _reason(node) for path, node in nodes.items() if isinstance(node, _h5py().Dataset)}
-            arrays = tuple(path for path, reason in why.items() if reason is None)
             skipped = {path: reason for path, reason in why.items() if reason is not None}
-            return FileParts(arrays, {"": _attributes(root)} | groups, skipped)
+            arrays = dict.fromkeys(path for path in why if path not in skipped)
+            return Manifest(arrays, {"": _attributes(root)} | groups, skipped)
 
-    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
+    def facts(
+        self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
+    ) -> list[Facts]:
         with _datasets(file, names) as found:
-            path = file if isinstance(file, str) else "the file"
-            return [_facts(node, name, path, brief=brief) for node, name in zip(found, names, strict=True)]
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        with _datasets(file, (name,)) as found:
-            return _table(found[0].id, name, facts)
-
-    def stored_bytes(self, file: Readable, name: str) -> int:
-        with _datasets(file, (name,)) as found:
-            return int(found[0].id.get_storage_size())
+            facts = [_facts(node, n, file_name(file), brief=brief) for node, n in zip(found, names, strict=True)]
+            if not located:
+                return facts
+            tables = map(_table, found, names, facts)
+            sizes = (node.id.get_storage_size() for node in found)
+            return [replace(f, table=t, stored=size) for f, t, size in zip(facts, tables, sizes, strict=True)]
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         with _datasets(file, (name,)) as found:
@@ -178,6 +169,7 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
         shape=shape,
         chunks=chunks,
         dtype=dtype,
+        offset=node.id.get_offset() if layout == h5d.CONTIGUOUS and not library else None,
         filters=() if library else filters,
         library=library,
         fill=None if dtype == "O" else _fill(created, node),
@@ -381,21 +373,18 @@ def _dimensions(group: Any) -> dict[int, str]:
     return found | {int(np.ravel(node.attrs["_Netcdf4Dimid"])[0]): os.path.basename(node.name) for node in numbered}
 
 
-def _table(node: Any, name: str, facts: Facts) -> ChunkTable:
-    counts = facts.counts
-    count = int(np.prod(counts, dtype=np.int64))
-    offsets, nbytes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    if node.get_create_plist().get_layout() != _h5py().h5d.CHUNKED:
-        offset = node.get_offset()
-        empty = ChunkTable(counts=counts, offsets=offsets, nbytes=nbytes)
-        return empty if offset is None else in_one_piece(facts, offset)
+def _table(node: Any, name: str, facts: Facts) -> ChunkTable | None:
+    """Return the locations of the chunks of a dataset; None if it has none, or its library reads them."""
+    if facts.library or node.chunks is None:
+        return None
+    offsets, nbytes = np.zeros(math.prod(facts.counts), np.int64), np.zeros(math.prod(facts.counts), np.int64)
     found: list[Any] = []
-    node.chunk_iter(found.append)
+    node.id.chunk_iter(found.append)
     if any(each.filter_mask for each in found):
         raise UnsupportedError(f"a chunk of {name} was stored without one of its filters: read it through h5py")
     if found:
         starts = np.array([each.chunk_offset for each in found], np.int64).reshape(len(found), -1)
-        numbers = np.ravel_multi_index((starts // np.array(facts.chunks)).T, counts)
+        numbers = np.ravel_multi_index((starts // np.array(facts.chunks)).T, facts.counts)
         offsets[numbers] = [each.byte_offset for each in found]
         nbytes[numbers] = [each.size for each in found]
-    return ChunkTable(counts=counts, offsets=offsets, nbytes=nbytes)
+    return ChunkTable(counts=facts.counts, offsets=offsets, nbytes=nbytes)

@@ -20,13 +20,12 @@ from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.foreign.facts import (
     FORMATS,
-    ChunkTable,
     Facts,
-    FileParts,
+    Headed,
+    Manifest,
     Readable,
     document,
     file_name,
-    in_one_piece,
     opened_file,
     rows_of,
     whole_chunk,
@@ -34,61 +33,31 @@ from oocarrays.storage.foreign.facts import (
 from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
 
 
-class Npy:
-    """Files of ``numpy.save``."""
-
-    extra = ""
-
-    def parts(self, file: Readable) -> FileParts:
-        """Return the file itself as an array."""
-        return FileParts(("",), {}, {})
-
-    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Return the facts in the header."""
-        return [_header(file)[0] for _ in names]
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        return in_one_piece(facts, _header(file)[1])
-
-    def stored_bytes(self, file: Readable, name: str) -> int:
-        return _header(file)[0].nbytes
-
-    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Raise, because this format has no library of its own."""
-        raise NotImplementedError
+def raw_manifest(facts: Facts, file: Readable) -> Manifest:
+    """Return the contents of a raw file of elements without a header; the user states shape and type."""
+    return Manifest({"": facts}, {}, {})
 
 
-class Raw(Npy):
-    """Raw files of elements without a header; the user states shape and type."""
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Return the locations of chunks; ``name`` is the offset of the first element."""
-        return in_one_piece(facts, int(name or 0))
-
-
-FORMATS["npy"] = Npy()
-FORMATS["raw"] = Raw()
-
-
-def _header(file: Readable) -> tuple[Facts, int]:
+def _npy(file: Readable) -> Manifest:
+    """Return the contents of a file of ``numpy.save``."""
+    name = file_name(file)
     with opened_file(file, "numpy") as opened:
         opened.seek(0)
-        return _read_header(opened, file_name(file))
+        try:
+            version = np.lib.format.read_magic(opened)
+            reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, columns, dtype = reader(opened)
+        except ValueError as error:
+            raise NotFoundError(f"{name} cannot be opened as a file of numpy: {error}") from error
+        if dtype.hasobject or dtype.fields or dtype.kind not in "biufcSU":
+            raise UnsupportedError(f"{name} has elements of type {dtype}: Zarr has none such")
+        return raw_manifest(piece_facts(shape, dtype, opened.tell(), columns=columns), file)
 
 
-def _read_header(file: Any, name: str) -> tuple[Facts, int]:
-    try:
-        version = np.lib.format.read_magic(file)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, columns, dtype = reader(file)
-    except ValueError as error:
-        raise NotFoundError(f"{name} cannot be opened as a file of numpy: {error}") from error
-    if dtype.hasobject or dtype.fields or dtype.kind not in "biufcSU":
-        raise UnsupportedError(f"{name} has elements of type {dtype}: Zarr has none such")
-    return piece_facts(shape, dtype, columns=columns), file.tell()
+FORMATS["npy"] = Headed(_npy)
 
 
-def piece_facts(shape: tuple[int, ...], dtype: np.dtype, *, columns: bool) -> Facts:
+def piece_facts(shape: tuple[int, ...], dtype: np.dtype, offset: int = 0, *, columns: bool) -> Facts:
     """Return the facts of a contiguous array in C or Fortran order."""
     turned = columns and len(shape) > 1
     chunks = rows_of(shape[::-1] if turned else shape, dtype.itemsize)
@@ -97,6 +66,7 @@ def piece_facts(shape: tuple[int, ...], dtype: np.dtype, *, columns: bool) -> Fa
         chunks=chunks[::-1] if turned else chunks,
         dtype=dtype.str,
         order=tuple(reversed(range(len(shape)))) if turned else None,
+        offset=offset,
     )
 
 

@@ -11,6 +11,7 @@ import mmap
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -23,12 +24,11 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import fits, hdf5, netcdf3, tiff  # noqa: F401  each registers its format
-from oocarrays.storage.foreign.arrays import Contents, all_equal, alone
-from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, is_coordinate
+from oocarrays.storage.foreign.arrays import Contents
+from oocarrays.storage.foreign.facts import FORMATS, Headed
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
 from oocarrays.storage.foreign.indexed import ZipRanges, references
-from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
-from oocarrays.storage.foreign.packing import told
+from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts, raw_manifest
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_of, not_read
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
@@ -243,12 +243,9 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     if not isinstance(first, str):
         first.seek(0)
     format = FORMATS[kind]
-    names, groups, skipped = format.parts(first)
-    if len(found.names) > 1 and dim is None:
-        dim = _common_axis(found, format, names)
-    _check_axis(found, format, names, dim)
-    said: Any = {"skipped": skipped, "dim": dim, "stacked": _stacked(found, format, names, dim)}
-    contents = Contents(files=found, format=format, names=names, groups=groups, **said)
+    arrays, groups, skipped = format.manifest(first)
+    contents = Contents(files=found, format=format, names=tuple(arrays), groups=groups, skipped=skipped)
+    contents.join(dim)
     contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
 
@@ -256,60 +253,6 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
 def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
     remote = RemoteStore(store, store.url, Patience())
     return StorePath(remote, inner) if inner else remote
-
-
-def _check_axis(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> None:
-    """Raise if no array has an axis of this number."""
-    if not isinstance(dim, int):
-        return
-    count = max((len(each.shape) for each in reader.facts(found.readable(0), names, brief=True)), default=0)
-    if dim not in range(count):
-        raise InputError(
-            f"concat_dim={dim} is not among the {count} axes of {found.path(0)}, numbered from 0; a new name, such as "
-            "'run', stacks files along a new first axis"
-        )
-
-
-def _stacked(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> frozenset[str]:
-    """Return the arrays that receive a new axis: all but coordinates, if no array has an axis of this name."""
-    facts = reader.facts(found.readable(0), names) if isinstance(dim, str) else []
-    if any(dim in (each.names or ()) for each in facts):
-        return frozenset()
-    return frozenset(name for name, each in zip(names, facts, strict=False) if not is_coordinate(name, each))
-
-
-def _common_axis(found: Files, reader: Reader, names: tuple[str, ...]) -> str:
-    """Return the default axis for joining files: the unlimited one, or that of the only coordinate that differs."""
-    facts = reader.facts(found.readable(0), names)
-    endless = sorted(set().union(*(each.endless for each in facts)))
-    axes = endless if len(endless) == 1 else _differing(found, reader, names, facts)
-    if len(axes) != 1:
-        several = f" ({', '.join(axes)} differ)" if axes else ""
-        raise InputError(
-            f"{len(found.names)} files, {found.path(0)} among them, have no single axis along which they are "
-            f"joined{several}; name one of theirs, or a new one: open_files(…, concat_dim='time'), --concat-dim time"
-        )
-    return axes[0]
-
-
-def _differing(found: Files, reader: Reader, names: tuple[str, ...], facts: Sequence[Facts]) -> list[str]:
-    """Return the names of coordinates that differ between files."""
-    left = tuple(name for name, each in zip(names, facts, strict=True) if is_coordinate(name, each))
-    same, axes = _coordinates(found, reader, 0, left), set[str]()
-    for number in range(1, len(found.names)):
-        here = _coordinates(found, reader, number, left)
-        changed = [n for n in left if here[n][0] != same[n][0] or not all_equal([same[n][1]], [here[n][1]])]
-        axes.update(name.rpartition("/")[2] for name in changed)
-        left = tuple(name for name in left if name not in changed)
-    return sorted(axes)
-
-
-def _coordinates(found: Files, reader: Reader, number: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the shape, meaning and values of each coordinate of a file."""
-    file = found.readable(number)
-    facts = reader.facts(file, names, brief=True) if names else []
-    values = (reader.read(found.readable(number), name, (slice(None),)) for name in names)
-    return {n: ((f.shape, *told(f)), v) for n, f, v in zip(names, facts, values, strict=True)}
 
 
 # ---------------------------------------------------------------------- contiguous arrays
@@ -335,8 +278,8 @@ def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, c
     needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if found.sizes[0] < needed:
         raise InputError(f"{found.path(0)} has {found.sizes[0]} bytes; shape {shape} of {dtype} needs {needed}")
-    array = alone(str(offset), piece_facts(shape, dtype, columns=columns))
-    contents = Contents(files=found, format=FORMATS["raw"], names=("",), groups={}, known={"": array})
+    format = Headed(partial(raw_manifest, piece_facts(shape, dtype, offset, columns=columns)))
+    contents = Contents(files=found, format=format, names=("",), groups={})
     return _placed(ForeignStore(contents, url), "")
 
 

@@ -22,19 +22,12 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import UnsupportedError
-from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.section import Section
-from oocarrays.storage.foreign.arrays import Contents, ForeignArray, made_section
-from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, whole_chunk
+from oocarrays.storage.foreign.arrays import Contents, ForeignArray
+from oocarrays.storage.foreign.facts import Facts, document, whole_chunk
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
-from oocarrays.storage.foreign.filters import codec_of
-from oocarrays.storage.foreign.numpy_files import Raw
-from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
 from oocarrays.storage.stores.joined import OnlyRead, part_of, span
 
-KEPT_TABLES = 4096
-"""Maximum chunk tables cached by a store in one process."""
 MOST_ROWS = 40
 """Maximum arrays listed in a summary."""
 
@@ -48,7 +41,6 @@ class ForeignStore(OnlyRead):
     def __init__(self, contents: Contents, url: str) -> None:
         super().__init__(url)
         self._contents = contents
-        self._tables = Cache[tuple[str, int], ChunkTable](KEPT_TABLES)
 
     # ----------------------------------------------------------------------------------------------- properties
 
@@ -75,11 +67,10 @@ class ForeignStore(OnlyRead):
 
     def stored_bytes(self, path: str) -> int:
         """Return the stored bytes of an array in all files."""
-        array, reader = self._contents.array(path), self._contents.reader
-        if isinstance(self._contents.format, Raw):
-            return array.facts.nbytes
-        parts = range(len(array.bounds) - 1)
-        return sum(reader.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
+        array, look = self._contents.array(path), self._contents.format.facts
+        parts = map(self.source_files.readable, range(len(array.bounds) - 1))
+        each = (look(part, (array.name,), brief=True, located=True)[0] for part in parts)
+        return sum(facts.nbytes if facts.stored is None else facts.stored for facts in each)
 
     def skipped(self, path: str) -> dict[str, str]:
         """Return the reasons why arrays in a group are left out, by relative path."""
@@ -129,17 +120,8 @@ class ForeignStore(OnlyRead):
         """Return the place of a mapped array's chunk; None if it is not stored."""
         array = self._contents.array(path)
         part, index = array.place(tuple(map(int, key.split("/")[1:])))
-        found = self.table(array, part).place(index)
+        found = self._contents.table(array.name, part).place(index)
         return None if found is None else (part, *found)
-
-    def table(self, array: ForeignArray, part: int) -> ChunkTable:
-        """Return the locations of an array's chunks in one file, cached per process."""
-        key = array.name, part
-        found = self._tables.get(key)
-        if found is None:
-            found = self._contents.reader.table(self.source_files.readable(part), array.name, array.part_facts(part))
-            self._tables.keep(key, found)
-        return found
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -188,36 +170,10 @@ class ForeignStore(OnlyRead):
 
     def _made_chunk(self, array: ForeignArray, index: tuple[int, ...]) -> np.ndarray:
         """Return a whole chunk as plain elements, zero beyond the array; strings in Zarr's encoding."""
-        section = array.grid.section(index)
-        data = made_section(array, section, lambda part, there: self._elements(array, part, there))
+        data = self._contents.section(array, array.grid.section(index))
         if array.facts.dtype == "O":
             return np.frombuffer(VLenUTF8().encode(whole_chunk(data, array.facts.chunks, "")), np.uint8)
         return whole_chunk(data, array.facts.chunks, 0).reshape(-1).view(np.uint8)
-
-    def _elements(self, array: ForeignArray, part: int, there: Section) -> np.ndarray:
-        """Read stored elements of one file."""
-        facts = array.part_facts(part)
-        if facts.library is not None:
-            return self._contents.reader.read(self.source_files.readable(part), array.name, there.slices)
-        table, grid = self.table(array, part), ChunkGrid.of(facts.shape, facts.chunks)
-        out = np.empty(there.shape, facts.dtype)
-        for index, place, inside in grid.placed(there.axes):
-            out[place] = self._chunk(table, part, index, facts)[inside]
-        return out
-
-    def _chunk(self, table: ChunkTable, part: int, index: tuple[int, ...], facts: Facts) -> np.ndarray:
-        """Read and decode a whole chunk of one file."""
-        found, dtype = table.place(index), np.dtype(facts.dtype)
-        if found is None:
-            return np.full(facts.chunks, 0 if facts.fill is None else facts.fill, dtype)
-        data = self.source_files.read(part, found[0], sum(found))
-        codec = codec_of(facts.filters, None)
-        out = np.empty(int(np.prod(facts.chunks, dtype=np.int64)) * dtype.itemsize, np.uint8)
-        if codec is None:
-            out[: len(data)] = data
-        else:
-            codec.decode(data, out=out)
-        return _as_stored(out.view(dtype), facts)
 
     async def exists(self, key: str) -> bool:
         path, name = _parted(key)
@@ -271,11 +227,3 @@ def _parted(key: str) -> tuple[str, str]:
         at -= 1
     at = at - 1 if at and parts[at - 1] == "c" else at
     return "/".join(parts[:at]), "/".join(parts[at:])
-
-
-def _as_stored(elements: np.ndarray, facts: Facts) -> np.ndarray:
-    """Return a chunk's elements in the order of the array's axes."""
-    if facts.order is None:
-        return elements.reshape(facts.chunks)
-    lying = elements.reshape([facts.chunks[axis] for axis in facts.order])
-    return lying.transpose(np.argsort(facts.order))

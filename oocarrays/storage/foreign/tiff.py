@@ -9,6 +9,7 @@ Physical pixel sizes are from the OME-XML or ImageJ's description, else from res
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ import numpy as np
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.multiscales import LENGTHS, TIMES, unit_name
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, FileParts, Readable, file_name, in_one_piece
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Manifest, Readable, file_name
 
 CODECS: dict[int, Document] = {
     1: {},
@@ -42,29 +43,21 @@ class Tiff:
 
     extra = "tiff"
 
-    def parts(self, file: Readable) -> FileParts:
+    def manifest(self, file: Readable) -> Manifest:
         """Return the file itself, or its series and resolution levels, and multi-level series as groups."""
         with _opened(file) as tiff:
-            names = tuple(_levels(tiff))
+            names = dict.fromkeys(_levels(tiff))
         paths = {"": None} | dict.fromkeys(name.rpartition("/")[0] for name in names)
-        return FileParts(names, {path: {} for path in paths if names != ("",)}, {})
+        return Manifest(names, {path: {} for path in paths if "" not in names}, {})
 
-    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
+    def facts(
+        self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
+    ) -> list[Facts]:
         with _opened(file) as tiff:
-            return [replace(_facts(_level(tiff, name)), scales={} if brief else _scales(tiff, name)) for name in names]
-
-    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Return the locations of the tiles or strips of a series."""
-        with _opened(file) as tiff:
-            return _table(_level(tiff, name), facts)
-
-    def stored_bytes(self, file: Readable, name: str) -> int:
-        """Return the stored bytes of a series: of its tiles or strips, or of contiguous pages."""
-        with _opened(file) as tiff:
-            level = _level(tiff, name)
-            if level.dataoffset is not None:
-                return int(level.nbytes)
-            return sum(sum(page.databytecounts) for page in level if page is not None)
+            found = [replace(_facts(_level(tiff, n)), scales={} if brief else _scales(tiff, n)) for n in names]
+            if not located:
+                return found
+            return [_located(_level(tiff, name), each) for name, each in zip(names, found, strict=True)]
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by tifffile, which decodes the tiles that contain them."""
@@ -211,19 +204,19 @@ def _is_simple(level: Any, chunks: tuple[int, ...], coded: Document) -> bool:
     return whole_strips and bits and not keyframe.is_subsampled and all(page is not None for page in level.pages)
 
 
-def _table(level: Any, facts: Facts) -> ChunkTable:
-    offsets, nbytes = [], []
-    for page in level:
-        count = int(np.prod(level.keyframe.chunked, dtype=np.int64))
-        there = page is not None
-        offsets += list(page.dataoffsets[:count]) if there else [0] * count
-        nbytes += list(page.databytecounts[:count]) if there else [0] * count
-    places, sizes = np.array(offsets, np.int64), np.array(nbytes, np.int64)
+def _located(level: Any, facts: Facts) -> Facts:
+    """Return the facts with stored bytes, and the locations of tiles or strips, or the offset of contiguous pages."""
+    pages = [page for page in level if page is not None]
+    stored = None if level.dataoffset is not None else sum(sum(page.databytecounts) for page in pages)
+    if facts.library:
+        return replace(facts, stored=stored)
+    count = math.prod(level.keyframe.chunked)
+    offsets = np.array([offset for page in pages for offset in page.dataoffsets[:count]], np.int64)
+    nbytes = np.array([size for page in pages for size in page.databytecounts[:count]], np.int64)
     if not facts.filters:  # the last strip is stored without padding
-        full = int(np.prod(facts.chunks, dtype=np.int64)) * np.dtype(facts.dtype).itemsize
-        sizes = np.where(sizes > 0, full, 0)
-    if len(places) == np.prod(facts.counts):
-        return ChunkTable(counts=facts.counts, offsets=places, nbytes=sizes)
+        nbytes = np.where(nbytes > 0, math.prod(facts.chunks) * np.dtype(facts.dtype).itemsize, 0)
+    if len(offsets) == math.prod(facts.counts):
+        return replace(facts, stored=stored, table=ChunkTable(counts=facts.counts, offsets=offsets, nbytes=nbytes))
     if level.dataoffset is None or not facts.nbytes:
         raise UnsupportedError("the pages of a TIFF file do not say where they are")
-    return in_one_piece(facts, level.dataoffset)  # contiguous pages with only the first offset, as ImageJ writes them
+    return replace(facts, offset=level.dataoffset)  # only the first offset is stored, as ImageJ writes them

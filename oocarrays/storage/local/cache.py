@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -19,6 +19,9 @@ class Cache(Generic[K, V]):
         self._kept: OrderedDict[K, V] = OrderedDict()
         self._total = 0
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return Cache, (self._most, self._size)
 
     def get(self, key: K) -> V | None:
         """Return a cached value, or None."""
