@@ -67,7 +67,7 @@ class Facts:
     order: tuple[int, ...] | None = None
     """Axes of a chunk in storage order, slowest first; None for the array's own order."""
     offset: int | None = None
-    """Offset of the first element in bytes, if all elements follow by rows; None for chunks, or if nothing is stored."""
+    """Offset of the first element in bytes, if elements are stored by rows; None for chunks, or if none are stored."""
     step: int = 0
     """Bytes from one row to the next, if other arrays have rows between them; 0 if rows are contiguous."""
     table: ChunkTable | None = None
@@ -129,7 +129,7 @@ class Format(Protocol):
     ) -> list[Facts]:
         """Return the facts of some arrays.
 
-        With ``brief``, only attributes that define the meaning of values; if ``located``, also locations and stored bytes.
+        With ``brief``, only attributes that define the meaning of values; if ``located``, with places and stored bytes.
         """
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:

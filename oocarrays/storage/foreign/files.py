@@ -7,7 +7,6 @@ s3://bucket/*.nc    remote    size and ETag from a listing; byte ranges, some of
 from __future__ import annotations
 
 import glob
-import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
+from fsspec.spec import AbstractBufferedFile
 from zarr.abc.store import RangeByteRequest
 from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
-from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
@@ -74,7 +73,7 @@ class Files:
             self.check(number, self.path(number))
             return self.path(number)
         self._check_remote([number])
-        reader: Any = io.BufferedReader(RemoteFile(self.root, self.names[number], self.sizes[number]), 1)
+        reader: Any = RemoteFile(self.root, self.names[number], self.sizes[number])
         return reader  # type: ignore[no-any-return]
 
     def check(self, number: int, file: int | str) -> None:
@@ -131,47 +130,19 @@ class Files:
                 os.close(file)
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(AbstractBufferedFile):  # type: ignore[misc]
     """A remote file read by pages, because libraries search for metadata in many small reads."""
 
     def __init__(self, store: RemoteStore, key: str, size: int) -> None:
-        self._store, self._key, self._size, self._at = store, key, size, 0
-        self._pages = Cache[int, bytes](64)
+        self._store, self._key = store, key
+        how = {"cache_type": "blockcache", "cache_options": {"maxblocks": 64}}
+        super().__init__(None, key, block_size=PAGE_BYTES, size=size, **how)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer up to the end of a page."""
-        if self._at >= self._size:
-            return 0
-        page, inside = divmod(self._at, PAGE_BYTES)
-        data = self._page(page)[inside : inside + len(buffer)]
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _page(self, number: int) -> bytes:
-        page = self._pages.get(number)
-        if page is None:
-            start = number * PAGE_BYTES
-            part = RangeByteRequest(start, min(start + PAGE_BYTES, self._size))
-            data = sync(got(self._store, self._key, part))
-            if data is None:
-                raise StoreFailure(f"cannot read {self._key} of {self._store}: it was removed")
-            page = data.tobytes()
-            self._pages.keep(number, page)
-        return page
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        data = sync(got(self._store, self._key, RangeByteRequest(start, end)))
+        if data is None:
+            raise StoreFailure(f"cannot read {self._key} of {self._store}: it was removed")
+        return data.tobytes()
 
 
 def local_files(pattern: str) -> Files:

@@ -8,7 +8,7 @@ a.zip       entry c/0/1 │ entry c/0/2 │ … │ index    ─►  byte ranges
 from __future__ import annotations
 
 import asyncio
-import io
+import struct
 import threading
 import zipfile
 import zlib
@@ -26,29 +26,22 @@ from zarr.storage import FsspecStore
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
 from oocarrays.storage.local.names import SAYING
-from oocarrays.storage.stores.joined import OnlyRead, span
+from oocarrays.storage.stores.joined import ReadOnlyStore, span
 
 HEADER_BYTES = 30
 """Bytes of a local entry header before its name; the index lacks the lengths of the fields that follow."""
 
 
-class ReferenceStore(OnlyRead):
+class ReferenceStore(ReadOnlyStore):
     """References of fsspec, read directly as byte ranges of local files where possible."""
 
     is_what, why = "are references, and have", "references are only read"
 
     def __init__(self, inner: FsspecStore, url: str) -> None:
-        super().__init__(url)
-        self._inner = inner
+        super().__init__(inner, url)
         self._known: dict[str, Files | None] = {}
         self._places: dict[str, Place] = {}
         self._lock = threading.RLock()
-
-    def __reduce__(self) -> Any:
-        return ReferenceStore, (self._inner, self._url)
-
-    def _identity(self) -> Any:
-        return self._inner
 
     # ----------------------------------------------------------------------------------------------- local ranges
 
@@ -137,53 +130,39 @@ def _local(url: Any) -> str | None:
     return text if text.startswith("/") else None
 
 
-class ZipRanges(OnlyRead):
+class ZipRanges(ReadOnlyStore):
     """A remote zip file, read by byte ranges."""
 
     why = "a zip file that is not on this machine is only read"
 
-    def __init__(self, files: Files, url: str) -> None:
-        super().__init__(url)
-        self._files = files
-        self._entries = _index(files, url)
+    def __init__(self, inner: Files, url: str) -> None:
+        super().__init__(inner, url)
+        self._entries = _index(inner, url)
         self._starts: dict[str, int] = {}
-
-    def __reduce__(self) -> Any:
-        return ZipRanges, (self._files, self._url)
-
-    def _identity(self) -> Any:
-        return self._files
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return the file with its size and version."""
-        return self._files.details(prefix)
+        files: Files = self._inner
+        return files.details(prefix)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        start, stop = span(byte_range, entry.file_size)
+        (start, stop), begin = span(byte_range, entry.file_size), await self._start(entry)
         if entry.compress_type == zipfile.ZIP_STORED:
-            first = await self._start(entry)
-            data = await self._files.range(0, first + start, first + stop)
+            data = await self._inner.range(0, begin + start, begin + stop)
         else:
-            data = (await asyncio.to_thread(_inflated, await self._coded(entry), str(self), key))[start:stop]
+            coded = await self._inner.range(0, begin, begin + entry.compress_size)
+            data = (await asyncio.to_thread(_inflated, coded, entry, str(self)))[start:stop]
         return prototype.buffer.from_array_like(data)
 
     async def _start(self, entry: zipfile.ZipInfo) -> int:
         if entry.filename not in self._starts:
-            head = await self._files.range(0, entry.header_offset, entry.header_offset + HEADER_BYTES)
-            more = int(head[26]) + 256 * int(head[27]) + int(head[28]) + 256 * int(head[29])
-            self._starts[entry.filename] = entry.header_offset + HEADER_BYTES + more
+            head = await self._inner.range(0, entry.header_offset, entry.header_offset + HEADER_BYTES)
+            name, more = struct.unpack("<2H", head[26:].tobytes())
+            self._starts[entry.filename] = entry.header_offset + HEADER_BYTES + name + more
         return self._starts[entry.filename]
-
-    async def _coded(self, entry: zipfile.ZipInfo) -> np.ndarray:
-        if entry.compress_type != zipfile.ZIP_DEFLATED:
-            raise StoreFailure(
-                f"{entry.filename} of {self} is compressed otherwise than by deflate: copy the file here"
-            )
-        first = await self._start(entry)
-        return await self._files.range(0, first, first + entry.compress_size)
 
     async def exists(self, key: str) -> bool:
         return key in self._entries
@@ -197,7 +176,6 @@ class ZipRanges(OnlyRead):
 def _index(files: Files, url: str) -> dict[str, zipfile.ZipInfo]:
     """Return all entries of a zip file by name; the last one of duplicates applies."""
     file: Any = files.readable(0)
-    assert isinstance(file, io.BufferedReader), "those on this machine are opened by Zarr"
     try:
         with zipfile.ZipFile(file) as opened:
             return {entry.filename: entry for entry in opened.infolist() if not entry.is_dir()}
@@ -205,8 +183,10 @@ def _index(files: Files, url: str) -> dict[str, zipfile.ZipInfo]:
         raise NotFoundError(f"{url} cannot be opened as a zip file: {error}") from error
 
 
-def _inflated(data: np.ndarray, url: str, key: str) -> np.ndarray:
+def _inflated(data: np.ndarray, entry: zipfile.ZipInfo, url: str) -> np.ndarray:
+    if entry.compress_type != zipfile.ZIP_DEFLATED:
+        raise StoreFailure(f"{entry.filename} of {url} is compressed otherwise than by deflate: copy the file here")
     try:
         return np.frombuffer(zlib.decompress(data.data, -zlib.MAX_WBITS), np.uint8)
     except zlib.error as error:
-        raise StoreFailure(f"{key} of {url} cannot be inflated: {error}") from error
+        raise StoreFailure(f"{entry.filename} of {url} cannot be inflated: {error}") from error

@@ -26,21 +26,21 @@ from oocarrays.storage.foreign.arrays import Contents, ForeignArray
 from oocarrays.storage.foreign.facts import Facts, document, whole_chunk
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
 from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
-from oocarrays.storage.stores.joined import OnlyRead, part_of, span
+from oocarrays.storage.stores.joined import ReadOnlyStore, part_of, span
 
 MOST_ROWS = 40
 """Maximum arrays listed in a summary."""
 
 
-class ForeignStore(OnlyRead):
+class ForeignStore(ReadOnlyStore):
     """Files of another format as a Zarr store."""
 
     why = "it is not a Zarr store and is read-only"
     is_foreign = True
 
-    def __init__(self, contents: Contents, url: str) -> None:
-        super().__init__(url)
-        self._contents = contents
+    def __init__(self, inner: Contents, url: str) -> None:
+        super().__init__(inner, url)
+        self._contents = inner
 
     # ----------------------------------------------------------------------------------------------- properties
 
@@ -110,9 +110,6 @@ class ForeignStore(OnlyRead):
 
     def __repr__(self) -> str:
         return f"ForeignStore({self.url!r})"
-
-    def __reduce__(self) -> Any:
-        return ForeignStore, (self._contents, self._url)
 
     # ----------------------------------------------------------------------------------------------- locations
 

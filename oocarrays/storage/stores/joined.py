@@ -112,14 +112,24 @@ class Joined(Store):
         return self.list_prefix("")
 
 
-class OnlyRead(Joined):
-    """Read-only joined store of files."""
+class ReadOnlyStore(Joined):
+    """Read-only store of what ``inner`` describes: equal stores have equal ones."""
 
     supports_writes = supports_deletes = False
     is_what: ClassVar[str] = "is a file, and has"
     """Verb phrase in error messages before a missing feature."""
     why: ClassVar[str]
     """Reason in error messages for being read-only."""
+
+    def __init__(self, inner: Any, url: str) -> None:
+        super().__init__(url)
+        self._inner = inner
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._inner, self._url)
+
+    def _identity(self) -> Any:
+        return self._inner
 
     def with_read_only(self, read_only: bool = False) -> Store:
         """Return the same store, which is always read-only."""
