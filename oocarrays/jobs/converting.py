@@ -27,7 +27,7 @@ from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import cuts, regular_shards
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.requests import checked, requested, unnamed
@@ -135,19 +135,11 @@ def scatter_files(
     file = describe_source(opened, missing_of(source, means.missing))
     cluster = cluster_of(means.scheduler, means.workers)
     said = described(tuple(opened.shape), layout, ranks, grid, "local", depth, dimension_names(opened))
-    names, size = dimension_names(opened), min(max(file.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
     runs = orientation_of(opened.shape, file.stored.grid.chunks)
-    known = runs if to.orientation is to.chunks is None else to.orientation
-    chunked, order = chunks_and_order(said, file.dtype, known, to.chunks, names, size)
-    made = target_settings(
-        opened, chunked, compressors=to.compressors, filters=to.filters, zarr_format=to.zarr_format,
-        order=None if to.orientation is None else order,
-        shards=regular_shards(to.shards, chunked, largest_shape(said), file.dtype, names),
-    )  # fmt: skip
-    said, disks = own_disks(replace(said, orientation=order), to.folders, means.scheduler)
+    said, made, cut = _chunked(to, opened, said, runs, file.stored.chunk_bytes)
+    said, disks = own_disks(said, to.folders, means.scheduler)
     check_apart(opened, store)
     checked(local_files.check_group_place, store, overwrite=overwrite, resume=resume)
-    cut = cuts(to.chunks, to.shards, ChunkGrid.of(largest_shape(said), chunked), names)
     files = LocalFiles(store=store, descriptor=said, name=str(store))
     spec = LocalTarget(store=store, settings=made, overwrite=overwrite, said=cut, files=files)
     plan = _scattering(file, said, spec, resources_of(cluster, means.memory, means.schedule))
@@ -162,6 +154,22 @@ def scatter_files(
     job = _scatter_job(run, cluster, disks, means.scheduler).asked_for(request)
     same = means._only("memory", "scheduler", "workers", "storage_options")
     return job.again(resume, overwrite=overwrite, source=unnamed(source), means=same)
+
+
+def _chunked(
+    to: Target, like: zarr.Array, said: Descriptor, runs: Any, nbytes: int
+) -> tuple[Descriptor, Settings, tuple[str, ...]]:
+    """Return the descriptor with its orientation, the settings, and notices of cut chunks, for files like an array."""
+    names, shape, dtype = dimension_names(like), largest_shape(said), like.dtype.newbyteorder("=")
+    known = runs if to.orientation is to.chunks is None else to.orientation
+    size = min(max(nbytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
+    chunked, order = chunks_and_order(said, dtype, known, to.chunks, names, size)
+    made = target_settings(
+        like, chunked, compressors=to.compressors, filters=to.filters, zarr_format=to.zarr_format,
+        order=None if to.orientation is None else order,
+        shards=regular_shards(to.shards, chunked, shape, dtype, names),
+    )  # fmt: skip
+    return replace(said, orientation=order), made, cuts(to.chunks, to.shards, ChunkGrid.of(shape, chunked), names)
 
 
 def _scatter_job(run: Run[Files], cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
@@ -248,22 +256,13 @@ def gather_files(
         raise InputError(f"{opened.store} is one array, not local array files: there is nothing to gather")
     like, store, cluster = opened.like(), place(to.store), cluster_of(means.scheduler, means.workers)
     said = Descriptor(placement="global", shape=opened.shape, layout=opened.layout, depth=opened.depth)
-    names, largest = dimension_names(like), max(opened.stored, key=lambda stored: stored.chunk_bytes)
-    known = opened.files.descriptor.orientation if to.orientation is to.chunks is None else to.orientation
-    size = min(max(largest.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
-    chunked, order = chunks_and_order(said, opened.dtype, known, to.chunks, names, size)
-    made = target_settings(
-        like, chunked, compressors=to.compressors, filters=to.filters, zarr_format=to.zarr_format,
-        order=None if to.orientation is None else order,
-        shards=regular_shards(to.shards, chunked, said.shape, opened.dtype, names),
-    )  # fmt: skip
-    made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}
-    made["attributes"] = attributes
+    largest = max(stored.chunk_bytes for stored in opened.stored)
+    said, made, cut = _chunked(to, like, said, opened.files.descriptor.orientation, largest)
+    made |= {"shape": said.shape, "attributes": {**opened.attrs, KEY: said.as_json()}}
     check_apart(opened.zarr, store)
     checked(check_place, store, overwrite=overwrite, resume=resume)
     plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, means.memory, means.schedule))
     content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
-    cut = cuts(to.chunks, to.shards, ChunkGrid.of(said.shape, chunked), names)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
     run = Run(Files(plan=plan, source=RankFiles(opened.files), target=spec), content)
     name, count = named(opened.files.store), array_file.preview(made, store).grid.count

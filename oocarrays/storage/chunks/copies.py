@@ -27,7 +27,7 @@ from oocarrays.errors import CorruptChunkError, OocError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import target_settings
-from oocarrays.storage.files.making_room import array_documents, is_node, put_documents
+from oocarrays.storage.files.making_room import is_node, new_documents, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
@@ -80,7 +80,8 @@ def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *,
     settings: Any = target_settings(source, tuple(source.chunks), zarr_format=zarr_format)
     with translated("write", target):
         if not is_node(target):
-            put_documents(target, array_documents(settings), durable=durable, draft=keeps_drafts(store_path(target)))
+            made, draft = new_documents(zarr.create_array, settings), keeps_drafts(store_path(target))
+            put_documents(target, made, durable=durable, draft=draft)
 
 
 def convert_part(

@@ -20,7 +20,6 @@ from typing import Any
 import zarr
 from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
-from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
 from oocarrays.mapping.grid import Stored
@@ -29,10 +28,8 @@ from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.making_room import (
     Documents,
-    already_exists,
-    array_documents,
     check_replaceable,
-    marked,
+    new_documents,
     put_documents,
     put_target,
     remove_drafts,
@@ -42,6 +39,7 @@ from oocarrays.storage.files.places import (
     Place,
     StoreLike,
     lie_together,
+    location,
     parts_of,
     place_name,
     store_path,
@@ -50,7 +48,6 @@ from oocarrays.storage.local import syncing
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Prepared
-from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_replaces, opened
 
@@ -68,12 +65,16 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     """Raise if the target is the source, or if one contains the other."""
     check_target_place(store)
     check_replaces(store, new=True)
-    here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
-    if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
+    place = source.store_path
+    here, there = place_name(place.store, place.path), place_name(store)
+    mine, theirs = parts_of(place.store, place.path), parts_of(store)
+    if there is None and (target := store_path(store)).store == place.store:  # a store without a name
+        here, there = place.path, target.path
+        mine, theirs = ((here,), (there,)) if here or isinstance(source, zarr.Group) else ((), ())
+    if here is not None and here == there:
         raise TargetError(f"the target {store} is the source itself")
-    mine, theirs = parts_of(source.store_path.store, source.store_path.path), parts_of(store)
-    if here and there and any(lie_together(a, b) for a in mine for b in theirs):
-        raise TargetError(f"the target {there} and the source {here} are one inside the other")
+    if any(lie_together(a, b) for a in mine for b in theirs):
+        raise TargetError(f"the target {store} and the source {location(source)} are one inside the other")
 
 
 def check_target_place(store: Any) -> None:
@@ -99,21 +100,13 @@ def create_target(
     store: StoreLike, settings: Settings, run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
     """Create the draft of the target, marked unfinished. A new folder's name is synced later with other files."""
-
-    def made(mark: str) -> Documents:
-        return array_documents(marked(settings, mark))
-
+    how = {"overwrite": overwrite, "durable": durable, "named": False}
     try:
         with translated("write", store):
-            if keeps_drafts(store_path(store)):
-                put_target(store, made, run, overwrite=overwrite, durable=durable, named=False)
-            else:
-                zarr.create_array(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
+            put_target(store, zarr.create_array, settings, run, **how)
             return describe(open_array(store, mode="r+", unfinished=True), written=True)
     except NotFoundError as error:
         raise RunError(f"the target {store} was removed while it was being created") from error
-    except (ContainsArrayError, ContainsGroupError):
-        raise already_exists(store) from None
 
 
 def create_scratch(
@@ -137,7 +130,7 @@ def create_scratch(
     with translated("write", folder):
         if isinstance(folder, RemoteStore):
             return describe(zarr.create_array(folder, **settings))
-        put_documents(folder, array_documents(settings), durable=durable, named=False)
+        put_documents(folder, new_documents(zarr.create_array, settings), durable=durable, named=False)
     return describe(open_array(folder, mode="r+"))
 
 

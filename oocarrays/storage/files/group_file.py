@@ -20,11 +20,12 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
+from zarr.errors import ContainsArrayError, NodeTypeValidationError
 from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
 from oocarrays.plan.documents import Document, Settings
+from oocarrays.storage.files.creating import check_apart
 from oocarrays.storage.files.documents import (
     WRECKED,
     check_documents,
@@ -36,18 +37,15 @@ from oocarrays.storage.files.documents import (
     unfinished_error,
 )
 from oocarrays.storage.files.making_room import (
-    Documents,
-    already_exists,
     check_replaceable,
-    group_documents,
-    marked,
+    new_documents,
     publish_drafts,
     put_documents,
     put_target,
     remove_drafts,
     without_mark,
 )
-from oocarrays.storage.files.places import StoreLike, lie_together, local_folder, location, place_name, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, location, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.local.names import GROUP_2, MARK, METADATA
@@ -195,15 +193,7 @@ def member_store(store: StoreLike, name: str) -> StoreLike:
 
 def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
     """Raise if the target would overwrite the source or other data."""
-    place = source.store_path
-    here, there = place_name(place.store, place.path), place_name(store)
-    if there is None and not isinstance(store, str | os.PathLike):
-        target = store_path(store)
-        here, there = (place.path, target.path) if target.store == place.store else (None, None)
-    if here is not None and here == there:
-        raise TargetError(f"the target {store} is the source itself")
-    if here is not None and there is not None and lie_together(here, there):
-        raise TargetError(f"the target {store} and the source {location(source)} are one inside the other")
+    check_apart(source, store)
     check_group_place(store, overwrite=overwrite)
 
 
@@ -229,22 +219,15 @@ def make_group(
 ) -> None:
     """Create a group, marked unfinished, and its subgroups; ``groups`` holds their attributes by path."""
 
-    def made(mark: str) -> Documents:
-        return group_documents(marked(settings, mark))
-
+    draft = keeps_drafts(store_path(store))
     try:
         with translated("write", store):
-            if not keeps_drafts(store_path(store)):
-                group = zarr.create_group(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
-                for name, attributes in groups.items():
-                    group.create_group(name, attributes=attributes)
-                return
-            put_target(store, made, run, overwrite=overwrite, durable=durable)
+            put_target(store, zarr.create_group, settings, run, overwrite=overwrite, durable=durable)
             for name, attributes in groups.items():
-                below = group_documents(settings | {"attributes": attributes})
-                put_documents(member_store(store, name), below, durable=durable, draft=True)
-    except (ContainsArrayError, ContainsGroupError):
-        raise already_exists(store) from None
+                below = new_documents(zarr.create_group, settings | {"attributes": attributes})
+                put_documents(member_store(store, name), below, durable=durable, draft=draft)
+    except TargetError:
+        raise
     except ValueError as error:
         raise TargetError(f"cannot create a group at {store}: {error}") from error
 

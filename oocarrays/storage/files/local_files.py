@@ -35,9 +35,9 @@ from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, che
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import (
     check_replaceable,
-    group_documents,
     marked,
     names_in,
+    new_documents,
     put_documents,
     remove_documents,
     remove_node,
@@ -246,7 +246,7 @@ def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descrip
     assert descriptor.layout is not None, "local array files have a layout"
     kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
     with translated("write", store):
-        made = group_documents(marked(settings, run))
+        made = new_documents(zarr.create_group, marked(settings, run))
         put_documents(store, made, durable=durable, draft=True)
         remove_documents(store, [*SAYING, *(draft_key(name) for name in SAYING if name not in made)], durable=durable)
         for name in names_in(store):

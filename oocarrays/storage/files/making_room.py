@@ -20,6 +20,7 @@ from typing import Any
 import zarr
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from oocarrays.errors import OocError, TargetError
@@ -30,6 +31,7 @@ from oocarrays.storage.files.entries import entries_of
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.local.fs import files_below, remove_tree, sync_path
 from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
+from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.underway import lists_keys
 from oocarrays.storage.stores.urls import check_replaces
@@ -76,17 +78,10 @@ def is_empty(store: StoreLike) -> bool:
     return sync(place.store.is_empty(place.path)) or (names_in(store) == [OURS] and not is_node(store))
 
 
-def array_documents(settings: Settings) -> Documents:
-    """Return the documents that ``zarr.create_array`` writes for these arguments."""
+def new_documents(create: Callable[..., Any], settings: Settings) -> Documents:
+    """Return the documents that ``zarr.create_array`` or ``zarr.create_group`` writes for these arguments."""
     made: dict[str, Buffer] = {}
-    zarr.create_array(MemoryStore(made), **settings)
-    return in_order(made)
-
-
-def group_documents(settings: Settings) -> Documents:
-    """Return the documents that ``zarr.create_group`` writes for these arguments."""
-    made: dict[str, Buffer] = {}
-    zarr.create_group(MemoryStore(made), **settings)
+    create(MemoryStore(made), **settings)
     return in_order(made)
 
 
@@ -113,14 +108,25 @@ def already_exists(store: object) -> TargetError:
 
 def put_target(
     store: StoreLike,
-    made: Callable[[str], Documents],
+    create: Callable[..., Any],
+    settings: Settings,
     run: str,
     *,
     overwrite: bool,
     durable: bool,
     named: bool = True,
 ) -> None:
-    """Write the drafts of a target; ``made`` returns its documents with a given mark."""
+    """Write the drafts of a target, marked unfinished, that ``zarr.create_array`` or ``zarr.create_group`` creates."""
+
+    def made(mark: str) -> Documents:
+        return new_documents(create, marked(settings, mark))
+
+    if not keeps_drafts(store_path(store)):
+        try:
+            create(store, **marked(settings, run), overwrite=overwrite)
+        except (ContainsArrayError, ContainsGroupError):
+            raise already_exists(store) from None
+        return
     if not overwrite and is_node(store):
         raise already_exists(store)
     if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):

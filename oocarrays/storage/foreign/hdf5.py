@@ -10,7 +10,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -294,20 +294,18 @@ def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], 
 @cache
 def _filter(code: int, values: tuple[int, ...], itemsize: int) -> str | None:
     """Return a filter as a numcodecs configuration; None if numcodecs has no such one."""
-    made: Document | None = None
-    if code == DEFLATE:
-        made = {"id": "zlib", "level": int(values[0]) if values else 1}
-    elif code == SHUFFLE:
-        made = {"id": "shuffle", "elementsize": int(values[0]) if values else itemsize}
-    elif code == FLETCHER32:
-        made = {"id": "fletcher32"}
-    elif code == ZSTD_ID:
-        made = {"id": "zstd", "level": int(values[0]) if values else 3}
-    elif code == BLOSC_ID:
-        names = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
-        cname = names[values[6] if len(values) > 6 else 0]
-        made = {"id": "blosc", "cname": cname, "clevel": int(values[4]), "shuffle": int(values[5])}
-    return None if made is None else json.dumps(made)
+    blosc = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+    made: dict[int, Callable[[], Document]] = {
+        DEFLATE: lambda: {"id": "zlib", "level": int(values[0]) if values else 1},
+        SHUFFLE: lambda: {"id": "shuffle", "elementsize": int(values[0]) if values else itemsize},
+        FLETCHER32: lambda: {"id": "fletcher32"},
+        ZSTD_ID: lambda: {"id": "zstd", "level": int(values[0]) if values else 3},
+        BLOSC_ID: lambda: {
+            "id": "blosc", "cname": blosc[values[6] if len(values) > 6 else 0], "clevel": int(values[4]),
+            "shuffle": int(values[5]),
+        },
+    }  # fmt: skip
+    return json.dumps(made[code]()) if code in made else None
 
 
 def _attributes(node: Any, only: tuple[str, ...] = ()) -> Document:

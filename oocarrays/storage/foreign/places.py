@@ -7,6 +7,7 @@ h5py.Dataset   numpy.memmap   numpy.ndarray
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import re
@@ -268,18 +269,14 @@ def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:
         raise InputError(f"concat_dim={asked['concat_dim']!r}: raw files are not joined")
     if asked.get("order", "C") not in ("C", "F"):
         raise InputError(f"order={asked['order']!r} is neither 'C' nor 'F'")
-    return _piece(names, shape, dtype, whole(offset, "offset", 0), columns=asked.get("order") == "F", url=url)
-
-
-def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, columns: bool, url: str) -> Any:
-    found = local_files(path)
+    found, offset = local_files(names), whole(offset, "offset", 0)
     if len(found.names) > 1:
-        raise InputError(f"{len(found.names)} files match {path}: shape= and dtype= describe one raw file")
-    needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        raise InputError(f"{len(found.names)} files match {names}: shape= and dtype= describe one raw file")
+    needed = offset + math.prod(shape) * dtype.itemsize
     if found.sizes[0] < needed:
         raise InputError(f"{found.path(0)} has {found.sizes[0]} bytes; shape {shape} of {dtype} needs {needed}")
-    format = Headed(partial(raw_manifest, piece_facts(shape, dtype, offset, columns=columns)))
-    contents = Contents(files=found, format=format, names=("",), groups={})
+    facts = piece_facts(shape, dtype, offset, columns=asked.get("order") == "F")
+    contents = Contents(files=found, format=Headed(partial(raw_manifest, facts)), names=("",), groups={})
     return _placed(ForeignStore(contents, url), "")
 
 
