@@ -43,8 +43,7 @@ from oocarrays.reductions.asked import Asked, How
 from oocarrays.reductions.reducing import reduced
 from oocarrays.storage.files import array_file
 from oocarrays.storage.foreign.facts import Facts
-from oocarrays.storage.foreign.store import ForeignStore
-from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.stores.joined import foreign_at
 from oocarrays.stored.lazy_array import LazyArray
 
 STALE = ("chunks", "shards", "preferred_chunks")
@@ -139,9 +138,8 @@ class GroupStore(ZarrStore):
 
     def _facts(self, name: str) -> Facts | None:
         """Return the facts of a variable in a file other than Zarr; None for a Zarr store."""
-        place = self._opened.zarr.store_path / name
-        found = joined_in(place.store)
-        return found[0].facts(found[1] + place.path) if found and isinstance(found[0], ForeignStore) else None
+        found = foreign_at(self._opened.zarr.store_path / name)
+        return found[0].facts(found[1]) if found else None
 
 
 def _foreign_variable(array: Any, facts: Facts) -> xr.Variable:

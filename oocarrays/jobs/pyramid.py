@@ -54,7 +54,7 @@ from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_
 from oocarrays.storage.files.group_file import check_group_target, holds_group, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
 from oocarrays.storage.files.target import GroupTarget, TargetSpec
-from oocarrays.storage.stores.joined import foreign_in
+from oocarrays.storage.stores.joined import foreign_at
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.stored.array import missing_of, placer
 
@@ -304,9 +304,9 @@ def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> tuple[tuple[
             if stated is not None:
                 omero = _ome(group).get("omero")
                 return stated, dict(omero) if isinstance(omero, Mapping) else None
-    names, foreign = dimension_names(array), foreign_in(array.store_path.store)
+    names, foreign = dimension_names(array), foreign_at(array.store_path)
     axes = image_axes(names, array.ndim)
-    facts = foreign and foreign[0].facts(foreign[1] + array.store_path.path)
+    facts = foreign and foreign[0].facts(foreign[1])
     scales = facts.scales if facts else {}
     if scales or not above or names is None:
         return tuple(axis.measured(*scales.get(axis.name, ())) for axis in axes), None
@@ -321,7 +321,7 @@ def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tu
     before, last, up = "", -1, cast("Callable[[Any], Any]", partial(StorePath, store))
     if folder is not None:
         before, path, up = "/", folder, str
-    elif not path and isinstance(store, RemoteStore) and foreign_in(store) is None:
+    elif not path and isinstance(store, RemoteStore) and not foreign_at(array.store_path):
         scheme, colon, path = store.name.partition("://")
         before, last, up = scheme + colon, 0, place
     parts = path.strip("/").split("/")

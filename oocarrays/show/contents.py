@@ -28,7 +28,7 @@ from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.stores.aside import with_drafts, without_drafts
-from oocarrays.storage.stores.joined import foreign_in
+from oocarrays.storage.stores.joined import foreign_at
 
 
 def as_json(facts: ArrayFacts | GroupFacts) -> Document:
@@ -144,8 +144,8 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
 
 def _stored_bytes(array: zarr.Array) -> int:
     """Return the bytes in the store; for a file other than Zarr, those of the array in it."""
-    found = foreign_in(array.store_path.store)
-    return int(array.nbytes_stored() if found is None else found[0].stored_bytes(found[1] + array.store_path.path))
+    found = foreign_at(array.store_path)
+    return int(found[0].stored_bytes(found[1]) if found else array.nbytes_stored())
 
 
 def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

@@ -50,7 +50,7 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.local.names import GROUP_2, MARK, METADATA
 from oocarrays.storage.stores.aside import keeps_drafts, with_drafts
-from oocarrays.storage.stores.joined import foreign_in
+from oocarrays.storage.stores.joined import foreign_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class GroupFile:
     @property
     def consolidated_copy(self) -> tuple[str, ...]:
         """Paths of the groups with consolidated metadata in a copy; for a foreign file only the group, as in xarray."""
-        return ("",) if foreign_in(self.zarr.store_path.store) is not None else self.consolidated
+        return ("",) if foreign_at(self.zarr.store_path) else self.consolidated
 
     def in_format(self, zarr_format: int | None) -> GroupFile:
         """Return the group file with a format for its copies; None for its own."""
@@ -147,8 +147,8 @@ def describe_group(group: zarr.Group) -> GroupFile:
 
 def skipped_in(group: zarr.Group) -> dict[str, str]:
     """Return the reasons for skipping arrays of a file that is not Zarr, by path."""
-    found = foreign_in(group.store_path.store)
-    return {} if found is None else found[0].skipped(found[1] + group.store_path.path)
+    found = foreign_at(group.store_path)
+    return found[0].skipped(found[1]) if found else {}
 
 
 def _described(group: zarr.Group) -> GroupFile:

@@ -39,14 +39,8 @@ KEPT_TABLES = 4096
 _looking = threading.RLock()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """Description of an array shared by some of the files."""
-
-    facts: Facts
-    """Facts from one of these files; its shape is ignored."""
-    packing: Packing | None = None
-    """Unpacking of its values; None if all files pack alike."""
+Variant = tuple[Facts, Packing | None]
+"""Facts of an array in a file, ignoring its shape, and the unpacking of its values; None if all files pack alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +56,7 @@ class ForeignArray:
     bounds: tuple[int, ...]
     """Start of each file along that axis and end of the last, in elements."""
     variants: tuple[Variant, ...]
-    """Distinct descriptions in the files."""
-    said: bytes
-    """Index of each file's variant, as 16-bit numbers."""
+    """Description in each file; files that are alike share one."""
     made: bool
     """Whether chunks are assembled from reads; otherwise they are byte ranges of a file."""
     stacked: bool = False
@@ -74,12 +66,9 @@ class ForeignArray:
     def grid(self) -> ChunkGrid:
         return ChunkGrid.of(self.facts.shape, self.facts.chunks)
 
-    def variant(self, part: int) -> Variant:
-        return self.variants[int(np.frombuffer(self.said, "<u2")[part])]
-
     def part_facts(self, part: int) -> Facts:
         """Return the facts of the array in one file."""
-        facts, shape = self.variant(part).facts, list(self.facts.shape)
+        (facts, _), shape = self.variants[part], list(self.facts.shape)
         if self.stacked or not shape:
             return facts
         shape[self.axis] = self.bounds[part + 1] - self.bounds[part]
@@ -116,8 +105,7 @@ def alone(name: str, facts: Facts) -> ForeignArray:
         facts=facts,
         axis=0,
         bounds=(0, facts.shape[0] if facts.shape else 1),
-        variants=(Variant(facts=facts),),
-        said=b"\0\0",
+        variants=((facts, None),),
         made=facts.library is not None,
     )
 
@@ -144,8 +132,7 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
         facts=whole,
         axis=axis,
         bounds=tuple(bounds),
-        variants=variants,
-        said=np.array([ways[key] for key in keys], "<u2").tobytes(),
+        variants=tuple(variants[ways[key]] for key in keys),
         made=made or small,
         stacked=bool(new),
     )
@@ -179,11 +166,11 @@ def _variants(
     """Return the variants in the files, and the facts of the whole."""
     first, ways = all[0], [all[number] for number in firsts]
     if len({told(each) for each in ways}) == 1:
-        return tuple(Variant(facts=each) for each in ways), first
+        return tuple((each, None) for each in ways), first
     dtype, packings, attributes = agreed(ways, [path(number) for number in firsts], name)
     fill = np.nan if np.dtype(dtype).kind == "f" and np.dtype(first.dtype) != np.dtype(dtype) else first.fill
     whole = replace(first, dtype=dtype, attributes=attributes, native={}, fill=fill)
-    return tuple(Variant(facts=f, packing=p) for f, p in zip(ways, packings, strict=True)), whole
+    return tuple(zip(ways, packings, strict=True)), whole
 
 
 def _check_shape(name: str, first: tuple[int, ...], each: tuple[int, ...], axis: int, paths: tuple[str, str]) -> None:
@@ -242,7 +229,7 @@ class Contents:
             self._check_same(name, all)
             return alone(name, first)
         made = joined(name, all, axis, self.files.path, new)
-        packed = made.variants[0].packing is not None
+        packed = made.variants[0][1] is not None
         said = {key: value for key, value in first.attributes.items() if not (packed and key in PACKED)}
         native, named = {} if packed else first.native, _with_axis(first, new) if new else first
         facts = replace(made.facts, attributes=said, native=native, names=named.names)
@@ -340,10 +327,7 @@ class Contents:
         dtype: Any = object if array.facts.dtype == "O" else np.dtype(array.facts.dtype)
         out = np.empty(section.shape, dtype)
         for part, there, here in array.parts(section):
-            stored, packing = (
-                self.elements(part, array.name, array.part_facts(part), there),
-                array.variant(part).packing,
-            )
+            stored, packing = self.elements(part, array.name, array.part_facts(part), there), array.variants[part][1]
             out[here.slices] = stored if packing is None else packing.unpacked(stored, dtype)
         return out
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import WrapperStore
+from zarr.storage import StorePath, WrapperStore
 from zarr.storage._utils import _normalize_byte_range_index
 
 from oocarrays.errors import NotFoundError, StoreFailure
@@ -209,7 +209,7 @@ def joined_in(store: Any) -> tuple[Joined, str] | None:
     return (store, prefix) if isinstance(store, Joined) else None
 
 
-def foreign_in(store: Any) -> tuple[Any, str] | None:
-    """Return the store of a file of another format inside ``store``, and the prefix of its keys; None for others."""
-    found = joined_in(store)
-    return found if found and found[0].is_foreign else None
+def foreign_at(place: StorePath) -> tuple[Any, str] | None:
+    """Return the store of files of another format that holds a location, and the path in it; None for other stores."""
+    found = joined_in(place.store)
+    return (found[0], found[1] + place.path) if found and found[0].is_foreign else None
