@@ -28,6 +28,7 @@ from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
+from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.foreign.facts import ChunkTable, Facts, Format, by_rows, is_coordinate
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
@@ -360,7 +361,7 @@ class Contents:
         if codec is None:
             out[: len(data)] = data
         else:
-            codec.decode(data, out=out)
+            decode_into(codec, data, out, self.files.path(part))
         order = facts.order or tuple(range(len(facts.chunks)))
         return out.view(dtype).reshape([facts.chunks[axis] for axis in order]).transpose(tuple(np.argsort(order)))
 
