@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import threading
 import zipfile
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -39,30 +37,27 @@ class ReferenceStore(ReadOnlyStore):
 
     def __init__(self, inner: FsspecStore, url: str) -> None:
         super().__init__(inner, url)
-        self._known: dict[str, Files | None] = {}
-        self._places: dict[str, Place] = {}
-        self._lock = threading.RLock()
+        self._known: dict[str, tuple[Files, dict[str, Place]] | None] = {}
 
     # ----------------------------------------------------------------------------------------------- local ranges
 
     def files(self, prefix: str, *, past_cache: bool = False) -> RangeBlobs | None:
         """Return the chunks of an array as ranges of local files; None unless all are."""
-        path = prefix.strip("/")
-        found = self._found(path)
-        return None if found is None else RangeBlobs(found, partial(self._place, self._prefix(path)), str(self))
+        found = self._found(prefix.strip("/"))
+        return None if found is None else RangeBlobs(found[0], found[1].get, str(self))
 
-    def _found(self, path: str) -> Files | None:
-        with self._lock:
-            if path not in self._known:
-                self._known[path] = self._looked_at(path)
-            return self._known[path]
+    def _found(self, path: str) -> tuple[Files, dict[str, Place]] | None:
+        """Return the files of all references of an array, and the places of its chunks; None unless all are local."""
+        if path not in self._known:
+            self._known[path] = self._looked_at(path)
+        return self._known[path]
 
-    def _looked_at(self, path: str) -> Files | None:
-        """Return the files of all references of an array; references in separate tables are left to fsspec."""
+    def _looked_at(self, path: str) -> tuple[Files, dict[str, Place]] | None:
         references, prefix = self._references(), self._prefix(path)
-        if not isinstance(references, dict):
+        if not isinstance(references, dict):  # those in separate tables are left to fsspec
             return None
         numbers: dict[str, int] = {}
+        places: dict[str, Place] = {}
         for key in [key for key in references if key.startswith(prefix)]:
             name, said = key.removeprefix(prefix), references[key]
             if name in SAYING:
@@ -70,10 +65,9 @@ class ReferenceStore(ReadOnlyStore):
             file = _local(said[0]) if isinstance(said, list | tuple) and len(said) == 3 else None
             if file is None:
                 return None
-            number = numbers.setdefault(file, len(numbers))
-            self._places[key] = number, int(said[1]), int(said[2])
+            places[name] = numbers.setdefault(file, len(numbers)), int(said[1]), int(said[2])
         with suppress(OSError):  # fsspec reports missing files
-            return Files.on_disk(list(numbers), "/") if numbers else None
+            return (Files.on_disk(list(numbers), "/"), places) if numbers else None
         return None
 
     def _references(self) -> Any:
@@ -85,14 +79,10 @@ class ReferenceStore(ReadOnlyStore):
         whole = "/".join(filter(None, (self._inner.path.strip("/"), path)))
         return f"{whole}/" if whole else ""
 
-    def _place(self, prefix: str, key: str) -> Place | None:
-        """Return the place of a chunk; None without a reference."""
-        return self._places.get(prefix + key)
-
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return the files of an array with their sizes and versions; None unless all are local."""
         found = self._found(prefix.strip("/"))
-        return None if found is None else found.details(prefix)
+        return None if found is None else found[0].details(prefix)
 
     # ------------------------------------------------------------------------------------------- through fsspec
 

@@ -37,7 +37,7 @@ from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.sessions import session
 from oocarrays.storage.stores.underway import got
 from oocarrays.storage.stores.urls import Ways, check_options, opened, store_of
-from oocarrays.storage.stores.zipped import new_zip, zip_target
+from oocarrays.storage.stores.zipped import ZipTarget, zip_target
 
 SCHEME = "files"
 ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
@@ -51,6 +51,8 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
         return _mapped(place) or ArrayInMemory(np.asanyarray(place))
     if type(place).__module__.partition(".")[0] == "h5py":
         return _h5py_object(place)
+    if isinstance(place, StorePath):
+        return _below(session(place.store) or zip_target(place.store), place.path)
     if not isinstance(place, str | os.PathLike):
         return session(place) or zip_target(place)
     text = os.fspath(place)
@@ -61,7 +63,9 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
     if found is not None:
         return _local(*found, None)
     new = ZIP.fullmatch(os.path.abspath(text))
-    return None if new is None or os.path.lexists(new["file"]) else new_zip(new["file"], new["inner"] or "")
+    if new is None or os.path.lexists(new["file"]):
+        return None
+    return _below(ZipTarget(ZipStore(new["file"], mode="a"), mine=True), new["inner"])
 
 
 PLACES.append(foreign_place)
@@ -199,8 +203,7 @@ def _local(pattern: str, inner: str, dim: Any) -> Any:
         if kind is None:
             return None
         if kind == "zip":
-            store = opened(ZipStore(os.path.abspath(pattern), mode="r"))
-            return StorePath(store, inner) if inner else store
+            return _below(opened(ZipStore(os.path.abspath(pattern), mode="r")), inner)
     found = local_files(pattern)
     pattern = os.path.abspath(pattern)
     url = pattern if dim is None else f"{SCHEME}://{pattern}?{urlencode({'concat_dim': dim})}"
@@ -252,8 +255,11 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
 
 
 def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
-    remote = RemoteStore(store, store.url, Patience())
-    return StorePath(remote, inner) if inner else remote
+    return _below(RemoteStore(store, store.url, Patience()), inner)
+
+
+def _below(store: Any, inner: str | None) -> Any:
+    return StorePath(store, inner) if store is not None and inner else store
 
 
 # ---------------------------------------------------------------------- contiguous arrays

@@ -22,7 +22,7 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, MemoryStore, StorePath
+from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import RunError, TargetError
 from oocarrays.storage.local.names import DOCUMENTS
@@ -181,10 +181,7 @@ def taken_fork(id: str) -> tuple[str, bytes] | None:
     return None if fork is None or sign is None else (sign, pickle.dumps(fork))
 
 
-def session(place: Any) -> Store | StorePath | None:
-    """Return the store of a writable session, or a path in it; None for other locations."""
-    if isinstance(place, StorePath):
-        store = session(place.store)
-        return StorePath(store, place.path) if isinstance(store, Store) else None
-    is_one = type(place).__module__.partition(".")[0] == "icechunk" and isinstance(place, Store)
-    return SessionStore(place) if is_one and not place.read_only else None
+def session(store: Any) -> SessionStore | None:
+    """Return the store of a writable session; None for other objects."""
+    is_one = type(store).__module__.partition(".")[0] == "icechunk" and isinstance(store, Store)
+    return SessionStore(store) if is_one and not store.read_only else None

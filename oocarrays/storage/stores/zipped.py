@@ -173,19 +173,10 @@ def is_zip(place: Any) -> bool:
     return isinstance(place.store if isinstance(place, StorePath) else place, ZipTarget | ZipView | ZipStore)
 
 
-def zip_target(place: Any) -> ZipTarget | StorePath | None:
-    """Return a writable zip file, or a path in it, as a target; None for other stores."""
-    if isinstance(place, StorePath):
-        store = zip_target(place.store)
-        return StorePath(store, place.path) if isinstance(store, ZipTarget) else None
-    if not isinstance(place, ZipStore) or place.read_only:
+def zip_target(store: Any) -> ZipTarget | None:
+    """Return a writable zip file as a target; None for other objects."""
+    if not isinstance(store, ZipStore) or store.read_only:
         return None
-    if not place._is_open:
-        place.path = place.path.absolute()
-    return ZipTarget(place)
-
-
-def new_zip(path: str, inner: str) -> ZipTarget | StorePath:
-    """Return a new zip file, or a path in it, as a target."""
-    store = ZipTarget(ZipStore(path, mode="a"), mine=True)
-    return StorePath(store, inner) if inner else store
+    if not store._is_open:
+        store.path = store.path.absolute()
+    return ZipTarget(store)
