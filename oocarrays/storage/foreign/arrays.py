@@ -277,11 +277,11 @@ class Contents:
 
     def look_at(self, names: Iterable[str]) -> None:
         """Examine several arrays at once, opening each file once for all of them."""
-        if len(self.files.names) == 1 and self.dim is None:
+        if len(self.files.found) == 1 and self.dim is None:
             return
         with _looking:
             left = tuple(name for name in names if name not in self.known and name not in self.told)
-            look, numbers = self.format.facts, range(len(self.files.names) if left else 0)
+            look, numbers = self.format.facts, range(len(self.files.found) if left else 0)
             found = [look(self.files.readable(number), left, brief=True) for number in numbers]
             self.told |= {name: [each[n] for each in found] for n, name in enumerate(left)}
 
@@ -290,7 +290,7 @@ class Contents:
     def join(self, dim: str | int | None) -> None:
         """Set the axis along which several files are joined: by default the unlimited one, or that of the only
         coordinate that differs."""
-        if dim is None and len(self.files.names) == 1:
+        if dim is None and len(self.files.found) == 1:
             return
         facts = dict(zip(self.names, self.facts(self.names), strict=True))
         self.dim = self._common_axis(facts) if dim is None else dim
@@ -315,7 +315,7 @@ class Contents:
         if len(axes) != 1:
             several = f" ({', '.join(axes)} differ)" if axes else ""
             raise InputError(
-                f"{len(self.files.names)} files, {self.files.path(0)} among them, have no single axis along which they "
+                f"{len(self.files.found)} files, {self.files.path(0)} among them, have no single axis along which they "
                 f"are joined{several}; name one of theirs, or a new one: open_files(…, concat_dim='time'), "
                 "--concat-dim time"
             )

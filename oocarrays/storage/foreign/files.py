@@ -21,8 +21,8 @@ from zarr.core.sync import sync
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
-from oocarrays.storage.local.fs import open_regular, translated
-from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.local.fs import Version, open_regular, translated
+from oocarrays.storage.stores.remote import Details, RemoteStore
 from oocarrays.storage.stores.underway import got
 
 PAGE_BYTES = 2**18
@@ -35,37 +35,27 @@ class Files:
 
     root: str | RemoteStore
     """The folder, or the store."""
-    names: tuple[str, ...]
-    """Names of the files below the root."""
-    sizes: tuple[int, ...]
-    """Bytes of each file when found."""
-    versions: tuple[str, ...]
-    """Version of each file when found: modification time or ETag."""
+    found: tuple[Version, ...]
+    """Names of the files below the root, with their sizes and versions when found."""
 
     @classmethod
     def on_disk(cls, paths: Sequence[str], root: str) -> Files:
         """Return local files below a folder, with their current sizes and versions; raise as ``os.stat``."""
-        status = [os.stat(path) for path in paths]
-        return cls(
-            root=root,
-            names=tuple(os.path.relpath(path, root) for path in paths),
-            sizes=tuple(each.st_size for each in status),
-            versions=tuple(str(each.st_mtime_ns) for each in status),
-        )
+        each = ((os.path.relpath(path, root), os.stat(path)) for path in paths)
+        return cls(root=root, found=tuple(Version(name, at.st_size, str(at.st_mtime_ns)) for name, at in each))
 
     @property
     def local(self) -> bool:
         return isinstance(self.root, str)
 
-    def details(self, prefix: str) -> list[tuple[str, int, str]]:
+    def details(self, prefix: str) -> Details:
         """Return the names with a prefix, sizes and versions of all files with a known version."""
-        found = zip(self.names, self.sizes, self.versions, strict=True)
-        return [(f"{prefix}{name}", size, version) for name, size, version in found if version]
+        return [(f"{prefix}{each.key}", each.size, each.tag) for each in self.found if each.tag]
 
     def path(self, number: int) -> str:
         """Return the full name of a file."""
         root = self.root if isinstance(self.root, str) else self.root.name
-        return os.path.join(root, self.names[number])
+        return os.path.join(root, self.found[number].key)
 
     def readable(self, number: int) -> Readable:
         """Return a file as an argument for libraries, after checking its version."""
@@ -73,54 +63,52 @@ class Files:
             self.check(number, self.path(number))
             return self.path(number)
         self._check_remote([number])
-        reader: Any = RemoteFile(self.root, self.names[number], self.sizes[number])
+        reader: Any = RemoteFile(self.root, self.found[number].key, self.found[number].size)
         return reader  # type: ignore[no-any-return]
 
     def check(self, number: int, file: int | str) -> None:
         """Raise if a local file, given by path or descriptor, has changed since it was found."""
         with translated("read", self.path(number)):
             status = os.stat(file)
-        if (status.st_size, str(status.st_mtime_ns)) != (self.sizes[number], self.versions[number]):
+        if (status.st_size, str(status.st_mtime_ns)) != self.found[number][1:3]:
             raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
 
     def check_all(self) -> None:
         """Raise if any file has changed since it was found."""
         if not self.local:
-            self._check_remote(range(len(self.names)))
+            self._check_remote(range(len(self.found)))
             return
-        for number in range(len(self.names)):
+        for number in range(len(self.found)):
             self.check(number, self.path(number))
 
     def _check_remote(self, numbers: Sequence[int]) -> None:
-        store = self.root
+        store, keys = self.root, [self.found[number].key for number in numbers]
         assert isinstance(store, RemoteStore), "what is on this machine is looked at there"
-        if len(numbers) > 8:  # one listing takes less time than requests one by one
+        if len(keys) > 8:  # one listing takes less time than requests one by one
             listed = {key: (size, version) for key, size, version in sync(store.details("")) or ()}
-            now = [listed.get(self.names[n]) for n in numbers]
+            now = [listed.get(key) for key in keys]
         else:
-            now = [sync(store.detail(self.names[n])) for n in numbers]
+            now = [sync(store.detail(key)) for key in keys]
         for number, each in zip(numbers, now, strict=True):
-            if each is None or each != (self.sizes[number], self.versions[number] if each[1] else ""):
+            _, size, version, _ = self.found[number]
+            if each is None or each != (size, version if each[1] else ""):
                 raise RunError(f"{self.path(number)} was removed or has changed since it was opened: open it again")
 
     async def range(self, number: int, start: int, stop: int) -> np.ndarray:
         """Return the bytes of a file from ``start`` to ``stop``, or to its end."""
-        stop = min(stop, self.sizes[number])
         if isinstance(self.root, str):
-            return self._pread(number, start, stop)
-        data = await got(self.root, self.names[number], RangeByteRequest(start, stop))
-        if data is None or len(data) != stop - start:
+            return self.read(number, start, stop)
+        key, size, *_ = self.found[number]
+        data = await got(self.root, key, RangeByteRequest(start, min(stop, size)))
+        if data is None or len(data) != min(stop, size) - start:
             raise RunError(f"{self.path(number)} was removed or has changed since it was opened")
         return data
 
     def read(self, number: int, start: int, stop: int) -> np.ndarray:
         """Return the same bytes, blocking the calling thread."""
-        if self.local:
-            return self._pread(number, start, min(stop, self.sizes[number]))
-        return sync(self.range(number, start, stop))
-
-    def _pread(self, number: int, start: int, stop: int) -> np.ndarray:
-        path = self.path(number)
+        if not self.local:
+            return sync(self.range(number, start, stop))
+        path, stop = self.path(number), min(stop, self.found[number].size)
         with translated("read", path):
             file = open_regular(path)
             try:
@@ -170,13 +158,11 @@ def remote_files(store: RemoteStore, pattern: str) -> Files:
         listed = [] if one is None else [(pattern, *one)]
     else:
         folder = pattern.partition("*")[0].rpartition("/")[0]
-        found_below = sync(store.details(f"{folder}/" if folder else ""))
-        listed = found_below or []
+        listed = sync(store.details(f"{folder}/" if folder else "")) or []
     found = sorted(each for each in listed if each[0] == pattern or fnmatchcase(each[0], pattern))
     if not found:
         raise NotFoundError(f"no file is named {store.name}/{pattern}")
-    names, sizes, versions = zip(*found, strict=True)
-    return Files(root=store, names=names, sizes=sizes, versions=versions)
+    return Files(root=store, found=tuple(Version(*each) for each in found))
 
 
 Place = tuple[int, int, int]

@@ -276,11 +276,11 @@ def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:
     if asked.get("order", "C") not in ("C", "F"):
         raise InputError(f"order={asked['order']!r} is neither 'C' nor 'F'")
     found, offset = local_files(names), whole(offset, "offset", 0)
-    if len(found.names) > 1:
-        raise InputError(f"{len(found.names)} files match {names}: shape= and dtype= describe one raw file")
+    if len(found.found) > 1:
+        raise InputError(f"{len(found.found)} files match {names}: shape= and dtype= describe one raw file")
     needed = offset + math.prod(shape) * dtype.itemsize
-    if found.sizes[0] < needed:
-        raise InputError(f"{found.path(0)} has {found.sizes[0]} bytes; shape {shape} of {dtype} needs {needed}")
+    if found.found[0].size < needed:
+        raise InputError(f"{found.path(0)} has {found.found[0].size} bytes; shape {shape} of {dtype} needs {needed}")
     facts = piece_facts(shape, dtype, offset, columns=asked.get("order") == "F")
     contents = Contents(files=found, format=Headed(partial(raw_manifest, facts)), names=("",), groups={})
     return _placed(ForeignStore(contents, url), "")

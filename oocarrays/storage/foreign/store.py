@@ -59,11 +59,8 @@ class ForeignStore(ReadOnlyStore):
         path = prefix.strip("/")
         if not self.source_files.local or path not in self._contents.names:
             return None
-        return (
-            None
-            if self._contents.array(path).made
-            else RangeBlobs(self.source_files, partial(self.place, path), str(self))
-        )
+        made = self._contents.array(path).made
+        return None if made else RangeBlobs(self.source_files, partial(self.place, path), str(self))
 
     def stored_bytes(self, path: str) -> int:
         """Return the stored bytes of an array in all files."""
@@ -80,7 +77,7 @@ class ForeignStore(ReadOnlyStore):
     def summary(self) -> str:
         """Return a table of files, joined axis and arrays, with shape and type of opened ones."""
         files, names = self.source_files, self._contents.names
-        count = len(files.names)
+        count = len(files.found)
         ends = f" to {files.path(count - 1)}" if count > 1 else ""
         rows = [(f"{count} file{'s' * (count > 1)}", f"{files.path(0)}{ends}")]
         if self._contents.dim is not None:
@@ -132,15 +129,20 @@ class ForeignStore(ReadOnlyStore):
         if name == METADATA:
             said = await asyncio.to_thread(self._document, path)
             return None if said is None else part_of(np.frombuffer(said, np.uint8), byte_range)
-        if not name.startswith("c") or path not in self._contents.names:
+        found = await self._chunk_at(path, name)
+        if found is None:
+            return None
+        if found[0].made:
+            return part_of(await asyncio.to_thread(self._made_chunk, *found), byte_range)
+        return await self._range(path, name, byte_range)
+
+    async def _chunk_at(self, path: str, name: str) -> tuple[ForeignArray, tuple[int, ...]] | None:
+        """Return an array and the index of a chunk of it, stored or not; None for other keys."""
+        if path not in self._contents.names:
             return None
         array = await asyncio.to_thread(self._contents.array, path)
         index = chunk_index(name, array.grid.counts)
-        if index is None:
-            return None
-        if array.made:
-            return part_of(await asyncio.to_thread(self._made_chunk, array, index), byte_range)
-        return await self._range(path, name, byte_range)
+        return None if index is None else (array, index)
 
     def _document(self, path: str) -> bytes | None:
         self.source_files.check_all()
@@ -176,12 +178,8 @@ class ForeignStore(ReadOnlyStore):
         path, name = _parted(key)
         if name == METADATA:
             return path in self._contents.names or path in self._contents.groups
-        if path not in self._contents.names:
-            return False
-        array = await asyncio.to_thread(self._contents.array, path)
-        if chunk_index(name, array.grid.counts) is None:
-            return False
-        return array.made or await asyncio.to_thread(self.place, path, name) is not None
+        found = await self._chunk_at(path, name)
+        return found is not None and (found[0].made or await asyncio.to_thread(self.place, path, name) is not None)
 
     # ------------------------------------------------------------------------------------------------------ listing
 

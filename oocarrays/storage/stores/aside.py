@@ -148,10 +148,6 @@ class AsideStore(Wrapped[T]):
         if not self._is_aside(prefix):
             await self._store.delete_dir(prefix)
 
-    async def list(self) -> AsyncIterator[str]:
-        async for key in self.list_prefix(""):
-            yield key
-
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         async for key in self._aside.list_prefix(prefix):
             yield key

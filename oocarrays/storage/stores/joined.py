@@ -169,6 +169,9 @@ class Wrapped(WrapperStore[T]):
     async def clear(self) -> None:
         await self.delete_dir("")
 
+    def list(self) -> AsyncIterator[str]:
+        return self.list_prefix("")
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
 

@@ -148,9 +148,6 @@ class RemoteStore(Wrapped[Store]):
         except MISSING:
             return True
 
-    def list(self) -> AsyncIterator[str]:
-        return self.list_prefix("")
-
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         return self._listed(prefix, lambda: self._store.list_prefix(self.prefix + prefix), self.prefix)
 
