@@ -149,7 +149,7 @@ CONSTANTS = {
     "unsynced_files": "oocarrays.storage.local.syncing:MOST_FILES",
     "claim_seconds": "oocarrays.graphs.run.journaled:CLAIM_SECONDS",
     "unfinished_files": "oocarrays.storage.chunks.assembling:MOST_FILES",
-    "counted_chunks": "oocarrays.storage.files.chunk_names:MOST_COUNTED",
+    "counted_chunks": "oocarrays.storage.files.presence:MOST_COUNTED",
     "copy_gain": "oocarrays.arrays.copying:WORTH",
     "traced_tasks": "oocarrays.graphs.tracing.graph:MOST_TASKS",
     "pattern_bytes": "oocarrays.plan.advice.patterns:MOST_BUFFERED",

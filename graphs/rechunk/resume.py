@@ -46,7 +46,6 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
@@ -59,7 +58,7 @@ from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import is_of
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.local.blobs import byte_view, checksum
-from oocarrays.storage.local.names import partial_name
+from oocarrays.storage.local.names import mark_of_plan, partial_name
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place

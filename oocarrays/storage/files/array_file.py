@@ -39,7 +39,6 @@ from oocarrays.storage.codecs.codec import (
     most_shard_bytes,
 )
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
-from oocarrays.storage.files.chunk_names import PAGE, count_chunks, seems_to_hold_chunks
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.files.documents import (
     WRECKED,
@@ -228,14 +227,7 @@ def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
 
 def as_planned(file: ArrayFile) -> ArrayFile:
     """Return the array file with its number of chunks, or whether it has any, if one request suffices."""
-    there = file.presence
-    planned = count_chunks(there.place, there.chunks) if there.chunks else None
-    if planned is not None:
-        return replace(file, presence=replace(there, planned=planned, had_chunks=there.had_chunks or planned > 0))
-    names = 1 if file.chunk_key((0,) * file.zarr.ndim).startswith("c/") else there.chunks  # directly below the array
-    if isinstance(there.place, str) or names > PAGE:
-        return file
-    return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))
+    return replace(file, presence=file.presence.at_planning(file.chunk_key((0,) * file.zarr.ndim)))
 
 
 def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:

@@ -5,6 +5,11 @@
 
 A moved folder, an unmounted disk and a deleted prefix answer "not found" for every chunk. An array without stored
 chunks answers the same. Readers report missing chunks here, once per batch of chunks.
+
+Chunks are found by name only, and none is read:
+
+folder    scandir, name by name, until the answer is known
+store     one listing: of names directly below the array, or of all keys if they fit in one page
 """
 
 from __future__ import annotations
@@ -13,10 +18,12 @@ import hashlib
 import json
 import math
 import os
+import re
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from operator import le
 from typing import Any, Literal, NamedTuple
 
@@ -25,16 +32,21 @@ from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import RunError
+from oocarrays.errors import OocError, RunError, StoreFailure
 from oocarrays.mapping.grid import Index, ceil_div, turned_back
-from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
-from oocarrays.storage.local.fs import read_file, translated
-from oocarrays.storage.local.names import array_document, draft_key
+from oocarrays.storage.local.fs import failure, read_file, translated
+from oocarrays.storage.local.names import PARTIAL_END, array_document, draft_key
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.remote import RemoteStore, is_remote, reason
 from oocarrays.storage.stores.underway import got
 
 Policy = Literal["fill", "warn", "error"]
+CHUNK = re.compile(r"c$|c\.|\d")
+"""Start of the names of chunks, and of folders of chunks."""
+MOST_COUNTED = 100_000
+"""Maximum number of chunks counted: about a fifth of a second on a local file system."""
+PAGE = 1000
+"""Names that an object store returns per response."""
 
 
 class Identity(NamedTuple):
@@ -70,6 +82,19 @@ class Presence:
     """Policy for missing chunks; None for arrays that a run writes itself."""
     planned: int | None = None
     """Number of chunks stored at planning time; None if not counted."""
+
+    def at_planning(self, key: str) -> Presence:
+        """Return the record with the number of chunks, or whether there is any, if one request suffices.
+
+        ``key`` is that of the first chunk.
+        """
+        planned = count_chunks(self.place, self.chunks) if self.chunks else None
+        if planned is not None:
+            return replace(self, planned=planned, had_chunks=self.had_chunks or planned > 0)
+        names = 1 if key.startswith("c/") else self.chunks  # directly below the array
+        if isinstance(self.place, str) or names > PAGE:
+            return self
+        return replace(self, had_chunks=seems_to_hold_chunks(self.place))
 
     def check(self) -> None:
         """Raise unless the array still exists, unchanged, and has a chunk if it had one; reads one small document."""
@@ -230,3 +255,74 @@ def shows_chunks(array: zarr.Array) -> bool:
     """Return whether any chunk of an array is found; False for arrays on other machines or without a listing."""
     place = _place(array)
     return isinstance(place, str) and seems_to_hold_chunks(place)
+
+
+# ---------------------------------------------------------------------- chunks by name
+
+
+def holds_chunks(place: str | StorePath) -> bool:
+    """Return whether an array has any chunk, in its folder or at its location in a store."""
+    if isinstance(place, str):
+        return any(True for _ in _files(place))
+    seen = any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
+    return seen or bool(_count_listed(place))  # old versions of fsspec list no folders of references
+
+
+def seems_to_hold_chunks(place: str | StorePath) -> bool:
+    """Return whether any chunk is found; False if chunks cannot be listed."""
+    try:
+        return holds_chunks(place)
+    except OocError:
+        return False
+
+
+def count_chunks(place: str | StorePath, most: int) -> int | None:
+    """Return the number of stored chunks, counting shards as one; None if counting is slow or impossible."""
+    try:
+        if isinstance(place, str):
+            count = sum(1 for _ in islice(_files(place), MOST_COUNTED + 1))
+            return count if count <= MOST_COUNTED else None
+        return None if most > (PAGE if is_remote(place.store) else MOST_COUNTED) else _count_listed(place)
+    except OocError:
+        return None
+
+
+def count_all(place: str | StorePath) -> int | None:
+    """Return the number of stored chunks regardless of time; None if the store lists nothing."""
+    return sum(1 for _ in _files(place)) if isinstance(place, str) else _count_listed(place)
+
+
+def _count_listed(place: StorePath) -> int | None:
+    prefix = f"{place.path}/".lstrip("/")
+    names = [name.removeprefix(prefix) for name in _listed(lambda: place.store.list_prefix(prefix), place)]
+    chunks = sum(1 for name in names if CHUNK.match(name.partition("/")[0]))
+    return chunks if chunks < len(names) else None  # a store that does not list even the metadata lists nothing
+
+
+def _listed(names: Callable[[], AsyncIterator[str]], place: StorePath) -> list[str]:
+    async def collected() -> list[str]:
+        return [name async for name in names()]
+
+    try:
+        return sync(collected())
+    except OocError:
+        raise
+    except Exception as error:  # a user's own store may raise any exception
+        raise StoreFailure(f"cannot list {place}: {reason(error)}") from error
+
+
+def _files(folder: str) -> Iterator[str]:
+    """Yield the names of chunk files below the folder of an array."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not CHUNK.match(entry.name) or entry.name.endswith(PARTIAL_END):
+                    continue
+                if entry.is_dir():
+                    yield from _files(entry.path)
+                elif entry.is_file() or os.path.exists(entry.path):  # a FIFO is refused when it is read
+                    yield entry.name
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise failure("list", folder, error) from error

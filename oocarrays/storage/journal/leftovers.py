@@ -34,7 +34,6 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, TargetError
 from oocarrays.plan.rechunk.ways import STAGES
-from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import node_kind, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
@@ -42,7 +41,7 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, ID, LOCK, NOTE, PLAN
 from oocarrays.storage.local.fs import ABSENT, remove_file, remove_tree, translated
-from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL, is_abandoned
+from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL, is_abandoned, mark_of_plan
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 

@@ -47,6 +47,11 @@ def partial_name(path: str, mark: str = "") -> str:
     return f"{path}.{mark or f'{_machine()}{os.getpid():08x}{os.urandom(6).hex()}'}{PARTIAL_END}"
 
 
+def mark_of_plan(run: str, beginning: str, number: int) -> str:
+    """Return the mark in the names of unfinished chunks, for one pass of one plan of a run."""
+    return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
+
+
 @cache
 def _machine() -> str:
     """Return 12 digits for the processes of this machine, or container, since it has started; else random ones."""
