@@ -179,29 +179,29 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     return array
 
 
-def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
+def _open(store: StoreLike, mode: str) -> zarr.Array:
     chosen(mode, "mode", ("r", "r+"))
     if isinstance(store, zarr.Group):
         raise _is_group(store.store_path)
     check_is_place(store)
-    folder = local_folder(store, path)
+    folder = local_folder(store)
     if folder is not None:
         check_documents(folder)
         if not os.path.exists(folder):
-            raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
+            raise NotFoundError(f"no such store: {store}")
     try:
-        array = document_or_draft(partial(zarr.open_array, mode=mode), store, path)  # type: ignore[arg-type]
+        array = document_or_draft(partial(zarr.open_array, mode=mode), store)  # type: ignore[arg-type]
         extents(array.shape)  # Zarr accepts extents that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
-        raise _is_group(store_path(store) / path) from None
+        raise _is_group(store_path(store)) from None
     except (KeyError, *ABSENT):
         raise NotFoundError(f"no Zarr array in {store}") from None
     except OSError as error:
         raise failure("open", store, error, full=True) from error
     except WRECKED as error:
-        if says_uneven(node_documents(store_path(store) / path, [METADATA])[0]):
-            return opened_uneven(store_path(store) / path, mode, f"{name_of(store)}{path and '/'}{path}")
+        if says_uneven(node_documents(store_path(store), [METADATA])[0]):
+            return opened_uneven(store_path(store), mode, name_of(store))
         shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
         raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
 

@@ -68,15 +68,15 @@ def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedErro
     )
 
 
-def document_or_draft(opening: Callable[..., N], store: StoreLike, path: str = "") -> N:
+def document_or_draft(opening: Callable[..., N], store: StoreLike) -> N:
     """Open an array or a group by its document, or else by its draft."""
     try:
-        return opening(store, path=path)
+        return opening(store)
     except (FileNotFoundError, KeyError) as error:
         if not isinstance(store, Place):
             raise
         clear_tracebacks(error)
-    return without_drafts(opening(with_drafts(store_path(store) / path)))
+    return without_drafts(opening(with_drafts(store_path(store))))
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:

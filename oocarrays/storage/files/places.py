@@ -36,9 +36,9 @@ def local_folder(store: Any, path: str = "") -> str | None:
     return None
 
 
-def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
+def folders_of(store: Any) -> tuple[str, ...]:
     """Return the local directories that contain an array or its parts: one, or one per disk; empty for other stores."""
-    folder = local_folder(store, path)
+    folder = local_folder(store)
     if folder is not None:
         return (folder,)
     store = store.store if isinstance(store, StorePath) else store

@@ -118,9 +118,6 @@ class Manifest(NamedTuple):
 class Format(Protocol):
     """A file format: a parser, which its module registers in `FORMATS`."""
 
-    extra: str
-    """Our extra with the package that the format needs."""
-
     def manifest(self, file: Readable, /) -> Manifest:
         """Return the arrays and groups in a file."""
 
@@ -142,7 +139,6 @@ class Headed:
 
     parse: Callable[[Readable], Manifest]
     """Parser of the header."""
-    extra: str = ""
 
     def manifest(self, file: Readable) -> Manifest:
         """Return the arrays and groups in a file; a local one is not parsed again until it changes."""

@@ -39,8 +39,6 @@ DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZF, BLOSC_ID, ZSTD_ID = 1, 2, 3, 4, 32000, 
 class Hdf5:
     """NetCDF-4 and HDF5 files, by h5py."""
 
-    extra = "netcdf"
-
     def manifest(self, file: Readable) -> Manifest:
         """Return the groups, and all datasets except placeholders for axis lengths; Zarr lacks some of their types."""
         with _opened(file) as opened:

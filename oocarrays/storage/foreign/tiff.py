@@ -41,8 +41,6 @@ OME = {axis: (f"PhysicalSize{axis.upper()}", "µm") for axis in "xyz"} | {"t": (
 class Tiff:
     """TIFF files, by tifffile."""
 
-    extra = "tiff"
-
     def manifest(self, file: Readable) -> Manifest:
         """Return the file itself, or its series and resolution levels, and multi-level series as groups."""
         with _opened(file) as tiff:
