@@ -17,11 +17,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import numpy as np
-from zarr.abc.store import RangeByteRequest
-from zarr.core.sync import sync
 from zarr.storage import StorePath, ZipStore
 
-from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import fits, hdf5, netcdf3, tiff  # noqa: F401  each registers its format
@@ -35,7 +33,6 @@ from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.sessions import session
-from oocarrays.storage.stores.underway import got
 from oocarrays.storage.stores.urls import Ways, check_options, opened, store_of
 from oocarrays.storage.stores.zipped import ZipTarget, zip_target
 
@@ -198,16 +195,9 @@ def _named_part(text: str) -> tuple[str, str] | None:
 
 
 def _local(pattern: str, inner: str, dim: Any) -> Any:
-    if os.path.isfile(pattern):
-        kind = kind_of(head_of(pattern))
-        if kind is None:
-            return None
-        if kind == "zip":
-            return _below(opened(ZipStore(os.path.abspath(pattern), mode="r")), inner)
-    found = local_files(pattern)
-    pattern = os.path.abspath(pattern)
-    url = pattern if dim is None else f"{SCHEME}://{pattern}?{urlencode({'concat_dim': dim})}"
-    return _store(found, dim, inner, url)
+    if os.path.isfile(pattern) and kind_of(head_of(pattern)) is None:
+        return None
+    return _store(local_files(pattern), dim, inner, _named(os.path.abspath(pattern), dim))
 
 
 def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = None) -> Any:
@@ -216,32 +206,37 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
         return None
     rest, colon, inner = rest.partition(":/")
     zipped = ZIP.fullmatch(rest)
-    found = (zipped["file"], zipped["inner"] or "") if zipped else _named_part(rest)
-    if found is None:
+    split = (zipped["file"], zipped["inner"] or "") if zipped else _named_part(rest)
+    if split is None:
         return None
-    (path, within), inner = found, inner if colon else ""
+    path, within = split
     folder = path.partition("*")[0].rpartition("/")[0]
     root: RemoteStore = store_of(f"{scheme}://{folder}", options, ways)
-    pattern = path.removeprefix(f"{folder}/")
-    data = None if "*" in pattern else sync(got(root, pattern, RangeByteRequest(0, HEAD_BYTES)))
-    head = b"" if data is None else data.tobytes()
-    kind = kind_of(head)
-    if "*" not in pattern and kind not in (*FORMATS, "zip"):
-        if head:
-            raise UnsupportedError(not_read(f"{scheme}://{path}", head))
+    try:
+        found = remote_files(root, path.removeprefix(f"{folder}/"))
+    except NotFoundError:
+        if "*" in path:
+            raise
         return None
-    name = f"{scheme}://{path}"
-    if kind == "zip":
-        return _placed(ZipRanges(remote_files(root, pattern), name), inner or within)
-    name = name if dim is None else f"{SCHEME}://{name}?{urlencode({'concat_dim': dim})}"
-    return _store(remote_files(root, pattern), dim, inner or within, name)
+    return _store(found, dim, (inner if colon else "") or within, _named(f"{scheme}://{path}", dim))
+
+
+def _named(place: str, dim: Any) -> str:
+    """Return the URL of files that are joined along an axis."""
+    return place if dim is None else f"{SCHEME}://{place}?{urlencode({'concat_dim': dim})}"
 
 
 def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
-    """Return the store of files of one format."""
+    """Return the store of files of one format; None for a prefix of a remote store, which has no bytes."""
     first = found.readable(0)
     head = head_of(first) if isinstance(first, str) else first.read(HEAD_BYTES)
     kind = kind_of(head)
+    if not head and not found.local and len(found.found) == 1:
+        return None
+    if kind == "zip" and len(found.found) == 1:
+        return (
+            _below(opened(ZipStore(first, mode="r")), inner) if found.local else _placed(ZipRanges(found, url), inner)
+        )
     if kind not in FORMATS:
         raise UnsupportedError(not_read(found.path(0), head))
     if not isinstance(first, str):
