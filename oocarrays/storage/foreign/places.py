@@ -204,7 +204,7 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
     scheme, _, rest = url.partition("://")
     if scheme in (SCHEME, "striped", "memory", "reference") or scheme in OPENERS:
         return None
-    rest, colon, inner = rest.partition(":/")
+    rest, _, inner = rest.partition(":/")
     zipped = ZIP.fullmatch(rest)
     split = (zipped["file"], zipped["inner"] or "") if zipped else _named_part(rest)
     if split is None:
@@ -218,7 +218,7 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
         if "*" in path:
             raise
         return None
-    return _store(found, dim, (inner if colon else "") or within, _named(f"{scheme}://{path}", dim))
+    return _store(found, dim, inner or within, _named(f"{scheme}://{path}", dim))
 
 
 def _named(place: str, dim: Any) -> str:
@@ -234,16 +234,13 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     if not head and not found.local and len(found.found) == 1:
         return None
     if kind == "zip" and len(found.found) == 1:
-        return (
-            _below(opened(ZipStore(first, mode="r")), inner) if found.local else _placed(ZipRanges(found, url), inner)
-        )
+        if found.local:
+            return _below(opened(ZipStore(found.path(0), mode="r")), inner)
+        return _placed(ZipRanges(found, url), inner)
     if kind not in FORMATS:
         raise UnsupportedError(not_read(found.path(0), head))
-    if not isinstance(first, str):
-        first.seek(0)
-    format = FORMATS[kind]
-    arrays, groups, skipped = format.manifest(first)
-    contents = Contents(files=found, format=format, names=tuple(arrays), groups=groups, skipped=skipped)
+    arrays, groups, skipped = FORMATS[kind].manifest(first)
+    contents = Contents(files=found, format=FORMATS[kind], names=tuple(arrays), groups=groups, skipped=skipped)
     contents.join(dim)
     contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
