@@ -25,7 +25,7 @@ from oocarrays.errors import NotFoundError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, Facts, Headed, Manifest, Readable, file_name, opened_file, rows_of
 from oocarrays.storage.foreign.filters import SIGN
-from oocarrays.storage.foreign.packing import coded_fill
+from oocarrays.storage.foreign.packing import as_json
 
 TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
 """Element types by BITPIX."""
@@ -112,13 +112,12 @@ FORMATS["fits"] = Headed(_manifest)
 
 def _facts(part: HeaderDataUnit, names: tuple[str, ...]) -> Facts:
     dtype, packing = part.sign or TYPES[part.cards["BITPIX"]], part.packing
-    coded = {name: coded_fill(value) if name == "_FillValue" else float(value) for name, value in packing.items()}
     return Facts(
         shape=part.shape,
         chunks=rows_of(part.shape, np.dtype(dtype).itemsize),
         dtype=np.dtype(dtype).str,
         filters=() if part.sign is None else (json.dumps({"id": SIGN, "elementsize": np.dtype(dtype).itemsize}),),
-        attributes=part.attributes | coded,
+        attributes=part.attributes | as_json(packing),
         native=packing,
         names=names,
         offset=part.begin,

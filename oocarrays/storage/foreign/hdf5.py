@@ -23,13 +23,13 @@ from zarr.dtype import parse_dtype
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Manifest, Readable, file_name, rows_of
-from oocarrays.storage.foreign.packing import PACKED, TELLING, coded_fill
+from oocarrays.storage.foreign.packing import PACKED, TELLING, as_json
 
 HIDDEN = frozenset(
     ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict",
-     "_NCProperties", "_FillValue")
+     "_NCProperties")
 )  # fmt: skip
-"""Attributes of the file's structure; `_FillValue` is written anew."""
+"""Attributes of the file's structure."""
 NON_COORDINATE = "_nc4_non_coord_"
 """Prefix in the file of variables that share an axis's name without being its coordinate."""
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZF, BLOSC_ID, ZSTD_ID = 1, 2, 3, 4, 32000, 32001, 32015
@@ -307,28 +307,14 @@ def _filter(code: int, values: tuple[int, ...], itemsize: int) -> str | None:
 
 
 def _attributes(node: Any, only: tuple[str, ...] = ()) -> Document:
-    """Return attributes as JSON, with `_FillValue` as xarray encodes it in format 3: all, or some that are there."""
+    """Return attributes as JSON: all, or some that are there."""
     exists, id = _h5py().h5a.exists, node.id
     names = [name for name in only if exists(id, name.encode())] if only else node.attrs
-    found = {name: _plain(node.attrs[name]) for name in names if name not in HIDDEN and _is_told(node, name)}
-    if "_FillValue" in names:
-        found["_FillValue"] = coded_fill(np.ravel(node.attrs["_FillValue"])[0])
-    return found
+    return as_json({name: node.attrs[name] for name in names if name not in HIDDEN and _is_told(node, name)})
 
 
 def _is_told(node: Any, name: str) -> bool:
     return bool(node.attrs.get_id(name).get_space().get_simple_extent_type() != _h5py().h5s.NULL)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, np.ndarray):
-        listed = [_plain(each) for each in value.reshape(-1)]
-        return listed[0] if value.size == 1 else listed
-    if isinstance(value, np.generic):
-        return _plain(value.item()) if not isinstance(value, np.void) else str(value)
-    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
 
 
 def _axes(node: Any) -> tuple[str | None, ...] | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from oocarrays.errors import NotFoundError
 from oocarrays.storage.foreign.facts import FORMATS, Facts, Headed, Manifest, Readable, file_name, opened_file, rows_of
-from oocarrays.storage.foreign.packing import PACKED, coded_fill
+from oocarrays.storage.foreign.packing import PACKED, as_json
 
 TYPES = ("", "i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
 """Element types by number."""
@@ -61,9 +61,6 @@ class Variable:
         shape, size = (records,) * self.records + self.row, self.dtype.itemsize
         apart = self.records and step != self.row_bytes
         mapped = not apart or self.row_bytes >= LEAST_ROW
-        attributes = {key: _plain(value) for key, value in self.attributes.items()}
-        if "_FillValue" in attributes:
-            attributes["_FillValue"] = coded_fill(np.ravel(self.attributes["_FillValue"])[0])
         native = {key: value for key, value in self.attributes.items() if key in PACKED}
         if self.dtype.kind == "S":
             native = {key: value.encode() if isinstance(value, str) else value for key, value in native.items()}
@@ -72,17 +69,13 @@ class Variable:
             chunks=(1, *rows_of(self.row, size)) if apart and mapped else rows_of(shape, size),
             dtype=self.dtype.str,
             library=None if mapped else "netcdf3",
-            attributes=attributes,
+            attributes=as_json(self.attributes),
             native=native,
             endless=frozenset(name for name, length in self.dims if length == 0),
             names=tuple(name for name, _ in self.dims),
             offset=self.begin,
             step=step if apart else 0,
         )
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str) else value.tolist()
 
 
 def _manifest(file: Readable) -> Manifest:
@@ -116,7 +109,7 @@ class _Reader:
     def manifest(self) -> Manifest:
         records = self._count(streaming=True)
         dims = self._list(10, lambda: (self._text(), self._count()))
-        attributes = {name: _plain(value) for name, value in self._list(12, self._attribute)}
+        attributes = as_json(dict(self._list(12, self._attribute)))
         variables = dict(self._list(11, lambda: self._variable(dims)))
         rows = [each for each in variables.values() if each.records]
         step = rows[0].row_bytes if len(rows) == 1 else sum(-(-each.row_bytes // 4) * 4 for each in rows)

@@ -10,7 +10,7 @@ Joined as stored, values of tuesday would be wrong by ten.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -157,8 +157,25 @@ def _iso(text: str) -> str:
     return f"{date}T{':'.join([hours.zfill(2), *rest])}"
 
 
-def coded_fill(value: Any) -> Any:
-    """Return a fill value as xarray stores it in format 3: a float as base64 of its bytes, an integer unchanged."""
+def as_json(attributes: Mapping[str, Any]) -> Document:
+    """Return attributes as JSON, with `_FillValue` as xarray encodes it in format 3."""
+    each = attributes.items()
+    return {name: _coded_fill(np.ravel(value)[0]) if name == FILLS[0] else _plain(value) for name, value in each}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, np.ndarray):
+        listed = [_plain(each) for each in value.reshape(-1)]
+        return listed[0] if value.size == 1 else listed
+    if isinstance(value, np.generic):
+        return _plain(value.item()) if not isinstance(value, np.void) else str(value)
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _coded_fill(value: Any) -> Any:
+    """Return a fill value: a float as base64 of its bytes, an integer unchanged."""
     if isinstance(value, np.floating):
         return b64encode(np.asarray(value, "<f8").tobytes()).decode()
     if isinstance(value, bytes):
@@ -167,5 +184,5 @@ def coded_fill(value: Any) -> Any:
 
 
 def raw_fill(value: Any) -> Any:
-    """Return a fill value decoded by the inverse of `coded_fill`."""
+    """Return a fill value decoded by the inverse of `as_json`."""
     return float(np.frombuffer(b64decode(value), "<f8")[0]) if isinstance(value, str) else value
