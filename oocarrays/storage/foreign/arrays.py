@@ -202,30 +202,43 @@ class Contents:
     """Paths of the arrays without this axis, which receive it as a new first one."""
     known: dict[str, ForeignArray] = field(default_factory=dict)
     """Arrays examined so far, by path."""
-    told: dict[str, list[Facts]] = field(default_factory=dict)
-    """Facts from each file of arrays about to be examined, by path."""
     tables: Cache[tuple[str, int], ChunkTable] = field(default_factory=lambda: Cache(KEPT_TABLES))
     """Locations of chunks by path and number of the file, in this process."""
 
     def array(self, name: str) -> ForeignArray:
         """Return an array; the first access examines all files."""
         if name not in self.known:
-            with _looking:
-                if name not in self.known:
-                    self.known[name] = self._looked_at(name)
+            self._examine([name])
         return self.known[name]
 
-    def facts(self, names: Iterable[str]) -> list[Facts]:
-        """Return all facts of some arrays in the first file."""
-        return self.format.facts(self.files.readable(0), tuple(names))
+    def prepare(self, inner: str) -> None:
+        """Examine the arrays at a path of several files at once, because many files take seconds."""
+        if self.dim is not None:
+            self._examine(name for name in self.names if name == inner or not inner or name.startswith(f"{inner}/"))
 
-    def _looked_at(self, name: str) -> ForeignArray:
-        first = self.facts([name])[0]
+    def _examine(self, names: Iterable[str]) -> None:
+        """Look at several arrays, opening each file once for all of them."""
+        with _looking:
+            left = tuple(name for name in names if name not in self.known)
+            each = zip(left, self._first(left), self._facts(left), strict=True)
+            self.known |= {name: self._looked_at(name, first, all) for name, first, all in each}
+
+    def _first(self, names: tuple[str, ...]) -> list[Facts]:
+        """Return all facts of some arrays in the first file."""
+        return self.format.facts(self.files.readable(0), names) if names else []
+
+    def _facts(self, names: tuple[str, ...]) -> list[list[Facts]]:
+        """Return the brief facts of some arrays in each file; none of a single file that is not joined."""
+        if not names or (self.dim is None and len(self.files.found) == 1):
+            return [[] for _ in names]
+        look, numbers = self.format.facts, range(len(self.files.found))
+        return list(map(list, zip(*(look(self.files.readable(n), names, brief=True) for n in numbers), strict=True)))
+
+    def _looked_at(self, name: str, first: Facts, all: list[Facts]) -> ForeignArray:
         if self.dim is None:
             return alone(name, first)
-        self.look_at([name])
         new = str(self.dim) if name in self.stacked else ""
-        axis, all = 0 if new else self._axis(first), self.told.pop(name)
+        axis = 0 if new else self._axis(first)
         if axis is None:
             self._check_same(name, all)
             return alone(name, first)
@@ -265,26 +278,6 @@ class Contents:
                 return number
         return None
 
-    def prepare(self, inner: str) -> None:
-        """Read the files' indexes before the first request, because many files take seconds."""
-        if self.dim is None:
-            return
-        wanted = [name for name in self.names if name == inner or not inner or name.startswith(f"{inner}/")]
-        self.look_at(wanted)
-        for name in wanted:
-            self.array(name)
-        self.told.clear()
-
-    def look_at(self, names: Iterable[str]) -> None:
-        """Examine several arrays at once, opening each file once for all of them."""
-        if len(self.files.found) == 1 and self.dim is None:
-            return
-        with _looking:
-            left = tuple(name for name in names if name not in self.known and name not in self.told)
-            look, numbers = self.format.facts, range(len(self.files.found) if left else 0)
-            found = [look(self.files.readable(number), left, brief=True) for number in numbers]
-            self.told |= {name: [each[n] for each in found] for n, name in enumerate(left)}
-
     # ----------------------------------------------------------------------------------------------- joining
 
     def join(self, dim: str | int | None) -> None:
@@ -292,7 +285,7 @@ class Contents:
         coordinate that differs."""
         if dim is None and len(self.files.found) == 1:
             return
-        facts = dict(zip(self.names, self.facts(self.names), strict=True))
+        facts = dict(zip(self.names, self._first(self.names), strict=True))
         self.dim = self._common_axis(facts) if dim is None else dim
         if isinstance(self.dim, str):
             if not any(self.dim in (each.names or ()) for each in facts.values()):
@@ -308,10 +301,9 @@ class Contents:
     def _common_axis(self, facts: dict[str, Facts]) -> str:
         axes = sorted(set().union(*(each.endless for each in facts.values())))
         if len(axes) != 1:
-            coordinates = [name for name, each in facts.items() if is_coordinate(name, each)]
-            self.look_at(coordinates)
-            unlike = (name for name in coordinates if self._first_unlike(name, self.told[name]) is not None)
-            axes = sorted({name.rpartition("/")[2] for name in unlike})
+            coordinates = tuple(name for name, each in facts.items() if is_coordinate(name, each))
+            each = zip(coordinates, self._facts(coordinates), strict=True)
+            axes = sorted({name.rpartition("/")[2] for name, all in each if self._first_unlike(name, all) is not None})
         if len(axes) != 1:
             several = f" ({', '.join(axes)} differ)" if axes else ""
             raise InputError(

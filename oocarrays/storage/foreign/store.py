@@ -203,7 +203,7 @@ class ForeignStore(ReadOnlyStore):
             if self._contents.names != ("",):
                 return
         if path in self._contents.groups:
-            await asyncio.to_thread(self._contents.look_at, [n for n in self._contents.names if n.startswith(path)])
+            await asyncio.to_thread(self._contents.prepare, path)
             yield METADATA
             above = f"{path}/" if path else ""
             below = [each for each in (*self._contents.groups, *self._contents.names) if each.startswith(above)]
