@@ -31,8 +31,8 @@ from oocarrays.storage.files.creating import check_place, create_target, finish_
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
 from oocarrays.storage.files.formats import compressors_in, in_order
 from oocarrays.storage.files.group_file import finish_group, holds_group
-from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.stores.uneven import create_uneven
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.target import uneven_target
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -202,13 +202,14 @@ def create_array(
     }
     made = in_order(made, order)
     if blocks is not None:
-        return _uneven(place, blocks, made | {"shape": shape}, overwrite)
+        return _global(place, made | {"shape": shape}, overwrite, blocks)
     wanted = replace(descriptor, orientation=order)
     if placement == "local":
         return _local(place, wanted, made, to.folders, overwrite, means.scheduler)
     if to.folders is not None:
         raise LayoutError(f"folders={to.folders!r} apply to local array files: pass placement='local'")
-    return _global(place, wanted, made, overwrite)
+    attributes = {**made["attributes"], KEY: wanted.as_json()}
+    return _global(place, made | {"shape": shape, "attributes": attributes}, overwrite)
 
 
 def described(
@@ -292,24 +293,13 @@ def _chunk_bytes(memory: Any) -> int:
     return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // 8)
 
 
-def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool) -> OutOfCoreArray:
-    whole = {**made, "shape": descriptor.shape}
-    whole["attributes"] = {**made["attributes"], KEY: descriptor.as_json()}
-    array_file.preview(whole, store)
+def _global(store: Any, made: Settings, overwrite: bool, blocks: Any = None) -> OutOfCoreArray:
+    """Create one Zarr array, of regular chunks or of these lengths along each axis."""
+    target, seen = uneven_target(store, made, blocks, durable=False)
+    array_file.preview(seen, store)
     check_place(store, overwrite=overwrite)
-    run = uuid.uuid4().hex[:12]
-    file = create_target(store, whole, run, overwrite=overwrite)
-    finish_target(file)
-    return OutOfCoreArray(zarr.open_array(file.zarr.store_path, mode="r+"))
-
-
-def _uneven(place: Any, blocks: Any, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
-    """Create one Zarr array of chunks of these lengths."""
-    if made["shards"] is not None or made["zarr_format"] == 2:
-        raise UnsupportedError("chunks of unequal length need format 3 and no shards")
-    check_place(place, overwrite=overwrite)
-    settings = {name: value for name, value in made.items() if name != "shards"} | {"overwrite": overwrite}
-    return OutOfCoreArray(create_uneven(place, blocks, settings, name_of(place)))
+    finish_target(create_target(target, seen, uuid.uuid4().hex[:12], overwrite=overwrite))
+    return OutOfCoreArray(array_file.open_array(store, mode="r+"))
 
 
 def _local(

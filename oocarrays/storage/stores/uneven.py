@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any
@@ -22,7 +22,6 @@ import zarr
 from zarr.abc.store import ByteRequest, Store
 from zarr.api import asynchronous
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import MemoryStore, StorePath
 
 from oocarrays.errors import TargetError, UnsupportedError
@@ -90,26 +89,17 @@ def check_known(name: str) -> None:
         )
 
 
-def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: Settings, name: str) -> zarr.Array:
-    """Create an array with these chunk lengths along each axis, and return it as one of regular chunks."""
-    check_known(name)
-    lengths = {"chunks": [list(map(int, each)) for each in blocks]}
-    return as_regular(sync(made_uneven(place, settings | lengths)), name)
+async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
+    """Write the draft of an array, replacing an existing one, and return it.
 
-
-async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
-    """Create an array with arguments of ``zarr.create_array``, including chunk lengths along each axis."""
+    ``settings`` are arguments of ``zarr.create_array``, including chunk lengths along each axis.
+    """
+    made: dict[str, Buffer] = {}
     try:
         with _allowed():
-            return zarr.Array(await asynchronous.create_array(place, **settings))
+            await asynchronous.create_array(MemoryStore(made), **settings)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise UnsupportedError(f"Zarr does not accept these settings for the target: {error}") from error
-
-
-async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
-    """Write the draft of such an array, replacing an existing one, and return it. Raises as `made_uneven`."""
-    made: dict[str, Buffer] = {}
-    await made_uneven(MemoryStore(made), settings)
     await DraftStore(store).set(METADATA, made[METADATA])
     with _allowed():
         return without_drafts(zarr.Array(await asynchronous.open_array(store=DraftStore(store), mode="r+")))
