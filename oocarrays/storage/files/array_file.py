@@ -67,7 +67,7 @@ from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges
-from oocarrays.storage.stores.uneven import as_regular, is_uneven, opened_uneven, says_uneven
+from oocarrays.storage.stores.uneven import allowing, as_regular, check_known, is_uneven, says_uneven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +189,9 @@ def _open(store: StoreLike, mode: str) -> zarr.Array:
         check_documents(folder)
         if not os.path.exists(folder):
             raise NotFoundError(f"no such store: {store}")
+    opening: Callable[..., zarr.Array] = partial(zarr.open_array, mode=mode)  # type: ignore[arg-type]
     try:
-        array = document_or_draft(partial(zarr.open_array, mode=mode), store)  # type: ignore[arg-type]
+        array = document_or_draft(opening, store)
         extents(array.shape)  # Zarr accepts extents that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
@@ -201,7 +202,9 @@ def _open(store: StoreLike, mode: str) -> zarr.Array:
         raise failure("open", store, error, full=True) from error
     except WRECKED as error:
         if says_uneven(node_documents(store_path(store), [METADATA])[0]):
-            return opened_uneven(store_path(store), mode, name_of(store))
+            check_known(name_of(store))
+            with allowing():
+                return as_regular(document_or_draft(opening, store), name_of(store))
         shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
         raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
 

@@ -83,11 +83,6 @@ def keeps_drafts(place: StorePath) -> bool:
     return not any(getattr(each, "documents_first", False) for each in layers(place.store))
 
 
-def open_draft_array(place: StorePath, mode: Any) -> zarr.Array:
-    """Open an array by its draft, with the chunks of the store itself. Raises as ``zarr.open_array``."""
-    return without_drafts(zarr.open_array(with_drafts(place), mode=mode))
-
-
 def without_drafts(node: N) -> N:
     """Return an array or group opened by its draft as one of the store itself."""
     path, made = node.store_path, node._async_array if isinstance(node, zarr.Array) else node._async_group

@@ -28,7 +28,7 @@ from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
-from oocarrays.storage.stores.aside import DraftStore, clear_tracebacks, open_draft_array, with_drafts, without_drafts
+from oocarrays.storage.stores.aside import DraftStore, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, part_of
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
@@ -50,18 +50,6 @@ def says_uneven(document: Any) -> bool:
     return isinstance(grid, dict) and grid.get("name") == GRID
 
 
-def opened_uneven(place: StorePath, mode: str, name: str) -> zarr.Array:
-    """Open an array of uneven chunks as one of regular chunks."""
-    check_known(name)
-    with _allowed():
-        try:
-            array = zarr.open_array(place.store, path=place.path, mode=mode)  # type: ignore[arg-type]
-        except FileNotFoundError as error:
-            clear_tracebacks(error)
-            array = open_draft_array(place, mode)
-    return as_regular(array, name)
-
-
 def as_regular(array: zarr.Array, name: str) -> zarr.Array:
     """Return an open array of uneven chunks as one of regular chunks."""
     store = RemoteStore(UnevenStore(array, name), name, Patience())
@@ -74,7 +62,7 @@ def as_stored(array: zarr.Array) -> zarr.Array:
     return found._array if isinstance(found, UnevenStore) else array
 
 
-def _allowed() -> AbstractContextManager[Any]:
+def allowing() -> AbstractContextManager[Any]:
     """Return a context in which zarr-python accepts uneven chunks."""
     allowed: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
     return allowed
@@ -96,12 +84,12 @@ async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
     """
     made: dict[str, Buffer] = {}
     try:
-        with _allowed():
+        with allowing():
             await asynchronous.create_array(MemoryStore(made), **settings)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise UnsupportedError(f"Zarr does not accept these settings for the target: {error}") from error
     await DraftStore(store).set(METADATA, made[METADATA])
-    with _allowed():
+    with allowing():
         return without_drafts(zarr.Array(await asynchronous.open_array(store=DraftStore(store), mode="r+")))
 
 
@@ -211,5 +199,5 @@ class UnevenStore(Joined):
 
 
 def _again(place: StorePath, url: str) -> UnevenStore:
-    with _allowed():
+    with allowing():
         return UnevenStore(zarr.open_array(place.store, path=place.path, mode="r"), url)
