@@ -35,17 +35,9 @@ from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, che
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import (
     check_replaceable,
-    marked,
-    names_in,
-    new_documents,
-    put_documents,
-    remove_documents,
-    remove_node,
 )
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
-from oocarrays.storage.local.fs import translated
-from oocarrays.storage.local.names import SAYING, draft_key
 from oocarrays.storage.stores.remote import RemoteStore
 
 RANK = "rank-"
@@ -232,26 +224,7 @@ def create_group(
         "zarr_format": settings["zarr_format"],
         "attributes": {**settings["attributes"], KEY: descriptor.as_json()},
     }
-    if overwrite and holds_group(store):
-        _replace(store, described, run, descriptor, durable=durable)
-    else:
-        group_file.make_group(store, described, run, overwrite=overwrite, durable=durable)
-
-
-def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descriptor, *, durable: bool) -> None:
-    """Write the draft of a new group over an old one, then delete the old documents and the files of surplus ranks.
-
-    An interruption at any time leaves the old group, or a draft that may be replaced.
-    """
-    assert descriptor.layout is not None, "local array files have a layout"
-    kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
-    with translated("write", store):
-        made = new_documents(zarr.create_group, marked(settings, run))
-        put_documents(store, made, durable=durable, draft=True)
-        remove_documents(store, [*SAYING, *(draft_key(name) for name in SAYING if name not in made)], durable=durable)
-        for name in names_in(store):
-            if name.startswith(RANK) and name not in kept:
-                remove_node(group_file.member_store(store, name))
+    group_file.make_group(store, described, run, overwrite=overwrite, durable=durable)
 
 
 def create_file(

@@ -219,19 +219,11 @@ def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
         entries_of(store, OURS).clear_if_empty()
 
 
-def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = False) -> None:
+def remove_documents(store: StoreLike, names: Iterable[str]) -> None:
     """Delete documents that exist, in order."""
-    folder, entries = local_folder(store), entries_of(store)
+    entries = entries_of(store)
     for name in names:
         entries.delete([name])
-    if folder is not None and durable:
-        sync_path(folder)
-
-
-def remove_node(store: StoreLike) -> None:
-    """Delete an array, or a group with its contents, documents first."""
-    remove_documents(store, SAYING)
-    entries_of(store).clear_all()
 
 
 def make_room(store: StoreLike, *, durable: bool) -> None:
