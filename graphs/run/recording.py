@@ -33,7 +33,7 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
 from oocarrays.graphs.run.recovery import CHUNKS_READ
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.documents import is_finished, remove_abandoned, unfinished_run
+from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.notes import Notes
@@ -88,7 +88,7 @@ def begin_note(live: Live[Any], *parts: int | None) -> None:
         )
     if note:
         if local_folder(journal.store) and journal.notes.is_noted():
-            remove_abandoned(journal.store)
+            remove_partials(journal.store, abandoned=True)
         journal.notes.note(live.state.id, {**note, PARTS: parts})
 
 

@@ -148,19 +148,14 @@ def is_finished(store: StoreLike) -> bool:
         return False
 
 
-def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
-    """Delete the partial files of interrupted writes below a local array, except names with one of the ``marks``."""
+def remove_partials(store: StoreLike, marks: Collection[str] = (), *, abandoned: bool = False) -> None:
+    """Delete the partial files of interrupted writes below a local array, except names with one of the ``marks``.
+
+    If ``abandoned``, delete those of dead processes only: others may be writing to the array.
+    """
     folder = local_folder(store)
     for key in list(files_below(folder)) if folder else ():
-        if key.endswith(PARTIAL_END) and key.split(".")[-2] not in marks:
-            remove_file(os.path.join(folder or "", key))
-
-
-def remove_abandoned(store: StoreLike) -> None:
-    """Delete the partial files of dead processes below a local array, to which other processes may be writing."""
-    folder = local_folder(store)
-    for key in list(files_below(folder)) if folder else ():
-        if is_abandoned(key):
+        if is_abandoned(key) if abandoned else key.endswith(PARTIAL_END) and key.split(".")[-2] not in marks:
             remove_file(os.path.join(folder or "", key))
 
 
