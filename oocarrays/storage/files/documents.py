@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
-from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
+from oocarrays.storage.local.fs import check_regular, files_below, read_file, remove_file
 from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
@@ -110,11 +110,8 @@ async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | 
 def _document_in(folder: str, name: str) -> Document | None:
     path = os.path.join(folder, name)
     check_regular(path)
-    try:
-        with open(path, "rb") as file:
-            return _parsed(file.read())
-    except ABSENT:
-        return None
+    found = read_file(path)
+    return None if found is None else _parsed(found)
 
 
 def check_documents(folder: str) -> None:
