@@ -7,7 +7,6 @@ Scratch gets its documents at once: only the run that created it reads it.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -25,7 +24,7 @@ from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
-from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.documents import documents, unfinished_run
 from oocarrays.storage.files.making_room import (
     Documents,
     check_replaceable,
@@ -136,13 +135,10 @@ def create_scratch(
 
 def is_scratch(folder: str | RemoteStore) -> bool:
     """Return whether a folder holds a scratch array that survived the last boot of the system."""
-    if isinstance(folder, RemoteStore):
-        return sync(folder.exists(METADATA))
-    try:
-        metadata = json.loads(Path(folder, METADATA).read_bytes())
-        return metadata.get("attributes", {}).get(BOOT) in (None, syncing.boot())
-    except (OSError, ValueError, AttributeError):
-        return False
+    with suppress(OSError):
+        said = (documents(folder, [METADATA])[0] or {}).get("attributes")
+        return isinstance(said, dict) and said.get(BOOT) in (None, syncing.boot())
+    return False
 
 
 def remove_scratch(folder: str | RemoteStore) -> None:
