@@ -146,10 +146,9 @@ def scatter_files(
     called = _called("scatter_files", [named(opened.store_path)], plan, missing=file.presence.missing)
     content = files_content(plan, called, metadata_digest(file), local_files.largest_settings(said, made))
     run = Run(Files(plan=plan, source=file, target=spec), content)
-    grids = (_grid(local_files.rank_settings(said, made, rank)) for rank in range(plan.ranks))
     request = requested(
         "scatter_files", [named(opened.store_path)], [metadata_digest(file)],
-        [(local_files.largest_settings(said, made), sum(grid.count for grid in grids))], files=said.as_json(),
+        [(spec.made, spec.count)], files=said.as_json(),
     )  # fmt: skip
     job = _scatter_job(run, cluster, disks, means.scheduler).asked_for(request)
     same = means._only("memory", "scheduler", "workers", "storage_options")
@@ -184,7 +183,7 @@ def _scattering(
     """Plan a scatter to files of the given descriptor."""
     assert said.layout is not None, "local array files have a layout"
     largest = array_file.preview(local_files.largest_settings(said, target.settings), target.store)
-    grids = [_grid(local_files.rank_settings(said, target.settings, rank)) for rank in range(said.layout.ranks)]
+    grids = local_files.rank_grids(said, target.settings)
     return plan_files("scatter", source.stored, largest, grids, said.layout, said.depth, resources, room=room)
 
 
@@ -320,8 +319,3 @@ def _resumed_scatter(
     run = resumed_files(program, content, left, _scattering(source, said, target, before, left.content["room"]))
     disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
     return _scatter_job(run, means.cluster, disks, means.scheduler)
-
-
-def _grid(made: Mapping[str, Any]) -> ChunkGrid:
-    """Return the grid of writes to a file of these settings."""
-    return ChunkGrid.of(tuple(made["shape"]), tuple(made.get("shards") or made["chunks"]))

@@ -25,6 +25,7 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import DescriptorError, NotFoundError
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.documents import Settings
@@ -126,6 +127,13 @@ def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Sett
     if settings.get("shards") is None:
         own["chunks"] = tuple(max(min(c, n), 1) for c, n in zip(settings["chunks"], shape, strict=True))
     return {**settings, **own}
+
+
+def rank_grids(descriptor: Descriptor, settings: Settings) -> list[ChunkGrid]:
+    """Return the grid of writes to the file of each rank."""
+    assert descriptor.layout is not None, "local array files have a layout"
+    each = (rank_settings(descriptor, settings, rank) for rank in range(descriptor.layout.ranks))
+    return [ChunkGrid.of(tuple(made["shape"]), tuple(made.get("shards") or made["chunks"])) for made in each]
 
 
 def largest_settings(descriptor: Descriptor, settings: Settings) -> Settings:

@@ -122,7 +122,7 @@ class TargetSpec:
 
     def preview(self) -> Stored:
         """Describe the array to create, as `array_file.preview` does."""
-        return array_file.preview(self.settings, self.store)
+        return array_file.preview(self.made, self.store)
 
     @property
     def places(self) -> list[StoreLike]:
@@ -187,13 +187,7 @@ class LocalTarget(TargetSpec):
 
     @property
     def count(self) -> int:
-        each = (
-            local_files.rank_settings(self.files.descriptor, self.settings, rank) for rank in range(self.files.ranks)
-        )
-        return sum(array_file.preview(settings, self.store).grid.count for settings in each)
-
-    def preview(self) -> Stored:
-        return array_file.preview(self.made, self.store)
+        return sum(grid.count for grid in local_files.rank_grids(self.files.descriptor, self.settings))
 
     @property
     def places(self) -> list[StoreLike]:
