@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -68,34 +69,31 @@ async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | Non
 
 
 def answers_ranges(store: Store) -> bool:
-    """Return whether a store supports byte ranges; try it for stores other than Zarr's and ours."""
+    """Return whether a store supports byte ranges."""
     store = innermost(store)
-    if getattr(store, "whole_keys", False):
-        return False
-    if type(store).__module__.startswith(("zarr.", "oocarrays.")):
-        return True
-    try:
-        sync(store.get(METADATA, default_buffer_prototype(), RangeByteRequest(0, 1)))
-    except NotImplementedError:
-        return False
-    except Exception:  # noqa: BLE001  the error for a possibly missing key is the store's own
-        return True
-    return True
+    part, whole_keys = RangeByteRequest(0, 1), getattr(store, "whole_keys", False)
+    return not whole_keys and _supports(store, lambda: store.get(METADATA, default_buffer_prototype(), part))
 
 
 def lists_keys(store: Store) -> bool:
-    """Return whether a store lists its keys; try it for stores other than Zarr's and ours."""
+    """Return whether a store lists its keys."""
 
     async def first() -> None:
         async for _ in store.list_prefix(""):
             return
 
+    return _supports(store, first)
+
+
+def _supports(store: Store, request: Callable[[], Coroutine[Any, Any, Any]]) -> bool:
+    """Return whether a store supports a request; try it for stores other than Zarr's and ours."""
     if type(store).__module__.startswith(("zarr.", "oocarrays.")):
         return True
-    try:
-        sync(first())
-    except NotImplementedError:
-        return False
+    with suppress(Exception):  # the error for a possibly missing key is the store's own
+        try:
+            sync(request())
+        except NotImplementedError:
+            return False
     return True
 
 
