@@ -6,7 +6,6 @@ format 2        order C or F, byte order in the dtype, a compressor     the attr
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
+from oocarrays.storage.foreign.packing import mask_as_text, mask_of_text
 from oocarrays.storage.stores.uneven import as_stored
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -87,26 +87,6 @@ def _masked_2(source: zarr.Array) -> Settings:
             return {"fill_value": mask_of_text(attributes.pop(MASKED), source.dtype), "attributes": attributes}
     blank = _has_dimensions(source) and not source.metadata.fill_value
     return {"fill_value": None} if blank else {}
-
-
-def mask_as_text(value: Any, dtype: np.dtype) -> Any:
-    """Return a value as xarray encodes it in the attribute of format 3."""
-    if dtype.kind == "c":
-        return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
-    if dtype.kind == "f":
-        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
-    if dtype.kind == "S":
-        return base64.standard_b64encode(bytes(value)).decode()
-    return {"b": bool, "U": str}.get(dtype.kind, int)(value)
-
-
-def mask_of_text(value: Any, dtype: np.dtype) -> Any:
-    """Return the value that xarray encoded in the attribute of format 3; other writers store the value itself."""
-    if dtype.kind == "c" and isinstance(value, list):
-        return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
-    if dtype.kind == "f" and isinstance(value, str):
-        return struct.unpack("<d", base64.standard_b64decode(value))[0]
-    return base64.standard_b64decode(value) if dtype.kind == "S" else value
 
 
 def carried_compressors(source: zarr.Array) -> Any:

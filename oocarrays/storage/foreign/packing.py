@@ -9,7 +9,8 @@ Joined as stored, values of tuesday would be wrong by ten.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+import base64
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -110,7 +111,9 @@ def _packing(first: Facts, each: Facts) -> Packing:
         (unit, start), (own, begun) = _since(first) or (1, 0), _since(each) or (1, 0)
         scale, offset = float(Fraction(own, unit)), float(Fraction(begun - start, unit))
     step, base = float(_number(said, "scale_factor", 1.0)), float(_number(said, "add_offset", 0.0))
-    fills = tuple(raw_fill(fill) for name in FILLS if name in said for fill in np.ravel(said[name]).tolist())
+    fills = tuple(
+        mask_of_text(fill, np.dtype("f8")) for name in FILLS if name in said for fill in np.ravel(said[name]).tolist()
+    )
     unsigned = {"true": True, "false": False}.get(str(said.get("_Unsigned", "")).lower())
     return Packing(scale=step * scale, offset=base * scale + offset, fills=fills, unsigned=unsigned)
 
@@ -160,7 +163,7 @@ def _iso(text: str) -> str:
 def as_json(attributes: Mapping[str, Any]) -> Document:
     """Return attributes as JSON, with `_FillValue` as xarray encodes it in format 3."""
     each = attributes.items()
-    return {name: _coded_fill(np.ravel(value)[0]) if name == FILLS[0] else _plain(value) for name, value in each}
+    return {name: _as_fill(value) if name == FILLS[0] else _plain(value) for name, value in each}
 
 
 def _plain(value: Any) -> Any:
@@ -174,15 +177,26 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)
 
 
-def _coded_fill(value: Any) -> Any:
-    """Return a fill value: a float as base64 of its bytes, an integer unchanged."""
-    if isinstance(value, np.floating):
-        return b64encode(np.asarray(value, "<f8").tobytes()).decode()
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return value.item() if isinstance(value, np.generic) else value
+def _as_fill(value: Any) -> Any:
+    first = np.ravel(value)[0]
+    return mask_as_text(first, np.asarray(first).dtype)
 
 
-def raw_fill(value: Any) -> Any:
-    """Return a fill value decoded by the inverse of `as_json`."""
-    return float(np.frombuffer(b64decode(value), "<f8")[0]) if isinstance(value, str) else value
+def mask_as_text(value: Any, dtype: np.dtype) -> Any:
+    """Return a value as xarray encodes it in the attribute of format 3."""
+    if dtype.kind == "c":
+        return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
+    if dtype.kind == "f":
+        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
+    if dtype.kind == "S":
+        return base64.standard_b64encode(bytes(value)).decode()
+    return {"b": bool, "U": str, "V": np.void.item}.get(dtype.kind, int)(value)
+
+
+def mask_of_text(value: Any, dtype: np.dtype) -> Any:
+    """Return the value that xarray encoded in the attribute of format 3; other writers store the value itself."""
+    if dtype.kind == "c" and isinstance(value, list):
+        return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
+    if dtype.kind == "f" and isinstance(value, str):
+        return struct.unpack("<d", base64.standard_b64decode(value))[0]
+    return base64.standard_b64decode(value) if dtype.kind == "S" else value
