@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.errors import CorruptChunkError, InputError, UnsupportedError
 from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.foreign.facts import ChunkTable, Facts, Format, by_rows, is_coordinate
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
@@ -353,7 +352,10 @@ class Contents:
         if codec is None:
             out[: len(data)] = data
         else:
-            decode_into(codec, data, out, self.files.path(part))
+            try:
+                codec.decode(data, out=out)
+            except (RuntimeError, ValueError, OSError, EOFError) as error:
+                raise CorruptChunkError(f"a chunk in {self.files.path(part)} cannot be decoded: {error}") from error
         order = facts.order or tuple(range(len(facts.chunks)))
         return out.view(dtype).reshape([facts.chunks[axis] for axis in order]).transpose(tuple(np.argsort(order)))
 
