@@ -314,7 +314,7 @@ def task_of(job: Any, name: str) -> tuple[str, str]:
 
 def do_task(job: Any, name: str, *args: Any) -> Any:
     """Do a task of a job in this process, of which others may take part in its run."""
-    job._run.state.processes = job._run.plan.ranks
+    job._run.state.processes = job._run.program.plan.ranks
     module, function = task_of(job, name)
     return getattr(importlib.import_module(module), function)(job._run.live, *args)
 

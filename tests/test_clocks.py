@@ -75,11 +75,11 @@ def test_what_lives_is_not_taken_for_old(tmp_path: Path, monkeypatch: pytest.Mon
     source, target = make_field(tmp_path), tmp_path / "target.zarr"
     job = flat(ooc.rechunk, source, target, **options_of("two-phase"))
     fail(job, 12)
-    job._run.journal.claim()
+    job._run.live.journal.claim()
     later = time.time() + DAY
     monkeypatch.setattr(time, "time", lambda: later)
     assert all(found.alive for found in find_leftovers(tmp_path))
-    job._run.journal.release()
+    job._run.live.journal.release()
     assert not any(found.alive for found in find_leftovers(tmp_path))
     ooc.resume(target).run()
     check_finished(target)

@@ -206,7 +206,7 @@ def interrupt(job: ooc.Job, after: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        job._run.syncer.patience = 0.0
+        job._run.live.syncer.patience = 0.0
         replace_step(patch, "publish entry", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()

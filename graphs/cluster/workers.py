@@ -74,8 +74,7 @@ def _taken(client: Client, name: str) -> Mapping[str, bytes]:
 
 
 def _targets(run: Any) -> list[TargetSpec]:
-    targets = getattr(run, "targets", (run.destination,))
-    return [array for each in targets if isinstance(each, TargetSpec) for array in each.members or (each,)]
+    return [array for each in run.program.targets for array in each.members or (each,)]
 
 
 def _session_of(place: Any) -> SessionStore | None:

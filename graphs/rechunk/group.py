@@ -296,7 +296,7 @@ def build_graph(run: Run[Group], addresses: Sequence[str]) -> tuple[dict[Key, Ta
     builder.graph[created] = Task(created, call, run, create, (), 1, run.parts)
     if addresses:
         builder.receive(created)
-    lanes, homes = range(run.plan.copies.lanes), {builder.suffix: addresses}
+    lanes, homes = range(run.program.plan.copies.lanes), {builder.suffix: addresses}
     done = [key for lane in lanes for key in _lane(builder, run, lane, created, len(addresses))] or [created]
     workers = list(dict.fromkeys(addresses))
     for member in run.parts:
@@ -310,7 +310,7 @@ def build_graph(run: Run[Group], addresses: Sequence[str]) -> tuple[dict[Key, Ta
 def _lane(builder: Builder, run: Run[Group], lane: int, created: Key, workers: int) -> list[Key]:
     """Add a chain of copies; return the key of the last one, if any."""
     last, rank = created, lane % max(workers, 1)
-    for batch in run.plan.copies.lane(lane):
+    for batch in run.program.plan.copies.lane(lane):
         if (batch,) not in run.done:
             last = builder.add(copy, batch, rank, name="copy as it is", after=[last])
     return [] if last == created else [last]

@@ -245,7 +245,7 @@ def resumed_group(
     )  # fmt: skip
     if resources is not None:
         content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
-    notices = (notice for run in members.values() for notice in run.notices)
+    notices = (notice for run in members.values() for notice in run.state.recovered.notices)
     return group_run(
         plan, CopiedGroup(store=target, source=file), members, content, id=left.id, recovered=recovered.told(*notices)
     )

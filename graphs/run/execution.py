@@ -18,6 +18,7 @@ from oocarrays.errors import CorruptChunkError, DiskFullError, KernelError, OocE
 from oocarrays.graphs.cluster.placement import idle_workers
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import Counting, Move, warn_of_missing
+from oocarrays.graphs.run.recording import take_back
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
@@ -81,7 +82,7 @@ def on_cluster(
         _cancel(run, client, future, suffixes)
         run.settle(resumable=resumable(error))
         if isinstance(error, KernelError):
-            run.take_back()
+            take_back(run.live)
         told = _explained(error, client, run, taken_away=taken_away)
         if told is error:
             raise

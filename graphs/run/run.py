@@ -51,7 +51,6 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
 
 T = TypeVar("T")
@@ -188,7 +187,7 @@ class Run(Generic[P]):
                     if self._whole and (whole := self._whole()):
                         whole.stop(live.failure)
                     if self.processes is None and isinstance(live.failure, KernelError):  # no other process takes part
-                        self.take_back()
+                        recording.take_back(live)
                 self._idle.notify_all()
 
     def abort(self, error: BaseException) -> BaseException:
@@ -196,16 +195,16 @@ class Run(Generic[P]):
 
         Parts done until then are recorded before the failure is reported: the run can be resumed at once.
         """
-        if self.state.begun or self.targets:
+        if self.state.begun or self.program.targets:
             self.live.failure = error = self.live.failure or error
-            self.syncer.stop()
+            self.live.syncer.stop()
         for part in self.parts:
             part.abort(error)
         return error
 
     def stop(self, failure: BaseException) -> None:
         """Record a failure outside the tasks of this process; the last running task, or else this, releases the run."""
-        if self._live and (self.state.begun or self.targets):
+        if self._live and (self.state.begun or self.program.targets):
             self._live.failure = self._live.failure or failure
             if not self.running:
                 self._live.release()
@@ -217,7 +216,7 @@ class Run(Generic[P]):
             part.settle(resumable=resumable)
         with self._idle:
             self._idle.wait_for(lambda: not self.running, SETTLE_SECONDS)
-        self.syncer.stop()
+        self.live.syncer.stop()
         self.program.settle(self.live, resumable=resumable)
         self.live.release()
 
@@ -226,10 +225,6 @@ class Run(Generic[P]):
         for part in self.parts:
             part.look_back()
         recording.look_back(self.live)
-
-    def take_back(self) -> None:
-        """Remove the targets of a failed kernel, as if the run had not begun, unless a part has written to them."""
-        recording.take_back(self.live)
 
     # ------------------------------------------------------------------ the run, as seen by its job
 
@@ -264,63 +259,24 @@ class Run(Generic[P]):
         self.live.shares_meter |= bool(self.parts or self._whole)
 
     @property
-    def journal(self) -> Journal:
-        return self.live.journal
-
-    @property
-    def syncer(self) -> Syncer:
-        return self.live.syncer
-
-    @property
-    def content(self) -> Document:
-        """Content of the journal."""
-        return self.state.content
-
-    @content.setter
-    def content(self, content: Document) -> None:
-        self.state.content = content
-
-    @property
-    def plan(self) -> Any:
-        return self.program.plan
-
-    @property
     def destination(self) -> TargetSpec | InPlace:
         return self.program.destination
 
     @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return self.program.targets
-
-    @property
-    def left(self) -> float:
-        """Share of the work that remains: less than 1 for a resumed run."""
-        return self._remaining.share
-
-    @property
-    def _remaining(self) -> Remaining:
+    def remaining(self) -> Remaining:
+        """Work that remains: less than all for a resumed run."""
         return self.program.remaining(self.done, self.state.recovered.kept)
 
     @property
     def expected(self) -> tuple[float, float]:
         """Numbers of read requests and of chunk writes that remain."""
-        each = [self._remaining[1:], *(part.expected for part in self.parts)]
+        each = [self.remaining[1:], *(part.expected for part in self.parts)]
         return sum(reads for reads, _ in each), sum(writes for _, writes in each)
 
     @property
     def done(self) -> frozenset[Part]:
         """Parts done before the run was resumed."""
         return self.state.recovered.done
-
-    @property
-    def resumes(self) -> bool:
-        """Whether the run continues from the state left by another process."""
-        return self.state.recovered.id is not None
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Notices about the state left by an earlier run."""
-        return self.state.recovered.notices
 
     def reads(self) -> Iterable[Presence]:
         """Return the sources that the run reads and does not make, first those of its parts."""
@@ -329,14 +285,14 @@ class Run(Generic[P]):
     @property
     def ends(self) -> list[tuple[Journal, str]]:
         """Journals and ids of end-of-run markers; empty on threads, which die together."""
-        mine = self.on_workers and self.targets and not self.program.member
+        mine = self.on_workers and self.program.targets and not self.program.member
         own = [(Journal(self.live.store), self.id)] if mine else []
         return [*own, *(end for part in self.parts for end in part.ends)]
 
     @property
     def leaves(self) -> str:
         """Description of the state that an interrupted run leaves."""
-        if not self.targets:
+        if not self.program.targets:
             return self.program.leaves
         begun = unfinished_run(self.live.store) == self.id
         return f"{self.live.store} is left unfinished: resume it" if begun else "nothing has been written"

@@ -63,7 +63,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
-        self._addresses = spread(run.plan.ranks, workers)
+        self._addresses = spread(run.program.plan.ranks, workers)
 
     @property
     def plan(self) -> CollectiveWritePlan:

@@ -104,7 +104,7 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
 
     def _put_content(self, content: Document) -> None:
         self._course = replace(self._course, content=content)
-        self._run.content = content
+        self._run.state.content = content
 
     def _noticed(self) -> tuple[str, ...]:
         """Return notices on the resumed run."""
@@ -166,7 +166,7 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
 
     def _pass_graph(self, run: Run[SlabPass], *after: Key) -> Graph:
         """Return the tasks of a pass, and the key of the last one."""
-        check_count(run.plan.tasks)
+        check_count(run.program.plan.tasks)
         graph, last = run.graph(self._addresses, after)
         self._pinned[last[0].rpartition("-")[2]] = self._addresses
         return graph, last

@@ -124,7 +124,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
     @property
     def plan(self) -> Any:
         """Frozen plan: reads, computation, messages, writes and memory."""
-        return self._run.plan
+        return self._run.program.plan
 
     @property
     def left(self) -> float:
@@ -132,7 +132,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         return 0.0 if self.is_finished else self._left()
 
     def _left(self) -> float:
-        return self._run.left
+        return self._run.remaining.share
 
     @property
     def is_finished(self) -> bool:
@@ -179,10 +179,10 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
     @property
     def _content(self) -> Document:
         """Content of the run's journal."""
-        return self._run.content
+        return self._run.state.content
 
     def _put_content(self, content: Document) -> None:
-        self._run.content = content
+        self._run.state.content = content
 
     def again(self, resume: Any, *, overwrite: bool = False, means: Resources | None = None, **how: Any) -> Self:
         """Return the job for a call with ``resume``: this one, the rest of a stopped one, or a finished one.
@@ -211,7 +211,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
 
     def _resumes(self) -> bool:
         """Whether it was planned from the recovery of another run."""
-        return self._run.resumes
+        return self._run.state.recovered.id is not None
 
     def _made_before(self, request: Document, overwrite: bool) -> Self:
         """Return a finished job; raise if another request made the target."""
@@ -241,7 +241,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
     @property
     def _run_plan(self) -> Any:
         """Plan of the tasks of one graph."""
-        return self._run.plan
+        return self._run.program.plan
 
     def _tasks(self) -> int:
         """Return the number of tasks, known before the graph is built."""
@@ -354,12 +354,12 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         return self._finished or self._noticed()
 
     def _noticed(self) -> tuple[str, ...]:
-        places = (self._run.destination, *self._run.targets)
+        places = (self._run.destination, *self._run.program.targets)
         said = (notice for place in places for notice in getattr(place, "said", ()))
         times = getattr(self.plan, "times_decoded", 0.0)
         again = f"each chunk is decoded {times:.1f} times: give more memory=, or rechunk the source first"
         often = (again,) if times > OFTEN else ()
-        return (*dict.fromkeys(said), *often, *self._run.notices)
+        return (*dict.fromkeys(said), *often, *self._run.state.recovered.notices)
 
     def _planned(self) -> str:
         return report.planned_text(self._rows(), self.plan.alternatives)

@@ -127,8 +127,8 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup]):
 
     def _left(self) -> float:
         """Return the share of the rewritten bytes that is still to be written."""
-        left: float = sum(part.left * part.program.plan.target.nbytes for part in self._run.parts)
-        every: int = sum(self._run.content["members"].values())
+        left: float = sum(part.remaining.share * part.program.plan.target.nbytes for part in self._run.parts)
+        every: int = sum(self._run.state.content["members"].values())
         return left / max(every, 1)
 
     def _planned(self) -> str:

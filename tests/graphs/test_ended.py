@@ -269,7 +269,7 @@ def test_a_scatter_that_was_killed_before_any_file_was_made_goes_on_or_begins_ag
 ) -> None:
     job = ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "l", ranks=2, scheduler="threads")
     job._run.live.make_targets()
-    job._run.journal.begin(job.run_id, job._run.content)
+    job._run.live.journal.begin(job.run_id, job._run.state.content)
     left = ooc.resume(tmp_path / "l")
     assert left.left == 1
     a = ooc.ranks.scatter_files(
@@ -278,8 +278,8 @@ def test_a_scatter_that_was_killed_before_any_file_was_made_goes_on_or_begins_ag
     np.testing.assert_array_equal(a[...], FIELD)
     again = ooc.ranks.scatter_files(source, "(block, *)", tmp_path / "m", ranks=2, scheduler="threads")
     again._run.live.make_targets()
-    again._run.journal.begin(again.run_id, again._run.content)
-    again._run.journal.release()
+    again._run.live.journal.begin(again.run_id, again._run.state.content)
+    again._run.live.journal.release()
     np.testing.assert_array_equal(ooc.resume(tmp_path / "m").run()[...], FIELD)
 
 

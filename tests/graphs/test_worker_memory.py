@@ -82,7 +82,7 @@ def test_a_pass_begins_without_the_buffers_of_the_one_before(tmp_path: Path) -> 
     run = run_of(job, *(dataclasses.replace(step, access="chunks") for step in passes), processes=2)
     np.testing.assert_array_equal(ooc.open_array(dask.threaded.get(*run.graph(["x"] * 2))), WIDE)
     kept = sum(size * len(buffers) for size, buffers in pool(run.live, 1)._free.items())
-    last = run.plan.passes[-1]
+    last = run.program.plan.passes[-1]
     held = last.depth * np.prod(last.region, dtype=int) * last.target.chunk_bytes + last.slabs * last.outbox_bytes
     assert kept <= last.ranks * (held + last.source.chunk_bytes)
 

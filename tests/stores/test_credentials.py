@@ -78,7 +78,7 @@ def test_objects_journals_attributes_and_keys_tell_nothing(s3: S3, by: str, capl
             check_all_of(thing)
         for key in job.__dask_graph__():
             check(key, "a key")
-        check(job._run.content, "the journal")
+        check(job._run.state.content, "the journal")
         np.testing.assert_array_equal(job.run()[...], DATA)
     check(caplog.text, "the log")
     for key in s3.keys(f"{by}-cred-out.zarr/"):

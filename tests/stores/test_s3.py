@@ -292,7 +292,7 @@ def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, librar
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        job._run.syncer.patience = 0.0
+        job._run.live.syncer.patience = 0.0
         replace_step(patch, "publish entry", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()
