@@ -20,7 +20,6 @@ import zarr
 from oocarrays.errors import RunError
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder
-from oocarrays.graphs.run.journaled import keep_source_of
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program, Remaining
 from oocarrays.graphs.run.recovery import Part
@@ -149,6 +148,6 @@ def _read(live: Live[Update], piece: Section) -> np.ndarray:
 
 def finish(live: Live[Update]) -> str:
     """End the run; record the source last: if the record is lost, changed elements are written once more."""
-    keep = partial(keep_source_of, live.journal, [live.program.source.zarr], durable=live.state.durable)
+    keep = partial(recording.keep_source_of, live.journal, [live.program.source.zarr], durable=live.state.durable)
     name: str = recording.end(live, live.target().name, then=keep)
     return name

@@ -23,7 +23,6 @@ from oocarrays.graphs.rechunk.passes import marks
 from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.journaled import changed_since
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part, Program, Remaining
 from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Recovered
@@ -162,7 +161,7 @@ class Group(Program):
         known = content.get(CHUNKS_READ) or {}
         for part in () if live.state.recovered.id is not None else live.parts:
             name, target = part.program.member, part.program.target
-            changed = changed_since({name: self.source.arrays[name]}, content, live.store, trust)
+            changed = recording.changed_since({name: self.source.arrays[name]}, content, live.store, trust)
             if is_finished(target.store) and (changed or not known.get(name)):
                 create_target(target.store, target.settings, live.id, overwrite=True, durable=live.state.durable)
 

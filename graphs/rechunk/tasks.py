@@ -32,7 +32,6 @@ from oocarrays.graphs.rechunk.passes import (
 )
 from oocarrays.graphs.run import recording, run
 from oocarrays.graphs.run.builder import RankBuffers, ReadSlab, Region
-from oocarrays.graphs.run.journaled import keep_source_of
 from oocarrays.graphs.run.live import Live
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
@@ -93,7 +92,7 @@ def finish(live: Live[Any]) -> str:
     if program.cached:  # before the sync, which then need not write scratch
         remove_scratch(program.below)
     if not recording.has_ended(live):
-        keep_source_of(live.journal, [file.zarr for file in program.sources])
+        recording.keep_source_of(live.journal, [file.zarr for file in program.sources])
     ended: str = recording.end(live, live.target().name)
     live.give_up(program.below)
     remove_scratch(program.below)

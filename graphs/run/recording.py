@@ -18,28 +18,39 @@ A repeated run writes the same data again in full, because another process may h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure
+from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure, UnsupportedError
 from oocarrays.graphs.cluster.placement import Probed, check_placement
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
-from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.builder import SUFFIX
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
-from oocarrays.graphs.run.recovery import CHUNKS_READ
+from oocarrays.graphs.run.recovery import CHUNKS_READ, Trust, check_sources
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
-from oocarrays.storage.files.places import local_folder, name_of
+from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.notes import Notes
-from oocarrays.storage.journal.sources import fingerprints
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS
+from oocarrays.storage.journal.receipts import Receipt, Store
+from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, fingerprints, keep_source
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS, REQUEST
 from oocarrays.storage.journal.versions import Versions
+from oocarrays.storage.stores.remote import is_remote, tells_versions
+from oocarrays.storage.stores.store_blobs import blobs_of
+
+CLAIM_SECONDS = 5
+"""Seconds that a run waits for the tasks of a dead run at the same target to end."""
 
 
 def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
@@ -58,7 +69,7 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
         list_versions(live)
         begin_note(live)
         return
-    state.versions = [] if state.recovered.trust.as_is else journaled.listed_versions(_each(program.read_from))
+    state.versions = [] if state.recovered.trust.as_is else _listed_versions(_each(program.read_from))
     live.responses, state.made = [], False
     if mine:
         _continue(live)
@@ -105,10 +116,10 @@ def _make(live: Live[Any], *, instead: bool) -> None:
         raise RunError(f"{live.store} has changed since run {state.id} stopped")
     for target in live.unmade().values():
         target.check(*program.sources)
-    journaled.check_room(program.room)
+    check_room(program.room)
     live.journal.claim()
     replaces = instead or program.targets[0].overwrite
-    journaled.begin_journal(live.journal, state.id, content_now(live), live.make_targets, instead=replaces)
+    begin_journal(live.journal, state.id, content_now(live), live.make_targets, instead=replaces)
     state.made = True
     if live.on_workers:
         live.syncer.finish()  # files made by this worker; the others sync their own
@@ -118,11 +129,17 @@ def _continue(live: Live[Any]) -> None:
     """Continue with the targets that this run has made."""
     recovered, journal, targets = live.state.recovered, live.journal, live.program.targets
     alone = not live.on_workers or recovered.id is not None
-    journal.claim(journaled.CLAIM_SECONDS) if alone else journal.join()
-    if journaled.is_another_plan(journal, live.state.id, recovered):
+    journal.claim(CLAIM_SECONDS) if alone else journal.join()
+    now = journal.read()[1].get(BEGINNING, "")
+    if now not in (recovered.beginning, recovered.found):
+        raise RunError(f"{journal.store} has changed since run {live.state.id} stopped: resume it again")
+    if now != recovered.beginning:  # the user has started over, or planned the rest differently
         live.program.restart(live)
         for place in live.program.places:
-            journaled.remove_chunks(place, recovered.odd.get(str(place), ()))
+            if keys := recovered.odd.get(str(place), ()):
+                blobs = blobs_of(array_file.open_array(place, mode="r+", unfinished=True))
+                for key in keys:
+                    blobs.remove(key)
         journal.replace(live.state.id, content_now(live), recovered.kept)
     journal.forget(recovered.lost)
     for target in targets if alone else ():
@@ -170,7 +187,7 @@ def look_back(live: Live[Any]) -> None:
     if content is None or content.get(BEGINNING, "") != recovered.beginning:
         return
     live.look()
-    refused = journaled.changed_since(live.program.fingerprinted, content, live.store, recovered.trust)
+    refused = changed_since(live.program.fingerprinted, content, live.store, recovered.trust)
     resumes = recovered.id is not None
     if refused and resumes:
         raise refused
@@ -205,9 +222,8 @@ def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
     """Check sources and targets, and publish the targets, the first one last: its mark shows that some carry one."""
     check_read(live)
     if not live.program.restarts:
-        journaled.check_written(live.journal, live.syncer, live.program.place_of)
-    if (place := live.program.made_place) is not None:
-        journaled.keep_request(place, live.journal, live.state.id)
+        _check_written(live)
+    _keep_request(live)
     each = list(enumerate(live.program.targets))
     publish = [target.finishing(live.target(number), durable=live.state.durable) for number, target in each]
     live.syncer.finish()
@@ -227,7 +243,7 @@ def check_read(live: Live[Any]) -> None:
     again = [array for array in _each(live.program.read_from) if id(array.store_path) not in listed]
     content = _begun_with(live) if again else None
     if content is not None and (
-        refused := journaled.changed_since(live.program.read_from, content, live.store, live.state.recovered.trust)
+        refused := changed_since(live.program.read_from, content, live.store, live.state.recovered.trust)
     ):
         raise RunError(str(refused))
 
@@ -267,4 +283,112 @@ def take_back(live: Live[Any]) -> None:
     targets = live.program.targets if live.program.removable else ()
     with suppress(OocError):
         if targets and all(stored is None for stored in live.journal.stored().values()) and not live.journal.kept():
-            journaled.remove_targets([target.store for target in targets], live.state.id)
+            for target in reversed(targets):  # the first one last
+                if unfinished_run(target.store) == live.state.id:
+                    remove_unfinished(target.store)
+
+
+# ---------------------------------------------------------------------- journal and targets
+
+
+def _listed_versions(arrays: Iterable[zarr.Array]) -> list[tuple[ArrayFile, Versions]]:
+    """Return the arrays in stores whose responses carry versions, with the versions of their chunks."""
+    seen: list[tuple[ArrayFile, Versions]] = []
+    for array in arrays:
+        with suppress(UnsupportedError):  # arrays of elements without a fixed size are compared at the end
+            file = array_file.describe(array)
+            versions = Versions.of(file) if tells_versions(array.store_path.store) else None
+            seen += [] if versions is None else [(file, versions)]
+    return seen
+
+
+def begin_journal(
+    journal: Journal, run: str, content: Document, make: Callable[[], None], *, instead: bool = False
+) -> None:
+    """Begin a journal, ``instead`` of an existing one, then make the targets; on failure leave neither."""
+    try:
+        journal.begin(run, content, instead=instead or journal.is_locked)
+        make()
+    except BaseException:
+        with suppress(OocError):
+            if unfinished_run(journal.store) is None:
+                journal.withdraw(run)
+        raise
+
+
+def changed_since(
+    arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
+) -> JournalError | None:
+    """Return the error that forbids reading sources that have changed since a run began; None if they have not."""
+    try:
+        check_sources(arrays, content, target, Trust(moved=trust.moved))
+    except JournalError as error:
+        return error
+    return None
+
+
+def _check_written(live: Live[Any]) -> None:
+    """Compare receipts with a listing of each target in a store."""
+    if not is_remote(live.store):
+        return
+    wanted: dict[str, tuple[StoreLike, dict[str, list[Receipt]]]] = {}
+    unsaid = [prepare.args for prepare in live.syncer.unsaid() if isinstance(prepare, partial)]
+    for part, stored in (*unsaid, *live.journal.stored().items()):
+        for name, receipts in (stored or {}).items():
+            place = live.program.place_of(part, name)
+            if place is None:
+                continue
+            for key, receipt in receipts.items():
+                wanted.setdefault(name, (place, {}))[1].setdefault(key, []).append(receipt)
+    for place, receipts in wanted.values():
+        if odd := Store(place).unlike(receipts, verify=False):
+            raise RunError(
+                f"{name_of(place)} acknowledged {len(odd)} chunk{'s' * (len(odd) > 1)} that it does not have now, "
+                f"{odd[0]} among them: resume it, and they are written again"
+            )
+
+
+def _keep_request(live: Live[Any]) -> None:
+    """Keep a run's request beside its target; delete an earlier one if the run has none."""
+    place = live.program.made_place
+    if place is None or not can_keep(place) or not live.journal.is_there():
+        return
+    content = live.journal.read()[1]
+    if REQUEST in content:
+        Notes(place).keep_made(live.state.id, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
+    else:
+        Notes(place).drop_made()
+
+
+def keep_source_of(journal: Journal, arrays: Sequence[zarr.Array], *, durable: bool = False) -> None:
+    """Keep the fingerprint of the source beside the target, unless the source has changed during the run.
+
+    If it has changed, the earlier fingerprint stays: the target holds data of that state and of a newer one.
+    """
+    store = journal.store
+    if not can_keep(store) or not journal.is_there():  # the target was finished before, and is being checked
+        return
+    if not setting("fingerprints"):
+        drop_source(store)
+        return
+    begun = (journal.read()[1].get(CHUNKS_READ) or [None])[0]
+    seen = Source.seen(arrays[0]) if begun and arrays else None
+    if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
+        keep_source(store, seen[0], durable=durable)
+
+
+def check_folder(store: StoreLike) -> None:
+    """Raise if this worker does not see the folder that is to contain the target."""
+    folder = local_folder(store)
+    if folder and not os.path.isdir(os.path.dirname(folder)):
+        raise RunError(
+            f"the folder of {folder} does not exist on this worker: sources and targets must be on a shared disk"
+        )
+
+
+def check_room(wants: Mapping[str, int]) -> None:
+    """Raise if the bytes to be written to folders exceed the free space of their devices."""
+    for place, wanted in wants.items():
+        free = free_bytes(place)
+        if sum(wants.values()) > free and wanted:
+            raise DiskFullError(f"{place} needs {sum(wants.values())} bytes; its device has {free} left")

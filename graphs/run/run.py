@@ -40,7 +40,6 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import tell, topic_of
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.live import Live, P, RunState
 from oocarrays.graphs.run.program import InPlace, Part, Remaining
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
@@ -323,7 +322,7 @@ def probe(live: Live[Any], address: str, rank: int) -> Probed:
     live.look()
     live.program.check_visible()
     for target in live.program.targets:
-        check_folder(target.store)
+        recording.check_folder(target.store)
     return probed(address, rank)
 
 
