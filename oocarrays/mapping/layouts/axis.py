@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,33 +24,6 @@ from numpy.typing import NDArray
 from oocarrays.mapping.ranges import Taken, ascending
 
 Ints = TypeVar("Ints", int, NDArray[np.int64])
-
-
-class Axis(Protocol):
-    """One axis over ranks."""
-
-    @property
-    def extent(self) -> int:
-        """Number of elements."""
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks along this axis."""
-
-    def size(self, rank: int) -> int:
-        """Return the number of elements of ``rank``."""
-
-    def owner(self, index: Ints) -> Ints:
-        """Return the ranks of the elements ``index``."""
-
-    def place(self, index: Ints) -> Ints:
-        """Return the local indices of the elements ``index`` with their owners: global to local."""
-
-    def index(self, rank: int, place: Ints) -> Ints:
-        """Return the elements at local index ``place`` of ``rank``: local to global."""
-
-    def sections(self, rank: int) -> list[range]:
-        """Return the part of ``rank``: a few regular sections, in the order of their first elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +89,7 @@ class GenBlockAxis:
         return np.array([*accumulate(self.sizes, initial=0)], np.int64)
 
     def size(self, rank: int) -> int:
+        """Return the number of elements of ``rank``."""
         return self.sizes[rank]
 
     def owner(self, index: Ints) -> Ints:
@@ -134,6 +108,10 @@ class GenBlockAxis:
         """Return the part of ``rank``: one section, or none."""
         start, stop = self.starts[rank : rank + 2].tolist()
         return [range(start, stop)] if start < stop else []
+
+
+Axis = BlockCyclicAxis | GenBlockAxis
+"""One axis over ranks."""
 
 
 def _wide(index: Ints) -> Ints:

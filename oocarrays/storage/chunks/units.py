@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -32,29 +32,8 @@ Needs = Callable[[Index], bool]
 """Predicate: whether a chunk must be read before it is written."""
 
 
-class Written(Protocol):
-    """A chunk or shard that is written in whole or in part, with its axes in storage order."""
-
-    @property
-    def index(self) -> Index:
-        """Index of the chunk or shard."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all its elements inside the array are written."""
-
-    def covers(self, box: Section) -> bool:
-        """Return whether every element of a box is written and lies inside the array."""
-
-    def put_in(self, data: np.ndarray, box: Section) -> None:
-        """Copy the written values of a box to their positions in ``data``."""
-
-    def cut(self, chunks: tuple[int, ...]) -> Iterator[Written]:
-        """Split a shard into a unit for each of its chunks that is written."""
-
-
 class Unit:
-    """A chunk or shard with a section that is written."""
+    """A chunk or shard that is written in whole or in part, with its axes in storage order."""
 
     def __init__(self, grid: ChunkGrid, parts: tuple[Piece, ...], axes: Axes, values: np.ndarray) -> None:
         self.index = tuple(part.chunk for part in parts)
@@ -84,6 +63,7 @@ class Unit:
         return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
+        """Copy the written values of a box to their positions in ``data``."""
         there, inside = self.places(box)
         part = self._values[(*there, ...)]
         if part.size:
