@@ -335,7 +335,7 @@ def test_a_stack_has_levels_until_the_finest_axes_have_256_elements() -> None:
     ("how", "match"),
     [
         ({"scale": 0}, "scale=0: 0 is not a positive number"), ({"scale": float("inf")}, "inf is not a positive"),
-        ({"scale": (1, "2")}, "'2' is not a positive"), ({"scale": {"q": 1}}, "scale=.*'q' is not one of the axes"),
+        ({"scale": (1, "2")}, "'2' is not a positive"), ({"scale": {"q": 1}}, "scale=.*'q' is not one of the"),
         ({"scale": (1, 2, 3)}, "has 3 axes; the levels have 2: y, x"), ({"unit": 3}, "unit=3: 3 is not the name"),
         ({"unit": {"x": ""}}, "is not the name of a unit"), ({"scale": True}, "True is not a positive"),
     ],

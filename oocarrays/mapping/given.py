@@ -44,7 +44,13 @@ def wholes(given: Any, name: str, least: int | None = None, *, error: type[Input
     return tuple(number for number in numbers if number is not None)
 
 
-def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, word: str = "axis") -> int:
+Names = Sequence[str | None] | None
+"""Names of axes; None for an axis, or an array, without names."""
+
+
+def axis_of(
+    given: Any, ndim: int, names: Names = None, word: str = "axis", *, error: type[InputError] = InputError
+) -> int:
     """Return the number of an axis from its number or name."""
     known = [each for each in names or () if each is not None]
     if isinstance(given, str) and given in known:
@@ -53,17 +59,27 @@ def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, wo
     if number is None or number not in range(-ndim, ndim):
         said = f"{word}: {given!r}" if "=" in word else f"{word}={given!r}"
         more = f", or {', '.join(map(repr, known))}" if known else ""
-        raise InputError(f"{said} is not one of the {ndim} axes, 0 to {ndim - 1}{more}")
+        raise error(f"{said} is not one of the {ndim} axes, 0 to {ndim - 1}{more}")
     return number % ndim
 
 
-def by_axis(given: Any, ndim: int, otherwise: Any, names: Sequence[str | None] | None, word: str) -> Any:
+def axes_of(given: Any, ndim: int, names: Names = None, word: str = "axis") -> tuple[int, ...]:
+    """Return the numbers of one or several axes, ascending."""
+    found = {axis_of(each, ndim, names, word) for each in (given if is_sequence(given) else [given])}
+    if is_sequence(given) and len(found) < len(given):
+        raise InputError(f"{word}={given!r} names an axis twice")
+    return tuple(sorted(found))
+
+
+def by_axis(
+    given: Any, ndim: int, otherwise: Any, names: Names, word: str, *, error: type[InputError] = InputError
+) -> Any:
     """Return one value for each axis from a mapping by axis; return anything else unchanged."""
     if not isinstance(given, Mapping):
         return given
-    found = {axis_of(axis, ndim, names, f"{word}={given!r}"): value for axis, value in given.items()}
+    found = {axis_of(axis, ndim, names, f"{word}={given!r}", error=error): value for axis, value in given.items()}
     if len(found) < len(given):
-        raise InputError(f"{word}={given!r} names an axis twice")
+        raise error(f"{word}={given!r} names an axis twice")
     return tuple(found.get(axis, otherwise) for axis in range(ndim))
 
 

@@ -25,7 +25,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.mapping.given import element_type, listed, whole
+from oocarrays.mapping.given import by_axis, element_type, listed, whole
 from oocarrays.options.given import around, memory_of
 from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
@@ -59,15 +59,7 @@ def factors_of(
     rest: Any = 1,
 ) -> tuple[Any, ...]:
     """Return the factor of each axis, or another value with the same forms."""
-    if isinstance(asked, Mapping):
-        known: dict[Any, int] = {axis: axis for axis in range(ndim)}
-        known |= {name: axis for axis, name in enumerate(names or ())}
-        unknown = next((each for each in asked if each not in known), None)
-        if unknown is not None:
-            told = ", ".join(map(str, names)) if names else f"0 to {ndim - 1}"
-            raise InputError(f"{word}={asked!r}: {unknown!r} is not one of the axes {told}")
-        given = {known[name]: each for name, each in asked.items()}
-        return tuple(given.get(axis, rest) for axis in range(ndim))
+    asked = by_axis(asked, ndim, rest, names, word)
     if isinstance(asked, Sequence) and not isinstance(asked, str):
         return tuple(asked)
     return tuple(asked if axes is None or axis in axes else rest for axis in range(ndim))

@@ -22,7 +22,7 @@ import zarr
 from dask.utils import parse_bytes
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.given import is_sequence
+from oocarrays.mapping.given import by_axis, is_sequence
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.machine import check_count
@@ -167,8 +167,8 @@ def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None)
     if chunks is None or isinstance(chunks, int | str | np.integer):
         return [chunks] * ndim
     if isinstance(chunks, Mapping):
-        by_axis = {_axis(name, ndim, names): length for name, length in chunks.items()}
-        return [by_axis.get(axis) for axis in range(ndim)]
+        each: tuple[Any, ...] = by_axis(chunks, ndim, None, names, "chunks", error=ChunksError)
+        return each
     try:
         axes = list(chunks)
     except TypeError:
@@ -178,15 +178,6 @@ def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None)
     if len(axes) != ndim:
         raise ChunksError(f"chunks={chunks!r} has {len(axes)} axes; the array has {ndim}: shape {grid.shape}")
     return axes
-
-
-def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
-    if isinstance(name, int) and -ndim <= name < ndim:
-        return name % ndim
-    if names and isinstance(name, str) and name in names:
-        return list(names).index(name)
-    known = f", or by name {', '.join(map(repr, names))}" if names else " and has no dimension names"
-    raise ChunksError(f"{name!r} is not an axis of the array, which has axes 0 to {ndim - 1}{known}")
 
 
 def _one_axis(length: Any, extent: int) -> int | str | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening, Factor
-from oocarrays.mapping.given import flag, listed, whole
+from oocarrays.mapping.given import Names, axes_of, by_axis, flag, is_sequence, listed, whole
 from oocarrays.options.asked import FactorLike, factors_of
 from oocarrays.options.chunks import ChunksLike, extent_said
 from oocarrays.options.given import shown
@@ -33,7 +33,6 @@ NewLike = int | Sequence[int]
 """Positions of the result's own axes."""
 ShapeLike = int | Sequence[int | EllipsisType | None] | Mapping[Any, int]
 """The extents of a target: of each axis, of named ones, or of its only new one; None keeps a length."""
-Names = Sequence[str | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,16 +153,15 @@ def _level(asked: _Asked, shape: list[int], names: Names) -> Coarsening:
 
 def _moved(asked: _Asked, level: Coarsening, shape: list[int], names: Names) -> Coarsening:
     """Return the coarsening without dropped axes, and with new ones."""
-    dropped = axes_of(asked.drop_axis, len(shape), names)
+    dropped = () if asked.drop_axis is None else axes_of(asked.drop_axis, len(shape), names, "drop_axis")
     both = next((axis for axis in dropped if level.factors[axis] != 1), None)
     if both is not None:
         raise InputError(f"factor={asked.factor!r} and drop_axis={asked.drop_axis!r} both name axis {both}")
-    asked_new = [] if asked.new_axis is None else _list(asked.new_axis, "new_axis")
-    ndim = len(shape) - len(dropped) + len(asked_new)
+    new_count = len(asked.new_axis) if is_sequence(asked.new_axis) else int(asked.new_axis is not None)
+    ndim = len(shape) - len(dropped) + new_count
     if not ndim:
         raise InputError(f"drop_axis={asked.drop_axis!r} leaves no axis: a target has at least one; pass new_axis=0")
-    new = [_axis(each, "new_axis", ndim, "result") for each in asked_new]
-    _check_once(new, "new_axis", asked.new_axis)
+    new = () if asked.new_axis is None else axes_of(asked.new_axis, ndim, None, "new_axis")
     bare = level.reshaped(dropped, dict.fromkeys(new, 1))
     said = [None] * ndim if asked.shape is None else _extents(asked.shape, ndim, names_of(bare, names), new)
     lengths = {axis: said[axis] or extent_said(asked.chunks, axis, ndim) or 1 for axis in new}
@@ -180,40 +178,10 @@ def names_of(level: Coarsening, names: Names) -> tuple[str | None, ...] | None:
     return None if names is None else tuple(None if axis is None else names[axis] for axis in level.of_axes)
 
 
-def axes_of(asked: DropLike | None, ndim: int, names: Names = None, word: str = "drop_axis") -> tuple[int, ...]:
-    """Return the axes given by number or name, in their order."""
-    each = [] if asked is None else _list(asked, word)
-    found = [_axis(axis, word, ndim, "sources", names) for axis in each]
-    _check_once(found, word, asked)
-    return tuple(sorted(found))
-
-
-def _list(asked: Any, word: str) -> list[Any]:
-    return [asked] if isinstance(asked, int | str) or not hasattr(asked, "__iter__") else listed(asked, word)
-
-
-def _axis(asked: Any, word: str, ndim: int, whose: str, names: Names = None) -> int:
-    """Return an axis given by number or name."""
-    if isinstance(asked, str) and names and asked in names:
-        return list(names).index(asked)
-    number = None if isinstance(asked, bool | str) else whole(asked, word)
-    if number is None or number not in range(-ndim, ndim):
-        named = f", or {', '.join(map(repr, names))}" if names else ""
-        raise InputError(f"{word}={asked!r} is not one of the axes of the {whose}: 0 to {ndim - 1}{named}")
-    return number % ndim
-
-
-def _check_once(axes: Sequence[int], word: str, asked: Any) -> None:
-    twice = next((axis for axis in axes if list(axes).count(axis) > 1), None)
-    if twice is not None:
-        raise InputError(f"{word}={asked!r} has axis {twice} twice")
-
-
 def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> list[int | None]:
     """Return the requested extent of each axis of a target; None for an axis without one."""
     if isinstance(asked, Mapping):
-        said = {_axis(name, "shape", ndim, "result", names): n for name, n in asked.items()}
-        each = [said.get(axis) for axis in range(ndim)]
+        each = list(by_axis(asked, ndim, None, names, "shape"))
     elif hasattr(asked, "__iter__"):
         each = list(_filled(listed(asked, "shape"), ndim))
     elif ndim == 1 or len(new) == 1:

@@ -16,7 +16,7 @@ import numpy as np
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.reductions.reducing import Groups, Reducer
 from oocarrays.kernels.reductions import NAMES, Reduction, reduction
-from oocarrays.mapping.given import axis_of
+from oocarrays.mapping.given import axes_of
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.memory import Resources
@@ -108,7 +108,8 @@ def wanted(
     file: ArrayFile, asked: Asked, decode: Decode | None = None, *, box_bytes: int | None = None
 ) -> CheckedReduction:
     """Check a request; packed values are decoded first. The boxes of a resumed run are those that it began with."""
-    shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim, dimension_names(file.zarr))
+    shape, ndim = tuple(file.zarr.shape), file.zarr.ndim
+    axes = axes_of(range(ndim) if asked.axis is None else asked.axis, ndim, dimension_names(file.zarr))
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
     groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
@@ -119,14 +120,6 @@ def wanted(
     reducer = Reducer(file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts)
     name = asked.how if isinstance(asked.how, str) else "functions"
     return CheckedReduction(reducer=reducer, name=name, values=dtype, labels=labels)
-
-
-def _axes(axis: Any, ndim: int, names: Sequence[str | None] | None) -> tuple[int, ...]:
-    named: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, list | tuple) else [axis]
-    found = tuple(sorted(axis_of(each, ndim, names) for each in named))
-    if len(set(found)) != len(found):
-        raise InputError(f"axis={axis!r} names an axis twice")
-    return found
 
 
 def _some_empty(shape: Sequence[int], axes: tuple[int, ...], groups: Groups | None, mask: np.ndarray | None) -> bool:

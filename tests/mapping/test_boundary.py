@@ -36,7 +36,7 @@ WRONG: list[tuple[object, int, str, str]] = [
         (1e300, "f4"), (2**70, "f8"),
     ]),
     *((boundary, 2, "c16", NEITHER) for boundary in ["wrap", None, True, [0, None], {0: "wrap"}, ("none", True), "3"]),
-    ({3: 0}, 3, "u1", "names 3, which is not one of the 3 axes"),
+    ({3: 0}, 3, "u1", "3 is not one of the 3 axes"),
     ({"x": 0}, 3, "u1", "names 'x', which is not one"),
     ({True: 0}, 3, "u1", "names True"),
     ({2: 0, -1: 0}, 3, "u1", "names an axis twice"),

@@ -27,6 +27,7 @@ import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.casting import has_number
+from oocarrays.mapping.given import by_axis
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.selection import Taken
 
@@ -61,14 +62,7 @@ def joined(each: tuple[Boundary, ...]) -> Boundaries:
 
 def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundaries:
     """Return validated boundaries for arrays of ``ndim`` axes and of these types."""
-    if isinstance(boundary, Mapping):
-        odd = next((axis for axis in boundary if not _is_axis(axis, ndim)), None)
-        if odd is not None:
-            raise InputError(f"boundary={boundary!r} names {odd!r}, which is not one of the {ndim} axes")
-        by_axis = {int(axis) % ndim: each for axis, each in boundary.items()}
-        if len(by_axis) < len(boundary):
-            raise InputError(f"boundary={boundary!r} names an axis twice: axis -1 is axis {ndim - 1}")
-        boundary = [by_axis.get(axis, "none") for axis in range(ndim)]
+    boundary = by_axis(boundary, ndim, "none", None, "boundary")
     if not isinstance(boundary, list | tuple):
         return _checked(boundary, dtypes)
     if len(boundary) != ndim:
@@ -76,10 +70,6 @@ def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundari
             f"boundary={boundary!r} has {len(boundary)} entries: pass one for all {ndim} axes, or one for each"
         )
     return joined(tuple(_checked(each, dtypes) for each in boundary))
-
-
-def _is_axis(axis: object, ndim: int) -> bool:
-    return isinstance(axis, int | np.integer) and not isinstance(axis, bool) and int(axis) in range(-ndim, ndim)
 
 
 def _checked(boundary: object, dtypes: tuple[np.dtype, ...]) -> Boundary:
