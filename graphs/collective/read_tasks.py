@@ -148,7 +148,7 @@ def gather(live: Live[Reading], number: int, source: int, *parts: np.ndarray) ->
     plan, of_rank = live.program.plan, dict(zip(live.program.wanting(number, source), parts, strict=True))
     with _reading(live):
         for box in plan.rounds[number][source]:
-            _gather_box(live, box, {rank: of_rank[rank] for rank in plan.table.ranks(box)})
+            _gather_box(live, box, {rank: of_rank[rank] for rank in plan.table.of(box).ranks})
 
 
 def _gather_box(live: Live[Reading], box: Section, parts: dict[int, np.ndarray]) -> None:
@@ -212,7 +212,7 @@ def read(live: Live[Reading], number: int, rank: int, part: FilledPart) -> Read:
 
 def _piece(program: Reading, rank: int, box: Section, axes: Axes) -> _Piece:
     plan = program.plan
-    wanted = [_Want(r, *places(plan.requests[r], box, axes)) for r in plan.table.ranks(box)]
+    wanted = [_Want(r, *places(plan.requests[r], box, axes)) for r in plan.table.of(box).ranks]
     size = sum(math.prod(want.shape) for want in wanted if want.rank != rank)
     stays = size > math.prod(lengths(axes)) or not plan.stored.coded
     return _Piece(axes, program.file.dtype, wanted, rank, stays)

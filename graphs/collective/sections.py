@@ -302,7 +302,7 @@ def _pieces(
     messages: dict[int, np.ndarray] | None = None,
 ) -> Iterator[RankPiece]:
     """Yield the elements of a box that remain visible, lowest rank first, from parts and messages."""
-    for rank, axes in plan.standing(box):
+    for rank, axes in plan.coverage.standing(box):
         if rank in held:
             where, _ = places(plan.requests[rank], box, axes)
             yield axes, selected(held[rank], where)

@@ -271,7 +271,12 @@ def read_sections(
         within_means,
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(means.disks, file), chunk_times(file, within_means.costs)),
+        dealing=Dealing(
+            partition=domains,
+            deal=deal,
+            disk_of=disk_of(means.disks, file),
+            times=chunk_times(file, within_means.costs),
+        ),
         buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     how = {"under_way": within_means.requests, "costs": within_means.costs}

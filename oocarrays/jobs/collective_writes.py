@@ -182,7 +182,12 @@ def write_sections(
         within_means,
         method=method,
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(means.disks, file), chunk_times(file, within_means.costs)),
+        dealing=Dealing(
+            partition=domains,
+            deal=deal,
+            disk_of=disk_of(means.disks, file),
+            times=chunk_times(file, within_means.costs),
+        ),
         buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)

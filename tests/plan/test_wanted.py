@@ -81,7 +81,7 @@ def test_a_box_is_read_from_the_first_to_the_last_that_is_wanted_and_each_finds_
     assert table.counts(box).tolist() == counts
     if not any(counts):
         return
-    read = table.tight(box)
+    read = table.of(box).tight
     of_anybody = np.argwhere(np.logical_or.reduce([marked(shape, axes) for axes in wants])[box.slices])
     for axis, taken in enumerate(read):
         assert int(taken[0]) == box.lower[axis] + of_anybody[:, axis].min()

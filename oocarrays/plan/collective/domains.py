@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.given import chosen, whole
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, turned_back
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
@@ -117,7 +118,8 @@ class Dealing:
     """Rules to assign the chunks of a file to aggregators."""
 
     partition: Partition | Literal["auto"] = "dynamic"
-    """Chunks assigned: those wanted by some rank, or those of the whole array; ``"auto"`` lets the planner choose."""
+    """Chunks assigned: those wanted by some rank, or those of the whole array; ``"auto"`` lets the planner choose.
+    `file_domains` validates it."""
     deal: Deal = "block"
     """Assignment: contiguous chunks (HPF's BLOCK), or runs in turn (CYCLIC(run))."""
     run: int = 1
@@ -130,11 +132,6 @@ class Dealing:
     """
     times: ChunkTimes | None = None
     """Measured times per chunk at each disk, which give the parallelism that keeps disks busy; None if not measured."""
-
-    @classmethod
-    def asked(cls, partition: str, deal: str, disk_of: DiskOf | None, times: ChunkTimes | None = None) -> Dealing:
-        """Return the assignment for a user's arguments; `file_domains` validates them."""
-        return cls(partition=partition, deal=deal, disk_of=disk_of, times=times)  # type: ignore[arg-type]
 
     @property
     def disks(self) -> int:
@@ -172,12 +169,9 @@ def file_domains(
 
 
 def _check(aggregators: Sequence[int], dealing: Dealing) -> None:
-    run, known_deals = dealing.run, ("deal", dealing.deal, get_args(Deal))
-    for name, value, known in (("domains", dealing.partition, get_args(Partition)), known_deals):
-        if not isinstance(value, str) or value not in known:
-            raise InputError(f"{name}={value!r} is not {' or '.join(map(repr, known))}")
-    if run < 1:
-        raise InputError(f"run={run}: must be at least 1 chunk")
+    chosen(dealing.partition, "domains", get_args(Partition))
+    chosen(dealing.deal, "deal", get_args(Deal))
+    whole(dealing.run, "run", 1)
     if not aggregators or len(set(aggregators)) < len(aggregators):
         raise InputError(f"aggregators={list(aggregators)}: name at least one rank, and each once")
 

@@ -140,7 +140,7 @@ class CollectivePlan(Holding):
 
     def tight(self, box: Section) -> Axes:
         """Return the section read of a box: the smallest that contains all ranks' elements there."""
-        return self.table.tight(box)
+        return self.table.of(box).tight
 
     def places(self, box: Section, rank: int) -> tuple[Place, Place]:
         """Return the places of a rank's elements of a box in its part and in the section read of the box."""
@@ -184,7 +184,7 @@ class CollectivePlan(Holding):
 
     def only(self, box: Section) -> int | None:
         """Return the only rank that wants elements of a box, or None; threads read such a box into its part."""
-        found = self.table.ranks(box)
+        found = self.table.of(box).ranks
         return found[0] if len(found) == 1 else None
 
     @property

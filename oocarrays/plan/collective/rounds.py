@@ -168,7 +168,7 @@ class Cutting:
         length = ceil_div(ceil_div(box.shape[axis], unit[axis]), ceil_div(nbytes, self.buffer_bytes)) * unit[axis]
         for start in range(box.lower[axis], box.upper[axis], length):
             piece = _between(box, axis, start, min(start + length, box.upper[axis]))
-            if self.table.ranks(piece):
+            if self.table.of(piece).ranks:
                 yield from self._pieces(piece)
 
 

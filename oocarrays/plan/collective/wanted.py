@@ -109,7 +109,8 @@ class Shared(NamedTuple):
     ranks: tuple[int, ...]
     """Ranks that want any element."""
     tight: Axes
-    """Section read for all of them."""
+    """Section read for all of them: along each axis the smallest regular range that contains all wanted elements, or
+    exactly these, if that range has more elements than the requests together."""
     size: int
     """Number of elements of the tight section."""
     chunks: int
@@ -156,17 +157,6 @@ class AccessTable:
     def counts(self, box: Section) -> np.ndarray:
         """Return the number of elements of a box that each rank wants."""
         return self.of(box).counts
-
-    def ranks(self, box: Section) -> tuple[int, ...]:
-        return self.of(box).ranks
-
-    def tight(self, box: Section) -> Axes:
-        """Return the section read of a box for all ranks that want any of it.
-
-        Along each axis it is the smallest regular range that contains all wanted elements, or, if that has more
-        elements than the requests together, the exact wanted elements.
-        """
-        return self.of(box).tight
 
     # ------------------------------------------------------------------ of many chunks
 
@@ -232,12 +222,9 @@ class _Along:
         key = lower, upper, ranks
         if key not in self._known:
             there = _distinct_taken(self.taken[rank] for rank in ranks)
-            self._known[key] = _union([_part(taken, lower, upper) for taken in there])
+            box = Section((lower,), (upper,))
+            self._known[key] = _union([common((taken,), box)[0] for taken in there])
         return self._known[key]
-
-
-def _part(taken: Taken, lower: int, upper: int) -> Taken:
-    return common((taken,), Section((lower,), (upper,)))[0]
 
 
 # ---------------------------------------------------------------------- writes
@@ -302,8 +289,16 @@ class Coverage:
 
         A rank is left out if one higher rank overwrites all of its elements there, so they need not be sent.
         """
-        if box not in self._known:
-            self._known[box] = self._standing(box)
+        if box in self._known:
+            return self._known[box]
+        lower, upper = self._bounds
+        near = np.flatnonzero(((lower < np.array(box.upper)) & (upper > np.array(box.lower))).all(axis=1))
+        held: list[tuple[int, Axes]] = []
+        for rank in reversed(near.tolist()):
+            axes = common(self.requests[rank], box)
+            if all(map(len, axes)) and not any(all(map(_holds, higher, axes)) for _, higher in held):
+                held.append((rank, axes))
+        self._known[box] = held[::-1]
         return self._known[box]
 
     @cached_property
@@ -320,16 +315,6 @@ class Coverage:
             counts[rank] = math.prod(lengths(axes))
         return counts
 
-    def _standing(self, box: Section) -> list[tuple[int, Axes]]:
-        lower, upper = self._bounds
-        near = np.flatnonzero(((lower < np.array(box.upper)) & (upper > np.array(box.lower))).all(axis=1))
-        held: list[tuple[int, Axes]] = []
-        for rank in reversed(near.tolist()):
-            axes = common(self.requests[rank], box)
-            if all(map(len, axes)) and not any(_covers(higher, axes) for _, higher in held):
-                held.append((rank, axes))
-        return held[::-1]
-
 
 def replacing(stored: Stored, units: Any, inner: Any, ratio: float) -> Traffic:
     """Count the reads and writes to replace chunks, or shards and their ``inner`` chunks."""
@@ -342,10 +327,6 @@ def replacing(stored: Stored, units: Any, inner: Any, ratio: float) -> Traffic:
         written_bytes=int(units.count * stored.chunk_bytes * ratio),
         encoded_bytes=inner.count * coded,
     )
-
-
-def _covers(outer: Axes, inner: Axes) -> bool:
-    return all(map(_holds, outer, inner))
 
 
 def _holds(outer: Taken, inner: Taken) -> bool:

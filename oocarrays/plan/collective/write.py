@@ -27,7 +27,6 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.domains import (
@@ -135,10 +134,6 @@ class CollectiveWritePlan(Holding):
     @property
     def aggregators(self) -> tuple[int, ...]:
         return tuple(domain.rank for domain in self.domains if domain.shares)
-
-    def standing(self, box: Section) -> list[tuple[int, Axes]]:
-        """Return the ranks with surviving elements in a box, lowest first, and their elements."""
-        return self.coverage.standing(box)
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
