@@ -13,6 +13,13 @@ No extra permission is needed: packed data lies in files of the sender that only
 memory is read only if the system lets processes of one user read each other (Yama does not, by default). Workers test
 this with each other first (`introduce`); until then, and if a test fails, messages use sockets.
 
+    chunk ─► share of b ── address ─► process_vm_readv ─► a cache's worth ─► its place in b's part     copied once
+                        ── bytes ───► read from a socket ─► copied into the part by a task
+
+A message for a part that is being filled here is copied straight into it, so the task that fills the part has nothing
+to copy. If that task has another part, because the first was lost or has moved, it copies the message: the result does
+not depend on the path of the bytes. Thakur 1995, section 6.3.1.
+
 A worker keeps the last ten thousand records of its log for the dashboard, each with its exception. The frames of an
 exception hold the message being sent when the receiver died: memory that is neither counted nor released.
 """
@@ -24,9 +31,10 @@ import ctypes
 import logging
 import math
 import os
+import pickle
 import secrets
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -77,17 +85,66 @@ class _IoVec(ctypes.Structure):
 
 
 class Message:
-    """Contiguous arrays sent from one rank to another."""
+    """Contiguous arrays sent from one rank to another; once received, they may lie in the part that they are for."""
 
-    __slots__ = ("arrays", "labels")
+    __slots__ = ("arrays", "into", "labels")
 
-    def __init__(self, arrays: Sequence[np.ndarray], labels: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self,
+        arrays: Sequence[np.ndarray],
+        labels: Sequence[tuple[int, int]] = (),
+        into: tuple[Hashable, Sequence[Any]] | None = None,
+    ) -> None:
         self.arrays = list(arrays)
         self.labels = [(origin, final) for origin, final in labels]
+        self.into = into
+        """Name of the part that the arrays are for, and the place of each in it, as `FilledPart.at` takes it."""
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
+
+    def fill(self, part: FilledPart) -> None:
+        """Copy the arrays into a part."""
+        assert self.into is not None, "the arrays are for a part"
+        for place, data in zip(self.into[1], self.arrays, strict=True):
+            part.put(place, data)
+
+
+_parts: weakref.WeakValueDictionary[Hashable, FilledPart] = weakref.WeakValueDictionary()
+"""Parts that are being filled in this process."""
+
+
+class FilledPart:
+    """Part of a rank while it is being filled; Dask does not learn its size, as tasks pass it on."""
+
+    __slots__ = ("__weakref__", "array", "name")
+
+    def __init__(self, array: np.ndarray, name: Hashable) -> None:
+        self.array = array
+        self.name = name
+
+    def expect(self) -> None:
+        """Receive data for this part straight into it from now on."""
+        _parts[self.name] = self
+
+    def done(self) -> None:
+        """Receive nothing into this part any more."""
+        if _parts.get(self.name) is self:
+            del _parts[self.name]
+
+    def at(self, place: Any) -> np.ndarray:
+        """Return a writable view of a place; first copy the part if it came read-only from another process."""
+        if not self.array.flags.writeable:
+            self.array = self.array.copy()
+        view: np.ndarray = self.array[(*place, ...)]
+        return view
+
+    def put(self, place: Any, data: np.ndarray) -> None:
+        """Copy data to a place, unless they lie there already."""
+        there = self.at(place)
+        if there.ctypes.data != data.ctypes.data:
+            there[...] = data.reshape(there.shape)
 
 
 @sizeof.register(Message)  # type: ignore[untyped-decorator]
@@ -98,16 +155,18 @@ def _sizeof(message: Message) -> int:
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
 def serialized(message: Message, context: Header | None = None) -> tuple[Header, list[Any]]:
     """Return a message as sent over a connection: its address, or a header and its bytes."""
-    if _ways and context and message.nbytes >= LEAST_BYTES and _same_host(context):
+    told = {"labels": message.labels} | ({} if message.into is None else {"into": pickle.dumps(message.into)})
+    whole = all(array.flags.c_contiguous for array in message.arrays)  # else they lie in a part, and are passed on
+    if _ways and context and whole and message.nbytes >= LEAST_BYTES and _same_host(context):
         header = _looked_for(message) or _read_at(message)
         if header is not None:
-            return header | {"labels": message.labels}, []
+            return header | told, []
     headers, frames = [], []
     for array in message.arrays:
         header, here = serialize_numpy_ndarray(array)
         headers.append((header, len(here)))
         frames += here
-    return {"headers": headers, "labels": message.labels}, frames
+    return {"headers": headers, **told}, frames
 
 
 def _looked_for(message: Message) -> Header | None:
@@ -128,12 +187,15 @@ def _read_at(message: Message) -> Header | None:
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
 def deserialized(header: Header, frames: list[Any]) -> Message:
-    if is_near(header):
-        return Message(_fetched(header), header["labels"])
+    into = pickle.loads(header["into"]) if "into" in header else None
+    if "process" in header or "look" in header:
+        part = _parts.get(into[0]) if into else None
+        rooms = None if part is None else [part.at(place) for place in into[1]]
+        return Message(_fetched(header, rooms), header["labels"], into)
     arrays, rest = [], iter(frames)
     for each, count in header["headers"]:
         arrays.append(deserialize_numpy_ndarray(each, [next(rest) for _ in range(count)]))
-    return Message(arrays, header["labels"])
+    return Message(arrays, header["labels"], into)
 
 
 def _same_host(context: Header) -> bool:
@@ -151,11 +213,6 @@ def _here() -> tuple[int, int, bytes]:
 def _kind(array: np.ndarray) -> tuple[tuple[int, ...], Any]:
     assert array.flags.c_contiguous, "messages are contiguous"
     return array.shape, array.dtype.str if array.dtype.fields is None else array.dtype.descr
-
-
-def is_near(header: Header) -> bool:
-    """Return whether a header contains only the address of a message in another process."""
-    return "process" in header or "look" in header
 
 
 def _looks(header: Sequence[Any]) -> list[np.ndarray]:
@@ -179,25 +236,19 @@ def _looks(header: Sequence[Any]) -> list[np.ndarray]:
     return arrays
 
 
-def _fetched(header: Header) -> list[np.ndarray]:
-    """Return the arrays of a message in another process, mapped or copied."""
-    if "look" in header:
-        return _looks(header["look"])
-    kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
-    arrays = [np.empty(math.prod(shape) * kind.itemsize, np.uint8).view(kind).reshape(shape) for shape, kind in kinds]
-    fetch_into(header, arrays)
-    return arrays
-
-
-def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
-    """Copy the arrays of a message out of another process's memory, each into an array of its shape and dtype.
+def _fetched(header: Header, rooms: list[np.ndarray] | None) -> list[np.ndarray]:
+    """Return the arrays of a message in another process: mapped or copied, or copied into ``rooms``.
 
     A non-contiguous destination is filled through a buffer that fits in a core's cache.
     """
     if "look" in header:
-        for array, room in zip(_looks(header["look"]), rooms, strict=True):
+        seen = _looks(header["look"])
+        for array, room in zip(seen, rooms or (), strict=rooms is not None):
             room[...] = array
-        return
+        return rooms or seen
+    if rooms is None:
+        kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
+        rooms = [np.empty(math.prod(n) * kind.itemsize, np.uint8).view(kind).reshape(n) for n, kind in kinds]
     number, place, token = header["process"]
     known = bytearray(TOKEN_BYTES)
     _read(number, place, known)
@@ -214,6 +265,7 @@ def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
             if into is not block:
                 block[...] = into
             start += block.nbytes
+    return rooms
 
 
 def _blocks(room: np.ndarray) -> Iterator[np.ndarray]:

@@ -33,7 +33,7 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.windows import read_pieces
 
 if TYPE_CHECKING:
-    from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
+    from oocarrays.graphs.cluster.nearby import FilledPart, Message
 
 Packed = tuple[Place, np.ndarray]
 """Elements, and their place in a part."""
@@ -175,8 +175,8 @@ def filled(live: Live[Reading], rank: int, part: np.ndarray) -> np.ndarray:
 
 
 def begin(live: Live[Reading], rank: int, versions: Versions | None) -> FilledPart:
-    """Allocate a rank's part and enable deliveries into it."""
-    from oocarrays.graphs.collective.deliveries import FilledPart
+    """Allocate a rank's part, to receive data straight into it."""
+    from oocarrays.graphs.cluster.nearby import FilledPart
 
     part = FilledPart(make(live, rank, versions), (live.state.id, rank))
     part.expect()
@@ -184,7 +184,7 @@ def begin(live: Live[Reading], rank: int, versions: Versions | None) -> FilledPa
 
 
 def end(live: Live[Reading], rank: int, part: FilledPart) -> np.ndarray:
-    """Return a rank's array once its deliveries are complete."""
+    """Return a rank's array once its data is complete."""
     part.done()
     return filled(live, rank, part.array)
 
@@ -252,29 +252,30 @@ def keep(live: Live[Reading], number: int, rank: int, part: FilledPart, held: Re
 # ---------------------------------------------------------------------- all messages of a round at one time
 
 
-def message(live: Live[Reading], number: int, final: int, rank: int, held: Read) -> Delivery:
-    from oocarrays.graphs.collective.deliveries import Delivery
+def message(live: Live[Reading], number: int, final: int, rank: int, held: Read) -> Message:
+    from oocarrays.graphs.cluster.nearby import Message
 
-    delivery = Delivery((live.state.id, final), *zip(*held.packed[final], strict=True))
-    live.meter.add(messages=1, sent_bytes=delivery.nbytes)
-    return delivery
+    places, arrays = zip(*held.packed[final], strict=True)
+    made = Message(arrays, into=((live.state.id, final), places))
+    live.meter.add(messages=1, sent_bytes=made.nbytes)
+    return made
 
 
 def fill(
-    live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read | None, *deliveries: Delivery
+    live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read | None, *messages: Message
 ) -> FilledPart:
     """Fill a rank's part with its own and the received shares of a round."""
     if held is not None:
         keep(live, number, rank, part, held)
-    for delivery in deliveries:
-        delivery.fill(part)
+    for each in messages:
+        each.fill(part)
     return part
 
 
 def finish(
-    live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read | None, *deliveries: Delivery
+    live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read | None, *messages: Message
 ) -> np.ndarray:
-    return end(live, rank, fill(live, number, rank, part, held, *deliveries))
+    return end(live, rank, fill(live, number, rank, part, held, *messages))
 
 
 FIRST = (independent, make, begin)

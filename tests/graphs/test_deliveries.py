@@ -9,7 +9,7 @@ import pytest
 from distributed.protocol import deserialize, serialize
 
 from oocarrays.graphs.cluster import nearby
-from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
+from oocarrays.graphs.cluster.nearby import FilledPart, Message
 from tests.graphs.test_nearby import FAR, NEAR
 
 ROOMS: dict[str, Any] = {
@@ -21,9 +21,9 @@ ROOMS: dict[str, Any] = {
 }
 
 
-def travelled(delivery: Delivery, context: dict[str, Any]) -> Delivery:
+def travelled(message: Message, context: dict[str, Any]) -> Message:
     """What comes out at the other end of a connection."""
-    got: Delivery = deserialize(*serialize(delivery, context=context))
+    got: Message = deserialize(*serialize(message, context=context))
     return got
 
 
@@ -37,7 +37,7 @@ def test_a_delivery_between_ends_of_one_machine_lies_in_the_part(name: str, monk
     first, later = FilledPart(np.zeros_like(expected), "first"), FilledPart(np.zeros_like(expected), "first")
     first.expect()
     got = travelled(
-        Delivery("first", [ROOMS[name], ROOMS["in one piece"]], [sent, expected[ROOMS["in one piece"]]]), NEAR
+        Message([sent, expected[ROOMS["in one piece"]]], into=("first", [ROOMS[name], ROOMS["in one piece"]])), NEAR
     )
     expected_first = first.array.copy()
     got.fill(first)
@@ -54,7 +54,7 @@ def test_a_part_that_is_done_or_elsewhere_is_not_written(monkeypatch: pytest.Mon
     part.expect()
     part.done()
     for context in (NEAR, FAR):
-        got = travelled(Delivery("second", [place], [data]), context)
+        got = travelled(Message([data], into=("second", [place])), context)
         assert not part.array.any()
         again = travelled(got, context)
         np.testing.assert_array_equal(again.arrays[0], data)
