@@ -8,6 +8,7 @@ identified by name: addresses change from one start of a cluster to the next.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -105,7 +106,9 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
     """Return the workers of a cluster, or the chosen ones, by address or name."""
     if client.status != "running":
         raise PlacementError(f"the client is {client.status}: create a new one, or pass scheduler='threads'")
-    known = _known(client)
+    with suppress(TimeoutError):  # until the first worker is there
+        client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
+    known = known_workers(client)
     if not known:
         raise PlacementError(f"the cluster at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
     if chosen is not None and not chosen:
@@ -116,13 +119,6 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
         if address not in known:
             raise PlacementError(f"no worker {address!r} in the cluster; its workers are {', '.join(sorted(by_name))}")
     return [_worker(address, known[address]) for address in dict.fromkeys(wanted)]
-
-
-def _known(client: Client) -> dict[str, dict[str, Any]]:
-    """Return the scheduler's facts of its workers, after waiting for the first worker."""
-    with suppress(TimeoutError):
-        client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
-    return known_workers(client)
 
 
 def known_workers(client: Client) -> dict[str, dict[str, Any]]:
@@ -164,12 +160,9 @@ def as_they_are(client: Client, workers: Sequence[Worker]) -> list[Worker]:
     with suppress(TimeoutError, OSError):
         addresses = [worker.address for worker in workers]
         text = client.sync(client._run, status.read_text, workers=addresses, on_error="ignore", callback_timeout=1)
-    return [replace(worker, memory=_resident(text.get(worker.address, "")) or worker.memory) for worker in workers]
-
-
-def _resident(status: str) -> int:
-    """Return the resident bytes of a process, as Dask's limits count them; 0 if unknown."""
-    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    lines = {address: re.search(r"^VmRSS:\s*(\d+) kB", said, re.MULTILINE) for address, said in text.items()}
+    resident = {address: 1024 * int(line[1]) for address, line in lines.items() if line}  # as Dask's limits count it
+    return [replace(worker, memory=resident.get(worker.address) or worker.memory) for worker in workers]
 
 
 def budget_of(workers: Sequence[Worker]) -> int:
@@ -218,16 +211,12 @@ def client_of(scheduler: Client | str | None) -> Client | None:
     if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):
         return None
     client = _connected(scheduler) if isinstance(scheduler, str) else scheduler
-    if not _is_client(client):
+    used = ("asynchronous", "status", "scheduler", "submit")
+    if not all(hasattr(client, name) for name in used):
         raise PlacementError(f"scheduler={scheduler!r} is not a client, an address, or 'threads'")
     if client.asynchronous:
         raise PlacementError("an asynchronous client is active: pass scheduler='threads', or a synchronous client")
     return client
-
-
-def _is_client(given: Any) -> bool:
-    """Return whether an object has the attributes of Dask's client that are used here."""
-    return all(hasattr(given, name) for name in ("asynchronous", "status", "scheduler", "submit"))
 
 
 def _active_client() -> Client | None:

@@ -55,7 +55,9 @@ def forked(run: Any, client: Client) -> Iterator[None]:
         raise PlacementError("in one run, workers write to a single icechunk session: pass targets in the same session")
     ((_, store),) = stores.items()
     arrays = {store_path(t.store).path: t.settings for t in _targets(run)}
-    name, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix=".oocarrays-forks-", dir=_scratch(run))
+    asked = getattr(run.destination, "scratch", None) or setting("scratch")
+    scratch = asked if isinstance(asked, str) else None
+    name, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix=".oocarrays-forks-", dir=scratch)
     try:
         store.begin_sharing(name, arrays, folder)
         yield
@@ -80,11 +82,6 @@ def _targets(run: Any) -> list[TargetSpec]:
 def _session_of(place: Any) -> SessionStore | None:
     store = place.store if isinstance(place, StorePath) else place
     return store if isinstance(store, SessionStore) else None
-
-
-def _scratch(run: Any) -> str | None:
-    asked = getattr(run.destination, "scratch", None) or setting("scratch")
-    return asked if isinstance(asked, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,13 +81,9 @@ def collective_read(
     builder = _ReadBuilder(run)
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.processes else _between_threads
-    keys = tuple((_independent if plan.method == "independent" else together)(builder))
+    keys = tuple(builder.first(tasks.independent) if plan.method == "independent" else together(builder))
     homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
     return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
-
-
-def _independent(builder: _ReadBuilder) -> list[Key]:
-    return builder.first(tasks.independent)
 
 
 def _between_threads(builder: _ReadBuilder) -> list[Key]:

@@ -222,7 +222,9 @@ class ChunkReader:
             assert self._through is not None, "these are read by Zarr"
             return self._load_by_zarr(self._through, index, chunk)
         if self._codec is not None:
-            self._decode(came.load() if isinstance(came, LocalBlob) else came, index, out)
+            data = came.load() if isinstance(came, LocalBlob) else came
+            self.meter.add(read_requests=1, read_bytes=len(data), decoded_bytes=out.nbytes)
+            decode_into(self._codec, data, out, ChunkName(self._file, index))
         elif isinstance(came, LocalBlob):
             self._check_bytes(came.name, came.size)
             came.read_into(0, byte_view(out))
@@ -232,10 +234,6 @@ class ChunkReader:
             byte_view(out)[:] = came.data
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
         return True
-
-    def _decode(self, data: np.ndarray, index: Index, out: np.ndarray) -> None:
-        self.meter.add(read_requests=1, read_bytes=len(data), decoded_bytes=out.nbytes)
-        decode_into(self._codec, data, out, ChunkName(self._file, index))
 
     def _load_by_zarr(self, through: ThroughZarr, index: Index, out: np.ndarray) -> bool:
         """Copy a chunk decoded by Zarr, so that a caller that keeps several holds only the planned memory; return False

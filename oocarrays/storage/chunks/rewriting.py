@@ -60,9 +60,12 @@ class ChunkLocks:
 
     def __init__(self, file: ArrayFile) -> None:
         self._key, self._place = file.chunk_key, file.name
-        metadata = array_document(file.zarr.metadata.zarr_format)
         blobs = blobs_of(file.zarr)
-        self._metadata = _document(blobs.path(metadata)) if isinstance(blobs, LocalBlobs) else None
+        self._metadata: str | None = None
+        """Path of the metadata document, or of its draft; None for other stores."""
+        if isinstance(blobs, LocalBlobs):
+            path = blobs.path(array_document(file.zarr.metadata.zarr_format))
+            self._metadata = path if os.path.exists(path) else draft_key(path)
 
     @contextmanager
     def held(self, index: tuple[int, ...]) -> Iterator[None]:
@@ -77,11 +80,6 @@ class ChunkLocks:
             else:
                 with _byte_lock(self._metadata, zlib.crc32(key.encode())):
                     yield
-
-
-def _document(path: str) -> str:
-    """Return the path of a metadata document, or of its draft."""
-    return path if os.path.exists(path) else draft_key(path)
 
 
 @contextmanager

@@ -101,12 +101,7 @@ _free: list[Batches] = []
 _refused = not CALLS
 
 
-def _forget() -> None:
-    """Forget the contexts of the parent process after a fork."""
-    _free.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_free.clear)  # the contexts are those of the parent process
 
 
 @contextmanager

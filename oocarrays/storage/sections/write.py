@@ -123,14 +123,12 @@ def write_pieces(
     The coverages tell which written chunks, or chunks in shards, must be read first.
     """
     order, lying = file.stored.order, replacing(file).lying
-    needs, inner_needs = (_turned_needs(each, order) for each in (coverage, inner))
+
+    def needs(chunks: Coverage) -> Needs:
+        return lambda index: chunks.needs(turned_back(index, order))
+
     units = (unit for piece in pieces for unit in units_of(lying.stored.grid, *_lying(file, *piece)))
-    each_of(unit_writer(lying, meter), overlays(units, needs, inner_needs), at_once)
-
-
-def _turned_needs(coverage: Coverage, order: tuple[int, ...] | None) -> Needs:
-    """Return the predicate for chunk indexes in storage order of axes."""
-    return lambda index: coverage.needs(turned_back(index, order))
+    each_of(unit_writer(lying, meter), overlays(units, needs(coverage), needs(inner)), at_once)
 
 
 # ---------------------------------------------------------------------- uncompressed chunks in local files
