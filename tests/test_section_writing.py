@@ -141,7 +141,7 @@ REFUSED = {
         1,
         {"method": "quick"},
         UnsupportedError,
-        "method='quick' is not one of auto, direct, sieve",
+        "method='quick' is not one of 'auto', 'direct', 'sieve'",
     ),
     "coded": (np.s_[0], 1, {"method": "direct"}, UnsupportedError, "these are coded by zstd: use 'auto'"),
     "no memory": (np.s_[0], 1, {"memory": 10}, BudgetError, r"memory=0.0 MiB \(10 bytes\) is too small"),

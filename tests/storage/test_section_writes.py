@@ -180,7 +180,7 @@ def test_what_cannot_be_written_is_refused_in_one_line_before_anything_is_done()
         refused: dict[str, tuple[type[Exception], dict[str, Any]]] = {
             "open for reading.*mode='r\\+'": (InputError, {"array": zarr.open_array(array.store, mode="r")}),
             "of shape \\(2, 1\\).*\\(1, 1\\)": (SelectionError, {"values": np.ones((2, 1))}),
-            "'through' is not one of auto, direct, sieve": (UnsupportedError, {"method": "through"}),
+            "'through' is not one of 'auto', 'direct', 'sieve'": (UnsupportedError, {"method": "through"}),
             "these are in no local file": (UnsupportedError, {"method": "direct"}),
             "too small: writing this section needs": (BudgetError, {"memory": 10}),
         }

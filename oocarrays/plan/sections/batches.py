@@ -19,8 +19,6 @@ STORE_BUFFER_BYTES = 2**23
 """Bytes of a buffer for requests to a store."""
 IN_FLIGHT = 4
 """Maximum number of buffers being filled or sieved at one time."""
-READ_AHEAD_BYTES = 2**17
-"""Bytes that Linux reads ahead for a small request, unless disabled."""
 
 
 class Part(NamedTuple):

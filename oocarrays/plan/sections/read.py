@@ -25,13 +25,12 @@ from oocarrays.plan.plan import table
 from oocarrays.plan.sections.batches import (
     BUFFER_BYTES,
     IN_FLIGHT,
-    READ_AHEAD_BYTES,
     Batch,
     Part,
     gap_bytes,
     held_by_parts,
 )
-from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, Sieve
+from oocarrays.plan.sections.sieve import RANGE_BYTES, Sieve
 
 REQUESTS = 16
 """Number of concurrent requests of a rank, in stores other than local files."""
@@ -142,12 +141,12 @@ class SectionPlan:
     @property
     def most_ranges(self) -> int:
         """Maximum number of ranges of one round: larger buffers allow more of them."""
-        return max(MOST_RANGES, self.buffer_bytes // (4 * RANGE_BYTES))
+        return max(2048, self.buffer_bytes // (4 * RANGE_BYTES))
 
     @property
     def scattered(self) -> bool:
         """Whether ranges are shorter on average than the system's read-ahead."""
-        return self.asked_bytes < READ_AHEAD_BYTES * self.requests
+        return self.asked_bytes < 2**17 * self.requests  # of Linux, unless disabled
 
     def under_way(self, requests: int) -> int:
         """Return the number of concurrent requests to a store: up to the size of the buffers, at least one."""
@@ -209,57 +208,43 @@ class Kind:
 
     def _divided(self, inside: Axes, at: Index, times: int = 1, *, alike: bool = False) -> Iterator[tuple[Part, int]]:
         """Yield the parts of a chunk's share that fit a buffer, with how often each occurs: once, unless ``alike``."""
-        part = self._undivided(inside)
+        long = next((axis for axis, taken in enumerate(inside) if len(taken) > 1), None)
+        part = self._part(inside, fits=long is not None)
         if part is not None:
             yield part._replace(at=at), times
             return
-        long, most = self._cut(inside)
-        taken = inside[long]
+        assert long is not None, "what need not fit is a part"
+        taken, most = inside[long], self._most(inside, long)
         whole = len(taken) // most if alike and isinstance(taken, range) else 1  # parts of a list may all differ
         for low, many in ((0, whole), *((low, 1) for low in range(whole * most, len(taken), most))):
             less = (*inside[:long], taken[low : low + most], *inside[long + 1 :])
             yield from self._divided(less, (*at[:long], at[long] + low, *at[long + 1 :]), times * many, alike=alike)
 
-    def _undivided(self, inside: Axes) -> Part | None:
-        """Return a chunk's share as one part if a buffer holds it or if it cannot be divided, otherwise None."""
-        return self._fitting(inside) if any(len(taken) > 1 for taken in inside) else self._part(inside)
-
-    def _cut(self, inside: Axes) -> tuple[int, int]:
-        """Return the axis along which a chunk's share is divided, and the number of indices that fit a buffer."""
-        long = next(axis for axis, taken in enumerate(inside) if len(taken) > 1)
-        return long, self._most(inside, long)
-
     def _most(self, inside: Axes, axis: int) -> int:
         """Return the number of indices along an axis that fit a buffer, at least one: about its share of their
         bytes."""
-        low, high = 1, len(inside[axis])
-        share = self.plan.most_ranges / self._requests(inside)
-        if share >= 1:
-            share = min(self.plan.buffer_bytes / max(self._part(inside).buffer_bytes, 1), share)
+        low, high, stored = 1, len(inside[axis]), self.stored
+        share = self.plan.most_ranges / Sieve.count(inside, stored.grid.chunks, stored.itemsize, self.plan.gap)
+        if share >= 1 and (part := self._part(inside)):
+            share = min(self.plan.buffer_bytes / max(part.buffer_bytes, 1), share)
         probes = iter(range(int(share * high), high))
         while high - low > 1:
             middle = next(probes, 0) if high - low > 2 else 0
             middle = middle if low < middle < high else (low + high) // 2
             less = (*inside[:axis], inside[axis][:middle], *inside[axis + 1 :])
-            low, high = (middle, high) if self._fitting(less) else (low, middle)
+            low, high = (middle, high) if self._part(less, fits=True) else (low, middle)
         return low
-
-    def _part(self, inside: Axes) -> Part:
-        sieve = Sieve.of(inside, self.stored.grid.chunks, self.stored.itemsize, self.plan.gap)
-        return self._placed(sieve, inside, (0,) * len(inside))
 
     def _placed(self, sieve: Sieve, inside: Axes, at: tuple[int, ...]) -> Part:
         return Part(sieve, at, self.plan.packed and sieve.is_straight(inside, lengths(self.taken)))
 
-    def _requests(self, inside: Axes) -> int:
-        return Sieve.count(inside, self.stored.grid.chunks, self.stored.itemsize, self.plan.gap)
-
-    def _fitting(self, inside: Axes) -> Part | None:
-        """Return a chunk's share as one part, or None if a buffer does not hold it."""
+    def _part(self, inside: Axes, *, fits: bool = False) -> Part | None:
+        """Return a chunk's share as one part, or None if it must fit a buffer and does not."""
         plan, stored = self.plan, self.stored
-        sieve = Sieve.within(inside, stored.grid.chunks, stored.itemsize, plan.gap, plan.most_ranges)
+        most = plan.most_ranges if fits else math.inf
+        sieve = Sieve.within(inside, stored.grid.chunks, stored.itemsize, plan.gap, most)
         part = None if sieve is None else self._placed(sieve, inside, (0,) * len(inside))
-        return part if part is not None and part.buffer_bytes <= plan.buffer_bytes else None
+        return part if part is not None and (part.buffer_bytes <= plan.buffer_bytes or not fits) else None
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches of this kind."""

@@ -24,8 +24,6 @@ from oocarrays.mapping.selection import Axes, Taken, lengths
 Method = Literal["auto", "direct", "sieve"]
 """Treatment of holes: read those shorter than the gap, none, or all."""
 METHODS = ("auto", "direct", "sieve")
-MOST_RANGES = 2048
-"""Maximum number of ranges requested in one round."""
 RANGE_BYTES = 128
 """Bytes of the description of a range under way."""
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.mapping.along import OverGrid, Piece, product_line
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div, turned
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.selection import Axes
@@ -177,9 +178,7 @@ def _moved(
 
 
 def _check_method(stored: Stored, method: str) -> None:
-    known = get_args(WriteMethod)
-    if not isinstance(method, str) or method not in known:
-        raise UnsupportedError(f"method={method!r} is not one of {', '.join(known)}")
+    chosen(method, "method", get_args(WriteMethod), error=UnsupportedError)
     if method == "direct" and not can_change(stored):
         what = (
             "in shards" if stored.shard_chunks else f"coded by {stored.codec}" if stored.coded else "in no local file"
