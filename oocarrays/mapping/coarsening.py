@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import accumulate, product
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.along import Cut, range_cuts
+from oocarrays.mapping.along import range_cuts
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 
@@ -54,10 +54,6 @@ class Coarsening:
         if len(factors) != len(shape):
             raise InputError(f"factor={tuple(factors)!r} has {len(factors)} axes; the array has {len(shape)}")
         return cls(tuple(_checked(each, n) for each, n in zip(factors, shape, strict=True)))
-
-    @property
-    def plain(self) -> bool:
-        return not self.axes and all(factor == 1 for factor in self.factors)
 
     @property
     def of_axes(self) -> tuple[int | None, ...]:
@@ -130,19 +126,12 @@ def _checked(factor: int | Sequence[int], extent: int) -> Factor:
     if not isinstance(factor, Sequence):
         return factor
     if sum(lengths) != extent:
-        raise InputError(f"factor={_few(lengths)} adds up to {sum(lengths)} elements; the axis has {extent}")
+        few = ", ".join(map(str, lengths[:4])) + (", …" if len(lengths) > 4 else "")
+        raise InputError(f"factor={few} adds up to {sum(lengths)} elements; the axis has {extent}")
     return tuple(lengths)
-
-
-def _few(lengths: Sequence[int]) -> str:
-    return ", ".join(map(str, lengths[:4])) + (", …" if len(lengths) > 4 else "")
 
 
 def pieces(factors: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[tuple[slice, slice, int], ...]]:
     """Split a block into whole groups and the rest along each axis: position, result and factor of each part."""
-    along = zip(factors, shape, strict=True)
-    return product(*([_piece(cut) for cut in range_cuts(range(extent), factor)] for factor, extent in along))
-
-
-def _piece(cut: Cut[range]) -> tuple[slice, slice, int]:
-    return cut.out, slice(cut.chunks.start, cut.chunks.stop), len(cut.inside)
+    along = (range_cuts(range(extent), factor) for factor, extent in zip(factors, shape, strict=True))
+    return product(*([(c.out, slice(c.chunks.start, c.chunks.stop), len(c.inside)) for c in cuts] for cuts in along))

@@ -19,8 +19,6 @@ from oocarrays.errors import InputError, OocError
 
 MOST_EXTENT = 2**63 - 1
 """Maximum number of elements of an axis: the largest index in memory."""
-NO_TYPE = (TypeError, ValueError, SyntaxError, AttributeError, LookupError, OverflowError, RecursionError)
-"""Exceptions of numpy for an invalid type: it evaluates some texts as Python."""
 Choice = TypeVar("Choice")
 Taken = ParamSpec("Taken")
 Given = TypeVar("Given")
@@ -145,8 +143,8 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
 def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
     """Return a type of elements of any size, including objects."""
     try:
-        known: np.dtype = np.dtype(given)
-    except NO_TYPE as refused:
+        known: np.dtype = np.dtype(given)  # which evaluates some texts as Python
+    except (TypeError, ValueError, SyntaxError, AttributeError, LookupError, OverflowError, RecursionError) as refused:
         raise error(f"{name}={given!r} is no type of numpy's elements, such as 'float32': {refused}") from None
     return known
 

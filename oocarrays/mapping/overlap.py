@@ -50,7 +50,8 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
     cuts = _multiples(whole * fine, coarse)
     alike = _multiples(whole * fine, math.lcm(chunk, region))
     uncut = whole - cuts + alike
-    ends = _cut(tail, (extent - 1) // coarse * coarse - whole * fine) if tail else ()
+    place = (extent - 1) // coarse * coarse - whole * fine
+    ends = () if not tail else (place, tail - place) if 0 < place < tail else (tail,)
     tiles = uncut * ceil_div(fine, tile) + _cut_tiles(fine, coarse, cuts, tile) + sum(ceil_div(n, tile) for n in ends)
     spanning = uncut if chunk <= region else 0
     return AxisOverlap(
@@ -63,11 +64,6 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
 def _multiples(end: int, length: int) -> int:
     """Return the number of multiples of a length strictly between 0 and ``end``."""
     return max(end - 1, 0) // length
-
-
-def _cut(length: int, place: int) -> tuple[int, ...]:
-    """Return a length cut at a place within it, or uncut."""
-    return (place, length - place) if 0 < place < length else (length,)
 
 
 def _pieces(extent: int, chunk: int, region: int) -> int:

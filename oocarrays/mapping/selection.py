@@ -53,7 +53,8 @@ class Selection:
                 axes.append(_one(operator.index(entry), shape[number], number))
                 order.append(_AS_TAKEN)
                 continue
-            taken, stands = _several(entry, shape[number], number)
+            is_slice, extent = isinstance(entry, slice), shape[number]
+            taken, stands = _sliced(entry, extent) if is_slice else _listed(entry, extent, number)
             axes.append(taken)
             order.append(stands)
             result.append(number)
@@ -89,15 +90,13 @@ class Selection:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extent of each axis of the result."""
-        return tuple(1 if axis is None else self._length(axis) for axis in self.result)
+        lengths = (len(a if isinstance(o, slice) else o) for a, o in zip(self.axes, self.order, strict=True))
+        along = tuple(lengths)
+        return tuple(1 if axis is None else along[axis] for axis in self.result)
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
-
-    def _length(self, axis: int) -> int:
-        stands = self.order[axis]
-        return len(self.axes[axis]) if isinstance(stands, slice) else len(stands)
 
     def arranged(self, data: np.ndarray) -> np.ndarray:
         """Return the result from read data: a view, unless an axis is selected by a sequence of indices."""
@@ -166,11 +165,6 @@ def _one(index: int, extent: int, axis: int) -> range:
     if not -extent <= index < extent:
         raise SelectionError(f"index {index} is out of range for axis {axis} with {extent} elements")
     return range(index % extent, index % extent + 1)
-
-
-def _several(entry: Any, extent: int, axis: int) -> tuple[Taken, slice | np.ndarray]:
-    """Return the elements that one entry selects along its axis, and their order in the result."""
-    return _sliced(entry, extent) if isinstance(entry, slice) else _listed(entry, extent, axis)
 
 
 def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
@@ -258,13 +252,3 @@ def common(axes: Axes, box: Section) -> Axes:
         taken[place] if isinstance(taken, np.ndarray) else ranges.ascending(taken[place])
         for taken, place in zip(axes, places, strict=True)
     )
-
-
-def hull(requests: Sequence[Axes], axes: int) -> Section:
-    """Return the smallest box, without strides, around all requests: the *bounding section* (Thakur 1995, 6.4.2)."""
-    held = [taken for taken in requests if all(map(len, taken))]
-    if not held:
-        return Section((0,) * axes, (0,) * axes)
-    along = list(zip(*held, strict=True))
-    lower = tuple(min(int(taken[0]) for taken in each) for each in along)
-    return Section(lower, tuple(max(int(taken[-1]) for taken in each) + 1 for each in along))

@@ -175,15 +175,12 @@ def _runs(elements: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int, 
     """Yield the start, end and owner of each run."""
     start = 0
     for stop in range(1, len(elements) + 1):
-        if stop == len(elements) or not _goes_on(elements[start : stop + 1], owners[start], owners[stop]):
+        run = elements[start : stop + 1]
+        step = run[1] - run[0] if len(run) > 1 else 0
+        goes_on = stop < len(elements) and abs(step) <= 1 and run[-1] - run[-2] == step
+        if not goes_on or owners[start] != owners[stop]:
             yield start, stop, int(owners[start])
             start = stop
-
-
-def _goes_on(run: np.ndarray, owner: int, other: int) -> bool:
-    """Return whether the last element continues a run."""
-    step = run[1] - run[0]
-    return bool(owner == other and abs(step) <= 1 and run[-1] - run[-2] == step)
 
 
 def _whole(size: int, start: int, others: Sequence[Strip] = ()) -> Lent:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -112,7 +112,8 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
 def check_depth(layout: Layout, depth: Depth) -> None:
     """Raise if an axis with a halo has more than one block per rank."""
     for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
-        if d and any(len(held) != _span(held) for held in map(partial(held_by, axis), range(axis.ranks))):
+        parts = (held_by(axis, rank) for rank in range(axis.ranks))
+        if d and any(len(held) and int(held[-1]) - int(held[0]) + 1 > len(held) for held in parts):
             raise LayoutError(
                 f"depth={d} along axis {number}: in {layout} a rank holds more than one block there; "
                 "a halo needs block, gen_block or *"
@@ -141,23 +142,15 @@ def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
         shape=tuple(len(taken) + 2 * d for taken, d in zip(own, depth, strict=True)),
         own=own,
         seen=seen,
-        start=tuple(_start(taken, d) for taken, d in zip(own, depth, strict=True)),
+        start=tuple(max(d - int(taken[0]), 0) if len(taken) else d for taken, d in zip(own, depth, strict=True)),
         depth=depth,
     )
-
-
-def _span(taken: Taken) -> int:
-    return int(taken[-1]) - int(taken[0]) + 1 if len(taken) else 0
 
 
 def _seen(taken: Taken, depth: int, extent: int) -> Taken:
     if not depth or not len(taken):
         return taken
     return range(max(int(taken[0]) - depth, 0), min(int(taken[-1]) + 1 + depth, extent))
-
-
-def _start(taken: Taken, depth: int) -> int:
-    return max(depth - int(taken[0]), 0) if len(taken) else depth
 
 
 def places_in(axes: Axes, box: Section) -> tuple[Any, Any] | None:
