@@ -71,7 +71,7 @@ def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | N
     """Return a text on the chunks that `regular_chunks` cuts; empty if it cuts none."""
     asked = [None] * len(grid.shape) if chunks is None else _each_axis(chunks, grid, names)
     axes = [
-        f"{c} along {_called(axis, names)} is cut to {n}"
+        f"{c} along {(names and names[axis]) or f'axis {axis}'} is cut to {n}"
         for axis, (c, n) in enumerate(zip(asked, grid.shape, strict=True))
         if isinstance(c, int | np.integer) and _cut(int(c), n) != c and c > 0
     ]
@@ -83,10 +83,6 @@ def cuts(
 ) -> tuple[str, ...]:
     texts = cut_text(chunks, grid, names), cut_text(shards, grid, names).replace("chunks", "shards")
     return tuple(filter(None, texts))
-
-
-def _called(axis: int, names: Sequence[str | None] | None) -> str:
-    return (names[axis] if names else None) or f"axis {axis}"
 
 
 def _cut(length: int, extent: int) -> int:

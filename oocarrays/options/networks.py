@@ -57,16 +57,15 @@ NAMED: dict[str, tuple[tuple[Constants, ...], str]] = {
     "delta-fitted": (MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"),
     "cm-5": (CM5, "constants of the CM-5 by the bandwidth that the thesis names"),
 }
-KNOWN = {Mesh: "delta-fitted", Torus: "delta", FatTree: "cm-5", Hypercube: "delta", Dragonfly: "workers"}
-"""Default constants by kind of network."""
-KINDS: dict[type, str] = {
-    Mesh: "mesh",
-    Torus: "torus",
-    Hypercube: "hypercube",
-    FatTree: "fat-tree",
-    Dragonfly: "dragonfly",
-    FlatCluster: "flat",
+KINDS: dict[type, tuple[str, str, str]] = {
+    Mesh: ("mesh", "delta-fitted", "a mesh of {0.rows} × {0.columns}"),
+    Torus: ("torus", "delta", "a torus of {0.rows} × {0.columns}"),
+    Hypercube: ("hypercube", "delta", "a hypercube of {0.dimensions} dimensions"),
+    FatTree: ("fat-tree", "cm-5", "a fat tree of {0.ranks} ranks"),
+    Dragonfly: ("dragonfly", "workers", "a dragonfly of {0.groups} × {0.routers} × {0.ranks_a_router}"),
+    FlatCluster: ("flat", "workers", "a flat cluster of {0.ranks} ranks"),
 }
+"""Kinds of networks: name, default constants, and description."""
 FIELDS = tuple(field.name for field in fields(Constants))
 
 
@@ -98,18 +97,11 @@ def _hypercube(text: str, ranks: int) -> Hypercube:
 
 
 def network_text(network: Network) -> str:
-    match network:
-        case Mesh() | Torus():
-            return f"a {KINDS[type(network)]} of {network.rows} × {network.columns}"
-        case FatTree():
-            return f"a fat tree of {network.ranks} ranks"
-        case FlatCluster():
-            return f"a flat cluster of {network.ranks} ranks"
-        case Hypercube():
-            return f"a hypercube of {network.dimensions} dimensions"
-        case Dragonfly():
-            return f"a dragonfly of {network.groups} × {network.routers} × {network.ranks_a_router}"
-    return f"a network of {network.ranks} ranks"
+    return _kind(network)[2].format(network)
+
+
+def _kind(network: Network) -> tuple[str, str, str]:
+    return KINDS.get(type(network), ("flat", "workers", "a network of {0.ranks} ranks"))
 
 
 def carrier_of(network: Network | str | None, ranks: int, constants: Any = None) -> Carrier:
@@ -117,9 +109,9 @@ def carrier_of(network: Network | str | None, ranks: int, constants: Any = None)
     there = parsed_network(network or "flat", ranks) if network is None or isinstance(network, str) else network
     if there.ranks != ranks:
         raise ScheduleError(f"{network_text(there)} has {there.ranks} places, not one for each of {ranks} ranks")
-    kind = KINDS.get(type(there), "flat")
+    kind, usual, _ = _kind(there)
     said = (setting("networks") or {}).get(kind) if constants is None else constants
-    found, whose = _constants(KNOWN.get(type(there), "workers") if said is None else said, kind)
+    found, whose = _constants(usual if said is None else said, kind)
     if found is MEASURED_DELTA and not isinstance(there, Mesh):
         raise ScheduleError(f"constants='delta-fitted' apply to a mesh, not to {network_text(there)}")
     return Carrier(there, found, whose)

@@ -62,9 +62,10 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         raise ChunksError(f"chunks={{}} names no array of {file.name}; its arrays are {there}")
     dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
     every = {name for mine in dims.values() for name in mine}
-    lengths = {
-        given: _length(asked) for given, asked in chunks.items() if not isinstance(asked, Mapping) and given in every
-    }
+    lengths = {given: asked for given, asked in chunks.items() if not isinstance(asked, Mapping) and given in every}
+    for given, asked in lengths.items():
+        if isinstance(asked, list | tuple) and len(asked) == 1:
+            lengths[given] = asked[0]
     wanted: dict[str, Any] = {}
     for path, mine in dims.items():
         named = {name: length for name, length in lengths.items() if name in mine}
@@ -85,11 +86,6 @@ def _others(file: GroupFile) -> dict[str, Any]:
         for name, array in file.arrays.items()
         if is_foreign(array) or not listed or (changed and has_fixed_size(array.dtype))
     }
-
-
-def _length(asked: Any) -> Any:
-    """Return the lengths along one dimension: as given, a list of one as its element."""
-    return asked[0] if isinstance(asked, list | tuple) and len(asked) == 1 else asked
 
 
 def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:

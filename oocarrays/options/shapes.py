@@ -13,7 +13,7 @@ result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -183,7 +183,10 @@ def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> l
     if isinstance(asked, Mapping):
         each = list(by_axis(asked, ndim, None, names, "shape"))
     elif hasattr(asked, "__iter__"):
-        each = list(_filled(listed(asked, "shape"), ndim))
+        each = listed(asked, "shape")
+        if each.count(...) == 1:
+            at = each.index(...)
+            each[at : at + 1] = [None] * (ndim - len(each) + 1)
     elif ndim == 1 or len(new) == 1:
         place = new[0] if new else 0
         each = [asked if axis == place else None for axis in range(ndim)]
@@ -197,16 +200,6 @@ def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> l
             "go and which come; None stands for a length that stays"
         )
     return [None if n is None else whole(n, "shape", 1) for n in each]
-
-
-def _filled(asked: list[Any], ndim: int) -> Iterator[Any]:
-    """Yield lengths with None for each axis that ``...`` covers."""
-    dots = sum(each is Ellipsis for each in asked)
-    for each in asked:
-        if each is Ellipsis and dots == 1:
-            yield from [None] * (ndim - len(asked) + 1)
-        else:
-            yield each
 
 
 def coarsened(made: Settings, level: Coarsening) -> Settings:
@@ -230,7 +223,7 @@ def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
     values."""
     if not levels:
         return {}
-    if all(not level.axes and all(_is_plain(each) for each in level.factors) for level in levels):
+    if all(not level.axes and all(isinstance(each, int | tuple) for each in level.factors) for level in levels):
         return {"factor": [level.factors for level in levels]}
     fine = range(len(shape))
     return {
@@ -239,10 +232,6 @@ def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
         "new_axis": [_new(level) or None for level in levels],
         "shape": [list(level.shape(shape)) for level in levels],
     }
-
-
-def _is_plain(factor: Factor) -> bool:
-    return isinstance(factor, int | tuple)
 
 
 def _plain(factor: Factor | None) -> int | tuple[int, ...]:
