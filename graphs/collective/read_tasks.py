@@ -278,10 +278,6 @@ def finish(
     return end(live, rank, fill(live, number, rank, part, held, *messages))
 
 
-FIRST = (independent, make, begin)
-"""Functions of the first task of each rank's part."""
-
-
 class _Memory:
     """Memory handed out from its start: a single block has few and large pages."""
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import format_bytes, format_time
 
 from oocarrays.graphs.events import Events
-from oocarrays.storage.meter import Expected
+from oocarrays.storage.meter import COUNTERS, Expected
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -35,7 +35,6 @@ Cell = tuple[str, int]
 """Column name and rank of a group of tasks."""
 ORDER = ("read", "send", "receive", "assemble", "copy", "write")
 """Order of the columns of a rank; the steps of an exchange follow the reads."""
-COUNTED = ("read_requests", "read_bytes", "write_requests", "written_bytes", "sent_bytes", "messages", "skipped_chunks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ class SeenRun(Events):
 
     def on_task(self, counts: Mapping[str, Any]) -> None:
         """Add the counts of a task on a worker."""
-        self.counted.update({name: counts[name] for name in COUNTED if name in counts})
+        self.counted.update({name: counts[name] for name in COUNTERS if name in counts})
 
     def on_end(self, run: Any, error: BaseException | None) -> None:
         """Record the end of the run."""

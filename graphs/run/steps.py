@@ -33,9 +33,11 @@ Pair = tuple[int, int]
 """Origin and final rank of a part."""
 
 
-VERBS = ("send", "carry", "receive", "taken", "exchange")
-"""Tasks of ranks in an exchange; their last arguments are the stage, from 1, and the rank."""
-PHASES: Mapping[str, str] = {"read": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+PHASES: Mapping[str, str] = {
+    "read": "read",
+    **dict.fromkeys(("send", "carry", "receive", "taken", "exchange"), "exchange"),
+    "write": "write",
+}
 """Phase of a plan to which the seconds of each task count; others count as beginning and end."""
 Add = Callable[..., Key]
 """Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""

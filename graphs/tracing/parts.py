@@ -28,7 +28,7 @@ from dask.array.optimization import fuse_slice
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 
 from oocarrays.errors import SelectionError
-from oocarrays.graphs.collective.read_tasks import FIRST
+from oocarrays.graphs.collective import read_tasks
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group, read_span, tiles
 from oocarrays.graphs.run.builder import itself
 from oocarrays.graphs.run.run import Run, call
@@ -117,7 +117,7 @@ def _of_call(
     if function in (PlainCopy.make, read_copy, *HANDING_ON):  # normally, they do not read their array
         return
     if function is call and isinstance(args[0], Run):
-        if args[1] in FIRST:
+        if args[1] in (read_tasks.independent, read_tasks.make, read_tasks.begin):  # the first of a rank's part
             yield TaskUse(args[0].program, args[2][-1])
         return
     if function is load_store_chunk:

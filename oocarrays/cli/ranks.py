@@ -41,9 +41,6 @@ from oocarrays.storage.metered import metered
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
 
-MOST_MESSAGES = 2**20
-"""Maximum number of messages of a schedule to print."""
-
 
 @command()
 def requests_command(
@@ -118,10 +115,10 @@ def schedule_command(
     if columns is None and isinstance(there, Mesh):
         columns = there.columns
     schedule = Schedule.of(name, ranks, columns=columns)
-    if len(schedule) * ranks > MOST_MESSAGES:
+    most = 2**20
+    if len(schedule) * ranks > most:
         raise ScheduleError(
-            f"--ranks {ranks}: {len(schedule)} steps of up to {ranks} messages are more than the {MOST_MESSAGES} that "
-            "are shown"
+            f"--ranks {ranks}: {len(schedule)} steps of up to {ranks} messages are more than the {most} that are shown"
         )
     if draw:
         load_picture("schedules").check(schedule, draw)

@@ -40,9 +40,6 @@ from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, rebuilt
 
-OWN = ("fill_value", "attributes", "dimension_names")
-"""Fields of a target that a stored source gives it."""
-
 
 def what_now(options: argparse.Namespace) -> str:
     """Return the next step after an interruption, as text."""
@@ -66,7 +63,13 @@ def _scalar(lengths: Any) -> Any:
     return lengths[0] if isinstance(lengths, tuple) and len(lengths) == 1 else lengths
 
 
-@command(rechunk, planned_for, show_and_run, leave_out=("filters", *OWN), stopped=what_now)
+@command(
+    rechunk,
+    planned_for,
+    show_and_run,
+    leave_out=("filters", "fill_value", "attributes", "dimension_names"),
+    stopped=what_now,
+)
 def rechunk_command(
     source: str,
     target: str,

@@ -29,9 +29,6 @@ from oocarrays.cli.options import KINDS, Kind, number, whole
 from oocarrays.options.given import Resources, Target, nested, resources_taken
 from oocarrays.options.shapes import Results
 
-METAVARS = {whole: "N", number: "NUMBER"}
-LAST = ("draw", "dry_run", "json", "quiet")
-"""Parameters at the end of the help."""
 Empty = inspect.Parameter.empty
 
 
@@ -79,7 +76,8 @@ class Command:
         own = {each.name: each for each in _of(self.act, texts, own=True)}
         passed = {each.name: each for call in self.calls for each in _of(call, texts)}
         more = {name: each for name, each in passed.items() if name not in own and name not in self.leave_out}
-        return tuple(sorted((own | more).values(), key=lambda each: each.name in LAST))
+        last = ("draw", "dry_run", "json", "quiet")
+        return tuple(sorted((own | more).values(), key=lambda each: each.name in last))
 
     @property
     def flags(self) -> Mapping[str, str]:
@@ -146,7 +144,8 @@ class Parameter:
         if choices:
             how["choices"] = choices
         else:
-            how["metavar"] = self.kind.metavar or METAVARS.get(how["type"], self.name.rstrip("_").upper())
+            usual = {whole: "N", number: "NUMBER"}.get(how["type"], self.name.rstrip("_").upper())
+            how["metavar"] = self.kind.metavar or usual
         if is_list and (self.is_positional or self.kind.several):
             return how | {"nargs": "*" if self.is_positional and self.default is not Empty else "+", "default": []}
         if is_list:
@@ -194,12 +193,8 @@ def documented(call: Callable[..., Any]) -> dict[str, tuple[str, str]]:
     section = re.split(r"\n\n\w+\n-+\n", below)[0]
     entries = re.findall(r"^(\w+(?: [^a-z ]\S*)?): (.*(?:\n +.*)*)", head, re.MULTILINE)
     entries += re.findall(r"^(\w[^:\n]*)(?: : .*)?\n((?: +.*\n?|\n)+)", section, re.MULTILINE)
-    return {name: (metavar, _plain(text)) for names, text in entries for name, metavar in map(_split, names.split(","))}
-
-
-def _split(head: str) -> tuple[str, str]:
-    name, _, metavar = head.strip().partition(" ")
-    return name, metavar
+    each = ((name.strip().partition(" "), text) for names, text in entries for name in names.split(","))
+    return {name: (metavar, _plain(text)) for (name, _, metavar), text in each}
 
 
 def _plain(text: str) -> str:

@@ -37,8 +37,6 @@ from oocarrays.show.pictures.plans import COLORS, Drawing
 from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text
 
-STEPS = COLORS[:7]
-"""Colours of a few steps: the most distinct ones, without the grey."""
 KEPT = "#DDDDDD"
 """Colour of data that stays with its rank."""
 MOST_NUMBERS = 16
@@ -90,8 +88,8 @@ def _title(outlook: Outlook) -> list[str]:
 
 def step_colors(steps: int) -> Colormap:
     """Return a colour for each step: of many, from dark to light."""
-    if steps <= len(STEPS):
-        return ListedColormap(list(STEPS[: max(steps, 1)]))
+    if steps < len(COLORS):  # the most distinct ones, without the grey
+        return ListedColormap(list(COLORS[: max(steps, 1)]))
     return ListedColormap(colormaps["viridis"](np.linspace(0, 1, steps)))
 
 

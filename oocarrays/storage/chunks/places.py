@@ -116,10 +116,6 @@ def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
     return zarr.Array(again)
 
 
-MISSING = -1
-"""Signed value of an index entry for a chunk that is not stored."""
-
-
 class FoundChunks(NamedTuple):
     """Stored chunks of a box, in order."""
 
@@ -179,7 +175,7 @@ class Places:
             places[here] = entries.view(np.int64)
             layout.check(entries.reshape(-1, 2), size, self._blobs.path(key), self._expected)
         places = places.reshape(-1, 2)
-        stored = np.flatnonzero(places[:, 0] != MISSING)
+        stored = np.flatnonzero(places[:, 0] != -1)  # `NOT_STORED`, signed
         return FoundChunks(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
 
     def _open(self, key: str, files: dict[str, int]) -> LocalBlob | None:
