@@ -249,10 +249,8 @@ def _fetched(header: Header, rooms: list[np.ndarray] | None) -> list[np.ndarray]
     if rooms is None:
         kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
         rooms = [np.empty(math.prod(n) * kind.itemsize, np.uint8).view(kind).reshape(n) for n, kind in kinds]
-    number, place, token = header["process"]
-    known = bytearray(TOKEN_BYTES)
-    _read(number, place, known)
-    if bytes(known) != token:
+    number = header["process"][0]
+    if not _is_sender(*header["process"]):
         raise RunError(STRANGE)
     bounce = np.empty(0, np.uint8)
     for (start, *_), room in zip(header["arrays"], rooms, strict=True):
@@ -298,6 +296,13 @@ def _read(process: int, start: int, out: Any) -> None:
             error = ctypes.get_errno()
             raise ConnectionError(error, f"process {process} cannot be read: {os.strerror(error)}")
         done += got
+
+
+def _is_sender(process: int, place: int, token: bytes) -> bool:
+    """Return whether a process has this token."""
+    known = bytearray(TOKEN_BYTES)
+    _read(process, place, known)
+    return bytes(known) == token
 
 
 @cache
@@ -375,13 +380,9 @@ def _is_seen(where: RoomAddress | None) -> bool:
 
 
 def _is_readable(process: tuple[int, int, bytes]) -> bool:
-    number, place, token = process
-    known = bytearray(TOKEN_BYTES)
-    try:
-        _read(number, place, known)
-    except (OSError, AttributeError):
-        return False
-    return bytes(known) == token
+    with suppress(OSError, AttributeError):
+        return _is_sender(*process)
+    return False
 
 
 def use(ways: Collection[str]) -> None:

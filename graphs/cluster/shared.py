@@ -165,16 +165,12 @@ class Rooms:
         deadline = time.monotonic() + 0.003  # seconds in which other processes may release a segment
         while True:
             with self._lock:
-                fitting = self._fitting(nbytes)
+                free = (memory for memory, view in self._all if view() is None and _size(memory) >= nbytes)
+                fitting = sorted(free, key=_size)
                 memory = next((memory for memory in fitting if not isinstance(memory, Segment) or memory.renew()), None)
                 if memory is not None or not fitting or time.monotonic() > deadline:
                     return self._lent(self._new(nbytes) if memory is None else memory, nbytes)
             time.sleep(0.0002)
-
-    def _fitting(self, nbytes: int) -> list[np.ndarray | Segment]:
-        """Return the unused memory that is large enough, the smallest first."""
-        free = [memory for memory, view in self._all if view() is None and _size(memory) >= nbytes]
-        return sorted(free, key=_size)
 
     def _new(self, nbytes: int) -> np.ndarray | Segment:
         """Allocate memory; discard unused memory so that the total stays within the maximum in use at one time."""

@@ -118,7 +118,7 @@ class Files(Program):
 
     def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
         plan, ranks = self.plan, range(self.plan.ranks)
-        created = builder.create_alone(addresses)
+        created = builder.create(addresses, probes=False)
         made = [builder.add(make, rank, after=[created]) for rank in ranks]
         exchange = ExchangeTasks(plan.schedule, steps_of(builder)) if plan.processes else Taking()
         written = RoundsAhead(UNDER_WAY, made)

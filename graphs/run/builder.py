@@ -160,25 +160,16 @@ class Builder:
         """Let later tasks receive the shared argument from a task."""
         self.shared = TaskRef(key)
 
-    def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
-        """Add the tasks that begin a run; on workers, later tasks receive the run from the create task."""
+    def create(self, addresses: Sequence[str], after: Iterable[Key] = (), *, probes: bool = True) -> Key:
+        """Add the tasks that begin a run, which ``probes`` its workers first; later tasks receive the run from it."""
         assert self.begins, "lazy tasks have no beginning in common"
         create, probe = self.begins
-        after = (*self._after, *after)
-        if not addresses:
-            return self.add(create, after=after, rank=0)
-        self.share("run")
-        probes = [self.add(probe, at, rank, name="probe worker", after=after) for rank, at in enumerate(addresses)]
-        created = self.add(create, buffers=tuple(probes), rank=0)
-        self.receive(created)
-        return created
-
-    def create_alone(self, addresses: Sequence[str]) -> Key:
-        """Add the task that begins a run, as `create` does, without a look at every worker before."""
         if addresses:
             self.share("run")
-        assert self.begins, "lazy tasks have no beginning in common"
-        created = self.add(self.begins[0], rank=0)
+        after = (*self._after, *after)
+        each = enumerate(addresses if probes else ())
+        seen = [self.add(probe, at, rank, name="probe worker", after=after) for rank, at in each]
+        created = self.add(create, buffers=tuple(seen), after=() if seen else after, rank=0)
         if addresses:
             self.receive(created)
         return created

@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NamedTuple, NoReturn
@@ -170,7 +171,8 @@ class Parser(argparse.ArgumentParser):
     """Parser that imports its options when it parses, with errors of one line."""
 
     def __init__(self, *args: Any, function: str | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Formatter} | kwargs)
+        formatter = partial(argparse.RawDescriptionHelpFormatter, max_help_position=28)
+        super().__init__(*args, **{"formatter_class": formatter} | kwargs)
         self._function = function
         self._is_command = function is not None
 
@@ -193,11 +195,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line, and exit with the code of wrong input."""
         self.exit(WRONG_INPUT, f"{self.prog}: {OocError(message)} (see {self.prog} --help)\n")
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str, **kwargs: Any) -> None:
-        super().__init__(prog, max_help_position=28, **kwargs)
 
 
 def parser_of_all(version: str) -> Parser:

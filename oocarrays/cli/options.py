@@ -159,10 +159,6 @@ class Kind(NamedTuple):
     """Function of the parsed value, or of all that were repeated."""
 
 
-def _or_none(given: Any) -> Any:
-    return given or None
-
-
 KINDS = {
     "source": Kind("array or group to read: a path or URL of Zarr, or of a file of another format", "SOURCE"),
     "target": Kind("location of the result: a path, or a URL such as s3://bucket/a.zarr", "TARGET"),
@@ -199,7 +195,7 @@ KINDS = {
     "resume": Kind("start, continue a stopped run of the same command, or exit with 0 if it has finished"),
     "scratch": Kind(
         "folder for intermediate data; may be repeated for several disks (default: beside the target)",
-        "FOLDER", repeat=True, collect=_or_none,
+        "FOLDER", repeat=True, collect=lambda given: given or None,
     ),
     "compressors": Kind(
         "codec of the target (default: the source's)", choices=sorted(NAMED_CODECS),

@@ -236,10 +236,6 @@ class UnfinishedChunks:
         """Return whether a chunk has an unfinished file."""
         return os.path.exists(self.path(key))
 
-    def write(self, key: str, offset: int, data: memoryview) -> None:
-        """Write bytes of a chunk at an offset."""
-        self.write_runs(key, [offset], data)
-
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
         """Write runs of equal length, which are consecutive in ``data``, at their offsets."""
         length = len(data) // max(len(offsets), 1)
