@@ -44,8 +44,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.partitions import FileBlock, message_size, views
 from oocarrays.plan.files.scatter import UNDER_WAY, FilesPlan
-from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
+from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import ArrayFile

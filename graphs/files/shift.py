@@ -29,8 +29,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import lengths
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import Halos, Loan, Place
-from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
+from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.sections.read import read_section

@@ -26,8 +26,8 @@ from oocarrays.graphs.run.recovery import Part
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.section import Section
 from oocarrays.plan.files.update import UpdatePlan
-from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import REQUESTS
+from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
 from oocarrays.storage.files.documents import document_store

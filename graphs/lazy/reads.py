@@ -34,7 +34,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, Taken, lengths
 from oocarrays.plan.lazy.blocks import scratch_of
 from oocarrays.plan.lazy.reads import LazyReadsPlan
-from oocarrays.plan.sections.batches import BUFFER_BYTES
+from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile

@@ -26,9 +26,8 @@ from oocarrays.mapping.casting import TEXTS, lost_value, misfit
 from oocarrays.mapping.given import check_unmasked, chosen
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.plan.sections.batches import READ_BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.sieve import METHODS, Method
+from oocarrays.plan.sections.sieve import METHODS, READ_BUFFER_BYTES, Method
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter

@@ -10,8 +10,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import REQUESTS, SectionPlan
+from oocarrays.plan.sections.sieve import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.write import plan_section_write
 from tests.flat import flat
 from tests.seams import set_constants

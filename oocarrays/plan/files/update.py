@@ -26,8 +26,8 @@ from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.memory import PROCESS_BYTES, Memory, Resources
 from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
 from oocarrays.plan.search import first_fitting
-from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
+from oocarrays.plan.sections.sieve import BUFFER_BYTES
 
 
 def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:

@@ -31,7 +31,7 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.plan import Bytes, Facts, shared_facts
 from oocarrays.plan.search import TAKEN, Alternative
-from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
+from oocarrays.plan.sections.sieve import BUFFER_BYTES, IN_FLIGHT
 
 Method = Literal["blocks", "groups", "scratch"]
 SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES

@@ -22,15 +22,16 @@ from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import table
-from oocarrays.plan.sections.batches import (
+from oocarrays.plan.sections.sieve import (
     BUFFER_BYTES,
     IN_FLIGHT,
+    RANGE_BYTES,
     Batch,
     Part,
+    Sieve,
     gap_bytes,
     held_by_parts,
 )
-from oocarrays.plan.sections.sieve import RANGE_BYTES, Sieve
 
 REQUESTS = 16
 """Number of concurrent requests of a rank, in stores other than local files."""

@@ -24,8 +24,8 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Duration, Facts, Value, cache_words, estimate, shared_facts
 from oocarrays.plan.search import Alternative
-from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
+from oocarrays.plan.sections.sieve import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry, all_of, gathered, gathered_bytes, written

@@ -26,9 +26,8 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.grid import Stored, inverse, turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import REQUESTS, SectionPlan
-from oocarrays.plan.sections.sieve import Method
+from oocarrays.plan.sections.sieve import BUFFER_BYTES, STORE_BUFFER_BYTES, Method, gap_bytes
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.chunks.reader import ChunkName, ChunkReader
 from oocarrays.storage.codecs.codec import decode_into

@@ -21,9 +21,8 @@ from zarr.abc.store import RangeByteRequest
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import Index
-from oocarrays.plan.sections.batches import IN_FLIGHT, Batch, Part
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.sieve import Sieve
+from oocarrays.plan.sections.sieve import IN_FLIGHT, Batch, Part, Sieve
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
