@@ -34,7 +34,7 @@ from distributed.protocol.serialize import to_serialize
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import LOST, homes_name
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, Peers, exchange_of, held_key, message_for
-from oocarrays.graphs.run.tasks import GIVEN_UP
+from oocarrays.graphs.run.live import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
 
 if TYPE_CHECKING:

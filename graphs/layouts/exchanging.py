@@ -30,11 +30,10 @@ from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, step
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, RankTasks, new_suffix
-from oocarrays.graphs.run.live import Live, RunState
+from oocarrays.graphs.run.live import Live, RunState, Sealed
 from oocarrays.graphs.run.program import Program
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
-from oocarrays.graphs.run.tasks import Sealed
 from oocarrays.mapping.layouts.local import sides
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Assembly, is_together

@@ -40,11 +40,10 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import tell, topic_of
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.live import Live, P, RunState
+from oocarrays.graphs.run.live import GIVEN_UP, LIVE, SETTLE_SECONDS, Live, P, RunState, Sealed, is_given_up
 from oocarrays.graphs.run.program import InPlace, Part, Remaining
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE, SETTLE_SECONDS, Sealed, is_given_up
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.presence import Presence

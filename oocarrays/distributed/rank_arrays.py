@@ -23,8 +23,8 @@ from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import Counting, listen, topic_of
 from oocarrays.graphs.layouts.parts import RankParts, layered
+from oocarrays.graphs.run.live import settled
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.run.tasks import settled
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.storage.meter import Meter

@@ -14,7 +14,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from oocarrays.graphs.run.tasks import settled
+from oocarrays.graphs.run.live import settled
 from tests.graphs.clusters import events, home_of, kill_when, within
 
 pytestmark = pytest.mark.long

@@ -21,7 +21,7 @@ from distributed.core import Status
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from oocarrays.graphs.run.tasks import GIVEN_UP, LIVE
+from oocarrays.graphs.run.live import GIVEN_UP, LIVE
 from tests.flat import flat
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
 from tests.seams import JOURNAL_FOLDER, PROCESS, Journal, replace_step, set_constants, step
