@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import TypedDict, Unpack
@@ -36,18 +35,6 @@ from oocarrays.storage.local.pages import can_map, mapped, want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.sections.sieved import PendingBatch, SectionReader, taken_buffer
-
-
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """Name of a chunk, formatted on demand."""
-
-    file: ArrayFile
-    asked: PendingBatch
-    number: int
-
-    def __str__(self) -> str:
-        return str(ChunkName(self.file, list(product(*self.asked.batch.chunks))[self.number]))
 
 
 class CodedReader(SectionReader):
@@ -80,8 +67,10 @@ class CodedReader(SectionReader):
         decoded = taken_buffer(free, asked.batch.buffer_bytes)
         into, size = self._bytes if decoded is None else decoded, self.file.stored.chunk_bytes
         rooms = self._places(asked.batch, part)[asked.here, 0].tolist()
+        indices = list(product(*asked.batch.chunks))
         for number, coded, at in zip(asked.here.tolist(), self._coded(asked), rooms, strict=True):
-            decode_into(self.file.chain.compressor, coded, into[at : at + size], _Name(self.file, asked, number))
+            name = ChunkName(self.file, indices[number])
+            decode_into(self.file.chain.compressor, coded, into[at : at + size], name)
         self.meter.add(decoded_bytes=len(rooms) * size)
         self._take(asked.batch, part, decoded, asked.missing)
         asked.close()
