@@ -278,7 +278,7 @@ def _put_runs(folder: str, data: np.ndarray, nbytes: int) -> None:
     chunks = UnfinishedChunks(folder, f"{nbytes:032x}", size, past_cache=True)
     for start, key in product(range(0, size, nbytes), keys):
         run = byte_view(data)[start : start + nbytes]
-        chunks.write(key, start, run)
+        chunks.write_runs(key, [start], run)
         checksum(run)
     chunks.close()
     for key in keys:

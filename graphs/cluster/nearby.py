@@ -187,7 +187,7 @@ def _read_at(message: Message) -> Header | None:
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
 def deserialized(header: Header, frames: list[Any]) -> Message:
-    into = pickle.loads(header["into"]) if "into" in header else None
+    into: Any = pickle.loads(header["into"]) if "into" in header else None
     if "process" in header or "look" in header:
         part = _parts.get(into[0]) if into else None
         rooms = None if part is None else [part.at(place) for place in into[1]]

@@ -131,7 +131,8 @@ def build_graph(
     """Return the tasks, the key of the last one, and the worker of each rank by the suffix in the tasks' keys."""
     suffix, workers = new_suffix(), list(dict.fromkeys(addresses))
     each = [
-        BlockTasks(part, spread(part.plan.ranks, workers), blocks) for part, blocks in zip(run.parts, keys, strict=True)
+        BlockTasks(part, spread(part.program.plan.ranks, workers), blocks)
+        for part, blocks in zip(run.parts, keys, strict=True)
     ]
     frame: Any = f"frame-{suffix}"
     first = not run.program.target.overwrite  # a replaced target may be read by the blocks

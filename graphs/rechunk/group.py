@@ -299,7 +299,7 @@ def build_graph(run: Run[Group], addresses: Sequence[str]) -> tuple[dict[Key, Ta
     done = [key for lane in lanes for key in _lane(builder, run, lane, created, len(addresses))] or [created]
     workers = list(dict.fromkeys(addresses))
     for member in run.parts:
-        ranks = spread(member.plan.ranks, evenly(member.plan.ranks, workers))
+        ranks = spread(member.program.plan.ranks, evenly(member.program.plan.ranks, workers))
         graph, last = member.graph(ranks, done)
         builder.graph |= graph
         homes[last[0].rpartition("-")[2]], done = ranks, [last]

@@ -272,8 +272,8 @@ def read_sections(
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
         dealing=Dealing(
-            partition=domains,
-            deal=deal,
+            partition=domains,  # type: ignore[arg-type]
+            deal=deal,  # type: ignore[arg-type]
             disk_of=disk_of(means.disks, file),
             times=chunk_times(file, within_means.costs),
         ),

@@ -183,8 +183,8 @@ def write_sections(
         method=method,
         aggregators=aggregators,
         dealing=Dealing(
-            partition=domains,
-            deal=deal,
+            partition=domains,  # type: ignore[arg-type]
+            deal=deal,  # type: ignore[arg-type]
             disk_of=disk_of(means.disks, file),
             times=chunk_times(file, within_means.costs),
         ),

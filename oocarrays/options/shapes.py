@@ -157,11 +157,11 @@ def _moved(asked: _Asked, level: Coarsening, shape: list[int], names: Names) -> 
     both = next((axis for axis in dropped if level.factors[axis] != 1), None)
     if both is not None:
         raise InputError(f"factor={asked.factor!r} and drop_axis={asked.drop_axis!r} both name axis {both}")
-    new_count = len(asked.new_axis) if is_sequence(asked.new_axis) else int(asked.new_axis is not None)
-    ndim = len(shape) - len(dropped) + new_count
+    added: Any = asked.new_axis
+    ndim = len(shape) - len(dropped) + (len(added) if is_sequence(added) else int(added is not None))
     if not ndim:
         raise InputError(f"drop_axis={asked.drop_axis!r} leaves no axis: a target has at least one; pass new_axis=0")
-    new = () if asked.new_axis is None else axes_of(asked.new_axis, ndim, None, "new_axis")
+    new = () if added is None else axes_of(added, ndim, None, "new_axis")
     bare = level.reshaped(dropped, dict.fromkeys(new, 1))
     said = [None] * ndim if asked.shape is None else _extents(asked.shape, ndim, names_of(bare, names), new)
     lengths = {axis: said[axis] or extent_said(asked.chunks, axis, ndim) or 1 for axis in new}

@@ -15,11 +15,10 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.along import AxisOverGrid
-from oocarrays.mapping.grid import Index
 from oocarrays.mapping.points import Points, by_chunk
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken
 from oocarrays.storage.chunks.rewriting import each_of, unit_writer
+from oocarrays.storage.chunks.units import PointsUnit
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section
@@ -123,30 +122,3 @@ def _coordinates(taken: Points, members: np.ndarray, places: Sequence[slice]) ->
     for axis, each in zip(free, spread[1:], strict=True):
         rows[axis] = each.reshape(-1)
     return rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointsUnit:
-    """Unit of writing: a chunk, or shard, with values for some of its elements; axes are in storage order."""
-
-    index: Index
-    """Index of the chunk."""
-    inside: np.ndarray
-    """Position of each element in it, a row for each axis."""
-    data: np.ndarray
-    """Values of these elements."""
-    whole: bool = False
-    """Whether all its elements are written: always False, as points are not compared with the chunk."""
-
-    def covers(self, box: Section) -> bool:
-        """Return whether a box is written completely: always False."""
-        return False
-
-    def put_in(self, data: np.ndarray, box: Section) -> None:
-        data[tuple(self.inside)] = self.data
-
-    def cut(self, chunks: tuple[int, ...]) -> Iterator[PointsUnit]:
-        """Split the points of a shard into one unit for each of its chunks."""
-        for index, places in by_chunk(self.inside, chunks):
-            lower = np.multiply(index, chunks)[:, None]
-            yield PointsUnit(index=index, inside=self.inside[:, places] - lower, data=self.data[places])

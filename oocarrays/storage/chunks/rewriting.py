@@ -29,13 +29,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import fill_bits, is_fill
 from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.chunks.units import Unit
+from oocarrays.storage.chunks.units import Written
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
@@ -127,12 +128,12 @@ class UnitWriter:
         """Chunks to be changed that were missing."""
         self._pool, self._fill = Pool(numpy_bytes), fill_bits(file)
 
-    def __call__(self, unit: Unit) -> None:
+    def __call__(self, unit: Any) -> None:
         """Write one unit."""
         with self._locks.held(unit.index):
             self.rewrite(unit)
 
-    def rewrite(self, unit: Unit) -> None:
+    def rewrite(self, unit: Any) -> None:
         """Replace a locked chunk or shard."""
         raise NotImplementedError
 
@@ -145,7 +146,7 @@ class Whole(UnitWriter):
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter, fresh=False)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
 
-    def rewrite(self, unit: Unit) -> None:
+    def rewrite(self, unit: Written) -> None:
         memory = self._pool.take(self.file.stored.chunk_bytes)
         buffer = shaped(memory, self._box.shape, self.file.dtype)
         if not unit.covers(self._box):
@@ -173,7 +174,7 @@ class Sharded(UnitWriter):
             self._box.size * file.dtype.itemsize,
         )
 
-    def rewrite(self, unit: Unit) -> None:
+    def rewrite(self, unit: Written) -> None:
         key = self.file.chunk_key(unit.index)
         old = None if unit.whole else self._read(key)
         if old is None and not unit.whole:
@@ -195,7 +196,7 @@ class Sharded(UnitWriter):
             self.meter.add(read_requests=1, read_bytes=len(data))
         return data
 
-    def _stored(self, unit: Unit, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def _stored(self, unit: Written, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the stored chunks of the new shard by number; ``chunk`` is a buffer that is reused."""
         changed = {self._layout.place(inner.index)[1]: inner for inner in unit.cut(self._layout.chunks)}
         entries, name = self._entries(old, unit.index)
@@ -217,7 +218,7 @@ class Sharded(UnitWriter):
         listed: list[list[int]] = entries.tolist()
         return listed, name
 
-    def _changed(self, inner: Unit, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
+    def _changed(self, inner: Written, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
         """Return the stored bytes of a changed chunk; None if it holds only the fill value."""
         if inner.whole or there is None:
             chunk[...] = self.file.fill_value
@@ -247,7 +248,7 @@ def unit_writer(file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> Uni
     return (Whole if file.chain.shard is None else Sharded)(file, meter, receipts)
 
 
-def each_of(work: UnitWriter, units: Iterable[Unit], at_once: int) -> None:
+def each_of(work: UnitWriter, units: Iterable[Any], at_once: int) -> None:
     """Write each unit, ``at_once`` at a time, and report missing chunks that were to be changed."""
     if at_once == 1:
         for unit in units:

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from oocarrays.mapping.along import Piece
 from oocarrays.mapping.grid import ChunkGrid, Index
+from oocarrays.mapping.points import by_chunk
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, index_of_parts, within
 from oocarrays.storage.pool import copy
@@ -110,3 +112,34 @@ def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Over
     for unit in units:
         found[unit.index].append(unit)
     return (Overlay(each, needs, inner) for each in found.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointsUnit:
+    """A chunk or shard with values for some of its elements, with its axes in storage order."""
+
+    index: Index
+    """Index of the chunk."""
+    inside: np.ndarray
+    """Position of each element in it, a row for each axis."""
+    data: np.ndarray
+    """Values of these elements."""
+    whole: bool = False
+    """Whether all its elements are written: always False, as points are not compared with the chunk."""
+
+    def covers(self, box: Section) -> bool:
+        """Return whether a box is written completely: always False."""
+        return False
+
+    def put_in(self, data: np.ndarray, box: Section) -> None:
+        data[tuple(self.inside)] = self.data
+
+    def cut(self, chunks: tuple[int, ...]) -> Iterator[PointsUnit]:
+        """Split the points of a shard into one unit for each of its chunks."""
+        for index, places in by_chunk(self.inside, chunks):
+            lower = np.multiply(index, chunks)[:, None]
+            yield PointsUnit(index=index, inside=self.inside[:, places] - lower, data=self.data[places])
+
+
+Written = Unit | PointsUnit
+"""A chunk or shard that is written in whole or in part."""
