@@ -363,7 +363,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[OocError], str]] = {
     "dimension": (
         {"chunks": {"air": {"depth": 3}}},
         ChunksError,
-        r"air: .*'depth' is not an axis.*'time', 'lat', 'lon'",
+        r"air: .*'depth' is not one of the 3 axes.*'time', 'lat', 'lon'",
     ),
     "no fixed size": ({"chunks": {"place": 3}}, UnsupportedError, r"place has dtype"),
     "budget": ({"chunks": {"air": (24, 6, 5)}, "memory": 1000}, BudgetError, r"rechunking air needs at least"),
