@@ -28,8 +28,8 @@ from oocarrays.graphs.rechunk.passes import scratch_place
 from oocarrays.graphs.rechunk.program import Blocks, Destination, Rechunk, rechunk_run
 from oocarrays.graphs.rechunk.tasks import finish
 from oocarrays.graphs.run.builder import Builder, new_suffix
-from oocarrays.graphs.run.recording import check_room
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.recording import check_room
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import block_of
