@@ -11,7 +11,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from oocarrays.advice import Advice
-from oocarrays.cli.options import sources_of
+from oocarrays.cli.options import planned_for, sources_of
 from oocarrays.cli.reports import print_json
 from oocarrays.cli.signatures import command
 from oocarrays.errors import BudgetError, InputError
@@ -22,7 +22,6 @@ from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.settings import costs, keep, keep_disks
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.stored import RechunkJob
-from oocarrays.options.networks import planned_cluster
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.documents import Document
 from oocarrays.show import report
@@ -146,40 +145,6 @@ def _machine(store: str | None, scheduler: Any) -> tuple[list[tuple[str, ...]], 
 
 
 SWEPT = ("workers", "memory", "threads")
-
-
-def planned_for(
-    scheduler: str | None,
-    dry_run: bool,
-    /,
-    *,
-    workers: int | None = None,
-    worker_memory: str | None = None,
-    worker_threads: int = 1,
-    network: str | None = None,
-    constants: str | None = None,
-    storage: str | None = None,
-) -> Any:
-    """Return the scheduler of a plan: a model of a cluster, an address, or threads.
-
-    workers: with --dry-run: plan for a cluster of N workers that does not exist
-    worker_memory SIZE: memory limit of each of these workers in bytes, such as 4GiB
-    worker_threads: threads of each of these workers
-    network: network of these workers: see schedule --help (default: as calibrated)
-    storage RATE: bytes a second that all of these workers together read, and write, such as 10GB (default: no limit)
-    """
-    if workers is None:
-        return scheduler or "threads"
-    if not dry_run:
-        raise InputError(f"--workers {workers} is for plans: add --dry-run, or give --scheduler ADDRESS")
-    if scheduler is not None:
-        raise InputError("--workers plans for a cluster that does not exist, --scheduler for one that does: give one")
-    if worker_memory is None:
-        raise InputError(f"--workers {workers} needs --worker-memory, such as 4GiB")
-    return planned_cluster(
-        workers=workers, memory=worker_memory, threads=worker_threads, network=network, constants=constants,
-        storage=storage,
-    )  # fmt: skip
 
 
 @command(planned_for)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import from_home
 from oocarrays.options.chunks import parsed_chunks
+from oocarrays.options.networks import planned_cluster
 from oocarrays.storage.files.formats import NAMED_CODECS
 from oocarrays.storage.foreign.places import WILD, open_files
 
@@ -252,3 +253,37 @@ KINDS = {
     "disks": Kind(metavar="DISK", several=True),
 }  # fmt: skip
 """Options by the name of the parameter."""
+
+
+def planned_for(
+    scheduler: str | None,
+    dry_run: bool,
+    /,
+    *,
+    workers: int | None = None,
+    worker_memory: str | None = None,
+    worker_threads: int = 1,
+    network: str | None = None,
+    constants: str | None = None,
+    storage: str | None = None,
+) -> Any:
+    """Return the scheduler of a plan: a model of a cluster, an address, or threads.
+
+    workers: with --dry-run: plan for a cluster of N workers that does not exist
+    worker_memory SIZE: memory limit of each of these workers in bytes, such as 4GiB
+    worker_threads: threads of each of these workers
+    network: network of these workers: see schedule --help (default: as calibrated)
+    storage RATE: bytes a second that all of these workers together read, and write, such as 10GB (default: no limit)
+    """
+    if workers is None:
+        return scheduler or "threads"
+    if not dry_run:
+        raise InputError(f"--workers {workers} is for plans: add --dry-run, or give --scheduler ADDRESS")
+    if scheduler is not None:
+        raise InputError("--workers plans for a cluster that does not exist, --scheduler for one that does: give one")
+    if worker_memory is None:
+        raise InputError(f"--workers {workers} needs --worker-memory, such as 4GiB")
+    return planned_cluster(
+        workers=workers, memory=worker_memory, threads=worker_threads, network=network, constants=constants,
+        storage=storage,
+    )  # fmt: skip

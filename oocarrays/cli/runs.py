@@ -19,9 +19,8 @@ import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
-from oocarrays.cli.advice import planned_for
 from oocarrays.cli.main import FAILED
-from oocarrays.cli.options import sources_of
+from oocarrays.cli.options import planned_for, sources_of
 from oocarrays.cli.reports import print_json, run_and_report, show_and_run
 from oocarrays.cli.signatures import asked, command, taken
 from oocarrays.errors import ChunksError, InputError, OocError
