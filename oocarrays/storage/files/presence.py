@@ -145,7 +145,7 @@ class Presence:
         """Count missing chunks by name and apply the policy, for copies that do not read chunks."""
         if self.missing in (None, "fill") or not self.chunks:
             return
-        stored = count_all(self.place)
+        stored = sum(1 for _ in _files(self.place)) if isinstance(self.place, str) else _count_listed(self.place)
         if stored is not None and stored < self.chunks:
             self.found_missing(self.chunks - stored, (), meter)
 
@@ -285,11 +285,6 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
         return None if most > (PAGE if is_remote(place.store) else MOST_COUNTED) else _count_listed(place)
     except OocError:
         return None
-
-
-def count_all(place: str | StorePath) -> int | None:
-    """Return the number of stored chunks regardless of time; None if the store lists nothing."""
-    return sum(1 for _ in _files(place)) if isinstance(place, str) else _count_listed(place)
 
 
 def _count_listed(place: StorePath) -> int | None:

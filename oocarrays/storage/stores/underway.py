@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -36,14 +37,9 @@ async def _this_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-class Submitting:
-    """Callable that submits coroutines to Zarr's event loop without waiting; the loop is looked up once."""
-
-    def __init__(self) -> None:
-        self._loop = sync(_this_loop())
-
-    def __call__(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+def _submitting() -> Callable[..., Future[Any]]:
+    """Return a function that starts a coroutine in Zarr's event loop without waiting."""
+    return partial(asyncio.run_coroutine_threadsafe, loop=sync(_this_loop()))
 
 
 async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
@@ -120,7 +116,7 @@ def in_order(start: Callable[[A], Future[T]], items: Iterable[A], most: int) -> 
 
 def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
     """Return an iterator over the bytes under keys in order; None for a missing key or no request."""
-    submit = Submitting()
+    submit = _submitting()
     return in_order(lambda each: _nothing() if each is None else submit(got(store, *each)), wanted, most)
 
 
@@ -131,7 +127,7 @@ class Putting:
         self.store = store
         self.prefix = prefix
         self.most = most
-        self._submit = Submitting()
+        self._submit = _submitting()
         self._under_way: deque[Future[None]] = deque()
 
     def put(self, key: str, data: memoryview) -> None:

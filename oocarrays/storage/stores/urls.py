@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 from zipfile import BadZipFile
 
 import zarr
+from fsspec.registry import get_filesystem_class
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
@@ -245,17 +246,17 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
     """Return the store by obstore; None to use fsspec."""
     if scheme not in BY_OBSTORE or ways.library == "fsspec":
         return None
-    config = obstore_config(scheme, options)
+    config, strange = obstore_config(scheme, options)
     chosen = ways.library == "obstore"
     if not find_spec("obstore"):
         if chosen:
             raise UnsupportedError(f"{shown(url)} needs obstore: pip install 'oocarrays[obstore]'")
         return None
-    if not chosen and (config is None or _has_profile(scheme, options)) and _knows(scheme):
+    if not chosen and (strange or _has_profile(scheme, options)) and _knows(scheme):
         return None
-    if config is None:
-        strange = _names(options)
-        raise InputError(f"storage_options= has {strange}, which obstore does not support: pip install 'oocarrays[s3]'")
+    if strange:
+        names = ", ".join(strange)
+        raise InputError(f"storage_options= has {names}, which obstore does not support: pip install 'oocarrays[s3]'")
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -276,21 +277,13 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
     return ObjectStore(store)
 
 
-def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:
-    """Return fsspec's options under obstore's names; None if obstore lacks one."""
+def obstore_config(scheme: str, options: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    """Return fsspec's options under obstore's names, and the names of options that obstore lacks."""
     flat = {**options, **options.get("client_kwargs", {})}
     flat.pop("client_kwargs", None)
-    if flat and scheme not in ("s3", "s3a"):
-        return None
-    if any(name not in OBSTORE_NAMES for name in flat):
-        return None
-    return {OBSTORE_NAMES[name]: value for name, value in flat.items() if value is not None}
-
-
-def _names(options: Mapping[str, Any]) -> str:
-    """Return the names of options unknown to obstore, without values."""
-    flat = {**options, **options.get("client_kwargs", {})}
-    return ", ".join(sorted(set(flat) - {*OBSTORE_NAMES, "client_kwargs"})) or "options"
+    known = OBSTORE_NAMES if scheme in ("s3", "s3a") else {}
+    made = {known[name]: value for name, value in flat.items() if name in known and value is not None}
+    return made, sorted(name for name in flat if name not in known)
 
 
 def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
@@ -304,23 +297,15 @@ def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
 def _knows(scheme: str) -> bool:
     """Return whether fsspec can open URLs of a scheme here."""
     try:
-        _filesystem(scheme)
+        get_filesystem_class(scheme)
     except (ImportError, ValueError):
         return False
     return True
 
 
-def _filesystem(scheme: str) -> Any:
-    from fsspec.registry import get_filesystem_class
-
-    return get_filesystem_class(scheme)
-
-
 def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
-    if not find_spec("fsspec"):
-        raise UnsupportedError(_missing(url, scheme))
     try:
-        _filesystem(scheme)
+        get_filesystem_class(scheme)
     except ImportError:
         raise UnsupportedError(_missing(url, scheme)) from None
     except ValueError:
