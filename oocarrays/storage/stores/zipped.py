@@ -10,7 +10,6 @@ An interrupted run leaves no file, one without an index, or one without an array
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +96,14 @@ class ZipTarget(AsideStore[ZipStore]):
 
     async def _publish(self) -> None:
         """Append the documents and the index to the file, unless a draft remains."""
-        async for key in self._aside.list():
-            if is_draft(key):
-                return
-        held = {key: value async for key, value in self._documents()}
-        for key, value in held.items():
-            await self._append(key, value)
-            await self._aside.delete(key)
+        keys = [key async for key in self._aside.list()]
+        if any(map(is_draft, keys)):
+            return
+        for key in keys:
+            if not super()._is_aside(key) and (value := await self._aside.get(key, default_buffer_prototype())):
+                await self._append(key, value)
+                await self._aside.delete(key)
         self.settle()
-
-    async def _documents(self) -> AsyncIterator[tuple[str, Buffer]]:
-        async for key in self._aside.list():
-            value = await self._aside.get(key, default_buffer_prototype())
-            if value is not None and not super()._is_aside(key):
-                yield key, value
 
     def settle(self) -> None:
         """Write the index of a file that we created, so that others can read it."""
