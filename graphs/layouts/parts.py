@@ -25,7 +25,7 @@ from dask.utils import ensure_dict
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import block_of
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
+from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.distribution import Collapsed
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
@@ -141,11 +141,6 @@ def _part(block: Any, section: Section, dtype: np.dtype) -> np.ndarray:
 def is_blocks(layout: Layout) -> bool:
     """Return whether every rank holds one block or nothing, in the order of the ranks, as in Dask's arrays."""
     return all(map(is_block, layout.axes))
-
-
-def is_block(axis: Axis) -> bool:
-    """Return whether every rank along an axis holds one block or nothing."""
-    return not isinstance(axis, BlockCyclicAxis) or axis.extent <= axis.period
 
 
 def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:

@@ -17,9 +17,9 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.layouts.parts import is_block
 from oocarrays.mapping.given import chosen, element_type, extents, named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, chunks_along, runs_along
+from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.section import axis_order

@@ -15,11 +15,12 @@ from dask.utils import format_bytes
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
+from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy, refuse
 from oocarrays.mapping.grid import ChunkGrid, Extents
+from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread

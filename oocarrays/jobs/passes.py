@@ -19,11 +19,11 @@ from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.layouts.parts import is_block
 from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
+from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.halo import checked_boundary, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank

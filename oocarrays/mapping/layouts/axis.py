@@ -114,6 +114,11 @@ Axis = BlockCyclicAxis | GenBlockAxis
 """One axis over ranks."""
 
 
+def is_block(axis: Axis) -> bool:
+    """Return whether every rank along an axis holds one block or nothing."""
+    return not isinstance(axis, BlockCyclicAxis) or axis.ranks == 1 or axis.extent <= axis.period
+
+
 def _wide(index: Ints) -> Ints:
     """Return integers unchanged, and arrays as int64: a narrower type might not represent the period of its blocks."""
     return index if isinstance(index, int) else np.asarray(index, np.int64)

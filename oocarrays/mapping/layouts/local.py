@@ -25,7 +25,7 @@ import numpy as np
 from oocarrays.errors import LayoutError
 from oocarrays.mapping import ranges
 from oocarrays.mapping.given import by_axis
-from oocarrays.mapping.layouts.axis import held_by
+from oocarrays.mapping.layouts.axis import held_by, is_block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, index_of_parts, lengths, within
@@ -112,8 +112,7 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
 def check_depth(layout: Layout, depth: Depth) -> None:
     """Raise if an axis with a halo has more than one block per rank."""
     for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
-        parts = (held_by(axis, rank) for rank in range(axis.ranks))
-        if d and any(len(held) and int(held[-1]) - int(held[0]) + 1 > len(held) for held in parts):
+        if d and not is_block(axis):
             raise LayoutError(
                 f"depth={d} along axis {number}: in {layout} a rank holds more than one block there; "
                 "a halo needs block, gen_block or *"

@@ -13,7 +13,7 @@ from typing import Any
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Distribution, GenBlock
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import one_an_axis
@@ -43,7 +43,7 @@ def slices_of(key: Any, layout: Layout) -> Slices:
 def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
     """Return a layout with one block per rank along each axis that is cut, or the same layout if it complies."""
     ready = [
-        Block() if _is_cut(layout, axis, along) and not _is_in_blocks(layout.axes[axis]) else d
+        Block() if _is_cut(layout, axis, along) and not is_block(layout.axes[axis]) else d
         for axis, (d, along) in enumerate(zip(layout.distributions, taken, strict=True))
     ]
     return layout if ready == [*layout.distributions] else Layout.of(layout.shape, ready, grid=layout.grid)
@@ -72,12 +72,6 @@ def local_slices(layout: Layout, taken: Slices, rank: int) -> tuple[slice, ...]:
 def _is_cut(layout: Layout, axis: int, along: range) -> bool:
     """Return whether a distributed axis is selected only partly."""
     return layout.grid[axis] > 1 and along != range(layout.shape[axis])
-
-
-def _is_in_blocks(axis: Axis) -> bool:
-    """Return whether every rank along an axis has at most one block."""
-    held = (axis.sections(rank) for rank in range(axis.ranks))
-    return all(len(each) < 2 and all(len(some) < 2 or some.step == 1 for some in each) for each in held)
 
 
 def _held(layout: Layout, axis: int, along: range, place: int) -> slice:

@@ -75,12 +75,12 @@ class Halos:
 
     def windows(self, rank: int) -> tuple[AxisWindow, ...]:
         """Return the window of a rank along each axis."""
-        return tuple(axis_window(*each) for each in self._along(rank))  # type: ignore[arg-type]
+        return tuple(axis_window(*each) for each in self._along(rank))
 
     def _along(self, rank: int) -> Iterator[tuple[Axis, int, int, Boundary]]:
         """Return, per axis, the axis, the rank's coordinate, the depth and the boundary."""
         boundaries = of_each(self.boundary, len(self.depth))
-        return zip(self.layout.axes, self.layout.coordinates(rank), self.depth, boundaries, strict=True)  # type: ignore[arg-type]
+        return zip(self.layout.axes, self.layout.coordinates(rank), self.depth, boundaries, strict=True)
 
     def shape(self, rank: int) -> tuple[int, ...]:
         """Return the shape of a rank's window; an empty part has no halo."""
@@ -128,7 +128,7 @@ class Halos:
         held = self.layout.local_shape(rank)
         if not math.prod(held):
             return []
-        kept = [_kept(*each) for each in self._along(rank)]  # type: ignore[arg-type]
+        kept = [_kept(*each) for each in self._along(rank)]
         lower, upper = zip(*kept, strict=True) if kept else ((), ())
         return frame(Section((0,) * len(held), held), Section(lower, upper))
 
@@ -177,7 +177,7 @@ def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, i
     """Return the interval of a rank's part, along an axis, that no halo needs."""
     size, lent = axis.size(rank), []
     for other in range(axis.ranks):
-        found = axis_window(axis, other, depth, boundary).lent.get(rank)  # type: ignore[arg-type]
+        found = axis_window(axis, other, depth, boundary).lent.get(rank)
         if found and other != rank:
             lent += _runs(found.taken)
         for _, among in found.strips[1:] if found and other == rank else ():

@@ -113,14 +113,14 @@ class TransferWork(NamedTuple):
 @lru_cache(maxsize=256)
 def _axes(source: Layout, target: Layout) -> tuple[Runs, ...]:
     pairs = zip(source.axes, target.axes, strict=True)
-    return tuple(_runs(s, t) for s, t in pairs)  # type: ignore[arg-type]
+    return tuple(_runs(s, t) for s, t in pairs)
 
 
 @lru_cache(maxsize=256)
 def _runs(source: Axis, target: Axis) -> Runs:
     """Return the runs of an axis; one direction is computed, in sorted order, and the other derived from it."""
     if repr(source) > repr(target):
-        return _runs(target, source).reversed()  # type: ignore[arg-type]
+        return _runs(target, source).reversed()
     return runs_between(source, target)
 
 
