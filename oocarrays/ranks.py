@@ -15,7 +15,7 @@ from oocarrays.distributed.exchanging import distribute as distribute
 from oocarrays.distributed.exchanging import exchange as exchange
 from oocarrays.distributed.exchanging import plan_redistribution as plan_redistribution
 from oocarrays.distributed.exchanging import redistribute as redistribute
-from oocarrays.distributed.rank_blocks import RankBlocks as RankBlocks
+from oocarrays.distributed.rank_arrays import RankBlocks as RankBlocks
 from oocarrays.jobs.collective_writes import write_sections as write_sections
 from oocarrays.jobs.converting import gather_files as gather_files
 from oocarrays.jobs.converting import scatter_files as scatter_files

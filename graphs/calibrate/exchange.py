@@ -27,13 +27,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Worker, workers_of
-from oocarrays.graphs.layouts.parts import Parts, layered
+from oocarrays.graphs.layouts.parts import Parts
 from oocarrays.graphs.layouts.redistribution import exchanged
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import costs
@@ -145,7 +144,7 @@ def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
     def make(key: Key) -> Task:
         return Task(key, _ones, layout.local_shape(key[-1]))
 
-    return Parts.made(make, layout, np.dtype("u1"), workers, HighLevelGraph({}, {}), verb="slab")
+    return Parts.made(make, layout.ranks, np.dtype("u1"), workers, verb="slab")
 
 
 def _ones(shape: tuple[int, ...]) -> np.ndarray:
@@ -155,8 +154,7 @@ def _ones(shape: tuple[int, ...]) -> np.ndarray:
 def _there(client: Client, parts: Parts) -> Parts:
     """Return the parts, computed and held in memory."""
     futures = _futures(client, parts)
-    graph = layered(HighLevelGraph({}, {}), parts.name, dict(zip(parts.keys, futures, strict=True)))
-    return replace(parts, graph=graph, homes={})
+    return Parts.of(dict(zip(parts.keys, futures, strict=True)), parts.keys, parts.dtype, {})
 
 
 def _seconds(client: Client, parts: Parts) -> float:

@@ -18,9 +18,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 
-from oocarrays.graphs.layouts.parts import RankParts, layered
+from oocarrays.graphs.layouts.parts import Parts
 from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
@@ -122,14 +121,14 @@ def cast(
     dtype: np.dtype,
     workers: Sequence[str],
     *,
-    parts: RankParts | None = None,
+    parts: Parts | None = None,
     files: LocalFiles | None = None,
     meter: Meter | None = None,
-) -> RankParts:
+) -> Parts:
     """Return the section at every rank, as tasks."""
     run = Run(Multicast(plan=plan, dtype=dtype, files=files, workers=len(workers)))
     run.meter = meter or run.meter
-    builder, suffix = Builder(run.id, call, run), run.id
+    builder = Builder(run.id, call, run)
     if workers:
         builder.share("multicast")
     given = (
@@ -143,13 +142,6 @@ def cast(
         assert parent is not None, "only the root has none"
         after = [] if before is None else [keys[before]]
         keys[rank] = builder.add(pass_on, rank, buffers=(keys[parent],), after=after)
-    name = f"multicast-{suffix}"
-    base = (parts.graph, parts.name) if parts else (HighLevelGraph({}, {}),)
-    homes = {**(parts.homes if parts else {}), suffix: spread(plan.ranks, workers)} if workers else {}
-    return RankParts(
-        dtype=dtype,
-        graph=layered(base[0], name, builder.graph, *base[1:]),
-        name=name,
-        keys=tuple(keys[rank] for rank in range(plan.ranks)),
-        homes=homes,
-    )
+    homes = {run.id: spread(plan.ranks, workers)} if workers else {}
+    every = [keys[rank] for rank in range(plan.ranks)]
+    return Parts.of(builder.graph, every, dtype, homes, *([parts] if parts else []), name="multicast")

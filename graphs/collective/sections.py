@@ -43,7 +43,8 @@ from oocarrays.graphs.collective import read_tasks as tasks
 from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.exchange.messages import Came, Exchange, Round, available, steps_of
-from oocarrays.graphs.run.builder import SUFFIX, Builder, RankTasks, RoundsAhead, new_suffix
+from oocarrays.graphs.layouts.parts import Parts
+from oocarrays.graphs.run.builder import SUFFIX, Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import InPlace, Program
@@ -74,16 +75,16 @@ def collective_read(
     meter: Meter | None = None,
     selections: Sequence[Selection] = (),
     **how: Any,
-) -> RankTasks:
-    """Return the tasks that read each rank's part."""
+) -> Parts:
+    """Return the parts that ranks read."""
     run = Run(tasks.Reading(file=file, plan=plan, selections=tuple(selections), **how))
     run.meter = meter or run.meter
     builder = _ReadBuilder(run)
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.processes else _between_threads
-    keys = tuple(builder.first(tasks.independent) if plan.method == "independent" else together(builder))
+    keys = builder.first(tasks.independent) if plan.method == "independent" else together(builder)
     homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
-    return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
+    return Parts.of(builder.graph, keys, file.dtype, homes)
 
 
 def _between_threads(builder: _ReadBuilder) -> list[Key]:

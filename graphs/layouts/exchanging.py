@@ -28,8 +28,8 @@ from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, steps_of
 from oocarrays.graphs.exchange.whole import arrivals
-from oocarrays.graphs.layouts.parts import RankParts, layered
-from oocarrays.graphs.run.builder import Builder, RankTasks, new_suffix
+from oocarrays.graphs.layouts.parts import Parts
+from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.live import Live, RunState, Sealed
 from oocarrays.graphs.run.program import Program
 from oocarrays.graphs.run.run import Run, barrier, call
@@ -260,22 +260,23 @@ class _ExchangeBuilder(Builder):
         return [self.add(end, rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
 
 
-def exchange_tasks(
+def exchange_parts(
     program: PartExchange,
-    old: Sequence[Key],
+    parts: Parts,
     ranks: int,
     workers: Sequence[str],
     *,
     ordered: bool = True,
     meter: Meter | None = None,
-) -> RankTasks:
-    """Return the tasks of one exchange to this number of ``ranks``."""
+    name: str = "parts",
+) -> Parts:
+    """Return the results of one exchange to this number of ``ranks``, in a layer of this name."""
     if program.schedule is None:
-        return _between_threads(program, old, ranks, meter)
+        return _between_threads(program, parts, ranks, meter, name)
+    old = parts.keys
     builder = _ExchangeBuilder(program, sides(len(old), ranks, workers))
     if is_together(program.schedule, program.assembly):
-        keys = builder.together(old, ranks)
-        return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
+        return Parts.of(builder.graph, builder.together(old, ranks), parts.dtype, builder.homes, parts, name=name)
     sizes, every, waits = program.plan.sizes(), program.schedule.ranks, program.assembly == "synchronous"
 
     def wants(origin: int, final: int) -> bool:
@@ -289,26 +290,18 @@ def exchange_tasks(
     if waits:
         there = [builder.add(assemble, rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
     keys = [key for key in there[:ranks] if key is not None]
-    return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
+    return Parts.of(builder.graph, keys, parts.dtype, builder.homes, parts, name=name)
 
 
-def _between_threads(program: PartExchange, old: Sequence[Key], ranks: int, meter: Meter | None) -> RankTasks:
+def _between_threads(program: PartExchange, parts: Parts, ranks: int, meter: Meter | None, name: str) -> Parts:
     """Add one task per rank that copies from the parts of the others."""
     run = Run(program)
     run.meter = meter or run.meter
     builder = Builder(run.id, call, run)
-    held = [tuple(old[source] for source in lenders(run.live, (), 0, rank)) for rank in range(ranks)]
+    held = [tuple(parts.keys[source] for source in lenders(run.live, (), 0, rank)) for rank in range(ranks)]
     add = steps_of(builder)
     keys = [add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
-    return RankTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
-
-
-def exchanged_arrays(name: str, parts: RankParts, made: RankTasks) -> RankParts:
-    """Return the results of an exchange as arrays of any shapes, in a layer of this name."""
-    name = f"{name}-{made.suffix}"
-    graph = layered(parts.graph, name, made.tasks, parts.name)
-    homes = {**parts.homes, **made.homes}
-    return RankParts(dtype=parts.dtype, graph=graph, name=name, keys=tuple(made.keys), homes=homes)
+    return Parts.of(builder.graph, keys, parts.dtype, {}, parts, name=name)
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:

@@ -11,7 +11,7 @@ after the loss of a worker yields the same result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankParts:
+class Parts:
     """Parts of all ranks."""
 
     dtype: np.dtype
@@ -51,37 +51,43 @@ class RankParts:
     homes: Mapping[str, Sequence[str]]
     """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts(RankParts):
-    """Parts of all ranks of a layout."""
-
-    layout: Layout
-    """Layout of the parts."""
+    @classmethod
+    def of(
+        cls,
+        tasks: Mapping[Any, Any],
+        keys: Iterable[Key],
+        dtype: np.dtype,
+        homes: Mapping[str, Sequence[str]],
+        *before: Parts,
+        name: str = "parts",
+    ) -> Parts:
+        """Return the parts with these keys among tasks, which use the parts ``before``."""
+        name = f"{name}-{new_suffix()}"
+        graph = HighLevelGraph.merge(*(parts.graph for parts in before))
+        known = {suffix: workers for parts in before for suffix, workers in parts.homes.items()}
+        return cls(
+            dtype=dtype,
+            graph=layered(graph, name, tasks, *(parts.name for parts in before)),
+            name=name,
+            keys=tuple(keys),
+            homes={**known, **homes},
+        )
 
     @classmethod
     def made(
         cls,
         make: Callable[[Key], Any],
-        layout: Layout,
+        ranks: int,
         dtype: np.dtype,
         addresses: Sequence[str],
-        graph: HighLevelGraph,
-        *after: str,
+        *before: Parts,
         verb: str = "part",
     ) -> Parts:
-        """Return the parts of a task for each rank, which ``make`` returns for its key, after layers of a graph."""
+        """Return the parts of a task for each rank, which ``make`` returns for its key."""
         suffix = new_suffix()
-        keys = tuple((f"{verb}-{suffix}", rank) for rank in range(layout.ranks))
-        name = f"parts-{suffix}"
-        return cls(
-            layout=layout,
-            dtype=dtype,
-            graph=layered(graph, name, {key: make(key) for key in keys}, *after),
-            name=name,
-            keys=keys,
-            homes={suffix: addresses} if addresses else {},
-        )
+        keys = [(f"{verb}-{suffix}", rank) for rank in range(ranks)]
+        homes = {suffix: addresses} if addresses else {}
+        return cls.of({key: make(key) for key in keys}, keys, dtype, homes, *before)
 
 
 def layered(graph: HighLevelGraph, name: str, tasks: Mapping[Any, Any], *after: str) -> HighLevelGraph:
@@ -105,7 +111,7 @@ def parts_of_array(array: np.ndarray, layout: Layout, addresses: Sequence[str] =
             return Task(key, itself, cut(array, layout, key[-1]))
         return Task(key, cut, array, layout, key[-1])
 
-    return Parts.made(make, layout, array.dtype, addresses, HighLevelGraph({}, {}))
+    return Parts.made(make, layout.ranks, array.dtype, addresses)
 
 
 def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
@@ -118,12 +124,28 @@ def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) 
     """Return a Dask array's blocks as the parts of a layout with as many ranks."""
     graph: Any = x.__dask_graph__()
     tasks = {x.name: ensure_dict(x.__dask_optimize__(graph, x.__dask_keys__()))}
-    blocks = list(flatten(x.__dask_keys__()))
+    keys, whole = tuple(flatten(x.__dask_keys__())), HighLevelGraph(tasks, {x.name: set()})
+    blocks = Parts(dtype=x.dtype, graph=whole, name=x.name, keys=keys, homes={})
 
     def make(key: Key) -> Task:
-        return Task(key, _part, TaskRef(blocks[key[-1]]), _section(layout, key[-1]), x.dtype)
+        return Task(key, _part, TaskRef(keys[key[-1]]), _section(layout, key[-1]), x.dtype)
 
-    return Parts.made(make, layout, x.dtype, addresses, HighLevelGraph(tasks, {x.name: set()}), x.name)
+    return Parts.made(make, layout.ranks, x.dtype, addresses, blocks)
+
+
+def parts_of_arrays(arrays: Sequence[Any], dtype: np.dtype, addresses: Sequence[str] = ()) -> Parts:
+    """Return arrays as parts: Dask places the blocks of a Dask array; they are joined on the rank's worker."""
+    suffix, keys = new_suffix(), []
+    tasks: dict[Any, Any] = {}
+    for rank, array in enumerate(arrays):
+        if isinstance(array, np.ndarray):
+            keys.append((f"part-{suffix}", rank))
+            tasks[keys[-1]] = Task(keys[-1], itself, array)
+        else:
+            whole = array.rechunk(-1) if array.ndim else array
+            keys += flatten(whole.__dask_keys__())
+            tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
+    return Parts.of(tasks, keys, dtype, {suffix: addresses} if addresses else {})
 
 
 def _section(layout: Layout, rank: int) -> Section:
@@ -153,13 +175,13 @@ def _holders(layout: Layout) -> list[list[int]]:
     return [[rank for rank in range(axis.ranks) if axis.size(rank)] or [0] for axis in layout.axes]
 
 
-def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
+def block_tasks(parts: Parts, layout: Layout, name: str) -> dict[Key, Alias]:
     """Return the tasks of a Dask array's blocks, each an alias of a part."""
     tasks: dict[Key, Alias] = {}
-    for index in product(*(range(len(held)) for held in _holders(parts.layout))):
-        coordinates = [held[i] for held, i in zip(_holders(parts.layout), index, strict=True)]
+    for index in product(*(range(len(held)) for held in _holders(layout))):
+        coordinates = [held[i] for held, i in zip(_holders(layout), index, strict=True)]
         key: Key = (name, *index)
-        tasks[key] = Alias(key, TaskRef(parts.keys[parts.layout.rank(coordinates)]))
+        tasks[key] = Alias(key, TaskRef(parts.keys[layout.rank(coordinates)]))
     return tasks
 
 

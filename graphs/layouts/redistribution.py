@@ -16,17 +16,16 @@ Thakur 1995, section 5.4 (PASSION_oc_shift).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import KernelError
 from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_tasks, exchanged_arrays
-from oocarrays.graphs.layouts.parts import Parts, RankParts
+from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_parts
+from oocarrays.graphs.layouts.parts import Parts
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
@@ -43,28 +42,25 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.packing import move, pack, unpack
 
 
-def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
+def mapped(
+    function: Callable[..., Any], several: Sequence[Parts], layout: Layout, dtype: np.dtype, addresses: Sequence[str]
+) -> Parts:
     """Return the parts computed by a function from the parts of arrays in one layout."""
-    layout = several[0].layout
 
     def make(key: Key) -> Task:
         parts = (TaskRef(each.keys[key[-1]]) for each in several)
         return Task(key, apply, function, layout.local_shape(key[-1]), dtype, *parts)
 
-    graph = HighLevelGraph.merge(*(parts.graph for parts in several))
-    made = Parts.made(make, layout, dtype, addresses, graph, *(parts.name for parts in several), verb="mapped")
-    before = {suffix: homes for parts in several for suffix, homes in parts.homes.items()}
-    return replace(made, homes=before | dict(made.homes))
+    return Parts.made(make, layout.ranks, dtype, addresses, *several, verb="mapped")
 
 
-def sliced(parts: Parts, taken: Slices, layout: Layout, addresses: Sequence[str]) -> Parts:
+def sliced(parts: Parts, layout: Layout, taken: Slices, addresses: Sequence[str]) -> Parts:
     """Return each rank's part of a slice, in a layout for which no element moves."""
 
     def make(key: Key) -> Task:
-        return Task(key, _copied, TaskRef(parts.keys[key[-1]]), local_slices(parts.layout, taken, key[-1]))
+        return Task(key, _copied, TaskRef(parts.keys[key[-1]]), local_slices(layout, taken, key[-1]))
 
-    made = Parts.made(make, layout, parts.dtype, addresses, parts.graph, parts.name, verb="sliced")
-    return replace(made, homes={**parts.homes, **made.homes} if addresses else {})
+    return Parts.made(make, layout.ranks, parts.dtype, addresses, parts, verb="sliced")
 
 
 def _copied(part: np.ndarray, places: tuple[slice, ...]) -> np.ndarray:
@@ -88,10 +84,10 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
     return np.asarray(made, dtype, order="C")
 
 
-def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> RankParts:
+def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> Parts:
     """Return the window of every rank: its part with halos."""
     program = PartExchange(plan=Shifting(halos=halos), schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
-    return exchanged_arrays("windows", parts, exchange_tasks(program, parts.keys, halos.ranks, workers, meter=meter))
+    return exchange_parts(program, parts, halos.ranks, workers, meter=meter, name="windows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +154,11 @@ class RowExchange:
             there[...] = message.reshape(there.shape)
 
 
-def rows_exchanged(parts: RankParts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> RankParts:
+def rows_exchanged(parts: Parts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> Parts:
     """Return the received rows of every rank."""
     rows = RowExchange(plan=plan)
     program = PartExchange(plan=rows, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
-    return exchanged_arrays("rows", parts, exchange_tasks(program, parts.keys, plan.ranks, workers, meter=meter))
+    return exchange_parts(program, parts, plan.ranks, workers, meter=meter, name="rows")
 
 
 def moved(
@@ -170,9 +166,7 @@ def moved(
 ) -> Parts:
     """Return the parts after transfers in sequence; unchanged if no element moves."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
-        if _stays(transfer):
-            parts = replace(parts, layout=transfer.target)
-        else:
+        if not _stays(transfer):
             parts = exchanged(parts, transfer, schedule, messaging, workers, meter)
     return parts
 
@@ -228,6 +222,4 @@ def exchanged(
     moving = Moving(transfer=travels)
     program = PartExchange(plan=moving, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
     ranks = transfer.target.ranks
-    made = exchange_tasks(program, parts.keys, ranks, workers, ordered=messaging.ordered, meter=meter)
-    new = exchanged_arrays("parts", parts, made)
-    return replace(parts, layout=transfer.target, graph=new.graph, name=new.name, keys=new.keys, homes=new.homes)
+    return exchange_parts(program, parts, ranks, workers, ordered=messaging.ordered, meter=meter)

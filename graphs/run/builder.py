@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -76,20 +76,6 @@ class Region:
         if self.buffer is None:
             raise RunError("a region was released before it was written")
         return self.buffer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTasks:
-    """Tasks that make a part for each rank."""
-
-    suffix: str
-    """Suffix of the keys of the parts."""
-    tasks: dict[Key, Task]
-    """All tasks by key."""
-    keys: Sequence[Key]
-    """Key of each rank's part."""
-    homes: Mapping[str, Sequence[str]]
-    """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
 
 
 T = TypeVar("T")

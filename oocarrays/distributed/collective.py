@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from dask.utils import format_bytes
 
 from oocarrays.distributed.distributed_array import DistributedArray
@@ -18,8 +17,6 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.sections import collective_read
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
-from oocarrays.graphs.run.builder import RankTasks
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
@@ -36,7 +33,6 @@ from oocarrays.plan.files import partitions as file_order
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.show import report
-from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.array_file import ArrayFile, as_planned
 from oocarrays.stored.array import StoredArray, opened
 
@@ -115,34 +111,16 @@ def _fitting(a: StoredArray, read: Any, means: Resources) -> Sequence[Section]:
             room //= 2
 
 
-class SectionArrays(RankLists):
+class SectionArrays(RankLists[CollectivePlan]):
     """Arrays of any shapes, one a rank: a lazy Dask collection. Created by `read_sections`.
 
     ``compute`` returns a list of numpy arrays; ``persist`` keeps each rank's array on its worker.
     """
 
-    def __init__(
-        self,
-        selections: Sequence[Selection],
-        dtype: np.dtype,
-        build: Callable[[], RankParts],
-        where: Where,
-        *,
-        plan: CollectivePlan,
-    ) -> None:
-        shapes = [selection.shape for selection in selections]
-        super().__init__(shapes.__getitem__, len(selections), dtype, build, where)
-        self._plan = plan
-
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(self._plan.part_bytes)
-
-    @property
-    def plan(self) -> CollectivePlan:
-        """Frozen plan: the reads of each rank, messages between ranks, and their cost."""
-        return self._plan
 
     @property
     def peak_bytes(self) -> int:
@@ -157,25 +135,15 @@ class SectionArrays(RankLists):
     def _named(self) -> str:
         return f"{self.ranks} sections"
 
+    def _title(self) -> str:
+        return f"oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}"
+
     def _rows(self) -> list[tuple[str, str]]:
-        sizes = self._plan.part_bytes
-        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
-        return [
-            ("a rank holds", most if least == most else f"{least} to {most}"),
-            ("ranks are", self._where()),
-            *report.plan_rows(self._plan),
-        ]
+        return [("a rank holds", self._held()), ("ranks are", self._where()), *report.plan_rows(self._plan)]
 
     def explain(self) -> str:
         """Describe each rank's section, the reading ranks, and the cost of other methods."""
-        return f"{report.table(self._rows())}\n\n{report.collective_text(self._plan)}"
-
-    def __repr__(self) -> str:
-        head = f"<oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}>"
-        return f"{head}\n{report.table(self._rows(), indent='  ')}"
-
-    def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title="oocarrays.SectionArrays")
+        return f"{super().explain()}\n\n{report.collective_text(self._plan)}"
 
 
 SectionsLike = LayoutLike | Sequence[Any]
@@ -319,22 +287,11 @@ class RankSelections:
         how: Mapping[str, Any],
     ) -> Any:
         where = Where(cluster, tuple(workers))
-        meter = where.meter
+        build = partial(collective_read, file, plan, workers, where.meter, self.selections, **how)
         if self.layout is not None:
-            layout = self.layout
-            made = lambda: _parts(collective_read(file, plan, workers, meter, **how), file, Parts, layout=layout)  # noqa: E731
-            return DistributedArray(layout, file.dtype, made, where, read=plan)
-        selections = self.selections
-        build: Callable[[], RankParts] = lambda: _parts(  # noqa: E731
-            collective_read(file, plan, workers, meter, selections, **how), file, RankParts
-        )
-        return SectionArrays(selections, file.dtype, build, where, plan=plan)
-
-
-def _parts(made: RankTasks, file: ArrayFile, kind: Any, **more: Any) -> Any:
-    name = f"parts-{made.suffix}"
-    graph = layered(HighLevelGraph({}, {}), name, made.tasks)
-    return kind(dtype=file.dtype, graph=graph, name=name, keys=tuple(made.keys), homes=made.homes, **more)
+            return DistributedArray(self.layout, file.dtype, build, where, plan=plan)
+        shapes = [selection.shape for selection in self.selections]
+        return SectionArrays(plan, shapes.__getitem__, plan.ranks, file.dtype, build, where)
 
 
 def wanted_by_ranks(

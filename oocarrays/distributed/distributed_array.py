@@ -34,6 +34,7 @@ from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistrib
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show import report
 from oocarrays.show.notebook import picture, rows_html
+from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -67,7 +68,7 @@ def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int
         raise InputError(f"the function does not accept an empty part ({error}): pass dtype=") from error
 
 
-class DistributedArray(Extents, RankArrays[Parts]):
+class DistributedArray(Extents, RankArrays):
     """Array distributed over ranks by a layout: a lazy Dask collection.
 
     ``compute`` returns the whole array, in natural order; ``persist`` keeps each rank's part on its worker.
@@ -87,15 +88,13 @@ class DistributedArray(Extents, RankArrays[Parts]):
         build: Callable[[], Parts],
         where: Where,
         *,
-        plan: Redistribution | None = None,
+        plan: Redistribution | CollectivePlan | None = None,
         messaging: Messaging | None = None,
-        read: CollectivePlan | None = None,
     ) -> None:
         super().__init__(layout.local_shape, layout.ranks, dtype, build, where)
         self._layout = layout
         self._plan = plan
         self._messaging = messaging
-        self._read = read
         self._section: Section | None = None
 
     # ------------------------------------------------------------------ properties
@@ -124,26 +123,28 @@ class DistributedArray(Extents, RankArrays[Parts]):
     @property
     def plan(self) -> Redistribution | CollectivePlan | None:
         """Redistribution or collective read that made it; None if it was cut from an array."""
-        return self._plan or self._read
+        return self._plan
 
     @property
     def peak_bytes(self) -> int:
         """Peak memory of a rank during the redistribution that made it, in bytes; of a read, that of the process with
         the highest peak."""
-        if self._read and self._read.price:
-            return self._read.peak_bytes
-        if self._plan is None or self._messaging is None:
-            return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
-        return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
+        match self._plan, self._messaging:
+            case CollectivePlan() as read, _ if read.price:
+                return read.peak_bytes
+            case Redistribution() as plan, Messaging() as messaging:
+                return messaging.held(plan.transfers) * self.dtype.itemsize
+        return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
 
     @property
     def seconds(self) -> float:
         """Predicted seconds of the redistribution or read that made it; 0 if it was cut from an array."""
-        if self._read and self._read.price:
-            return self._read.seconds
-        if self._plan is None or self._messaging is None:
-            return 0.0
-        return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
+        match self._plan, self._messaging:
+            case CollectivePlan() as read, _:
+                return read.seconds
+            case Redistribution() as plan, Messaging() as messaging:
+                return messaging.seconds(plan.transfers, self.dtype.itemsize, settings.costs())
+        return 0.0
 
     # ------------------------------------------------------------------ access
 
@@ -158,7 +159,14 @@ class DistributedArray(Extents, RankArrays[Parts]):
         if not is_blocks(self._layout):
             return self.redistribute(in_blocks(self._layout)).to_dask()
         name = f"blocks-{tokenize(self._parts.name)}"
-        return self._lazy(name, block_tasks(self._parts, name), block_lengths(self._layout))
+        return self._lazy(name, block_tasks(self._parts, self._layout, name), block_lengths(self._layout))
+
+    def _made(
+        self, build: Callable[[Meter], Parts], layout: Layout, dtype: Any = None, **plan: Any
+    ) -> DistributedArray:
+        """Return an array on the same workers, made by a function of the meter of its messages."""
+        where = Where(self.cluster, self.workers)
+        return DistributedArray(layout, dtype or self.dtype, lambda: build(where.meter), where, **plan)
 
     def redistribute(
         self,
@@ -192,12 +200,9 @@ class DistributedArray(Extents, RankArrays[Parts]):
             assembly=assembly,
             costs=costs if self.cluster else None,
         )
-        where = Where(self.cluster, self.workers)
-        return DistributedArray(
+        return self._made(
+            lambda meter: moved(self._parts, plan.transfers, messaging, self.workers, meter),
             plan.target,
-            self.dtype,
-            lambda: moved(self._parts, plan.transfers, messaging, self.workers, where.meter),
-            where,
             plan=plan,
             messaging=messaging,
         )
@@ -211,9 +216,8 @@ class DistributedArray(Extents, RankArrays[Parts]):
         ready = ready_to_slice(self._layout, taken)
         if ready != self._layout:
             return self.redistribute(ready)[key]
-        layout = sliced_layout(self._layout, taken)
-        where, there = Where(self.cluster, self.workers), spread(self.ranks, self.workers)
-        return DistributedArray(layout, self.dtype, lambda: sliced(self._parts, taken, layout, there), where)
+        there = spread(self.ranks, self.workers)
+        return self._made(lambda _: sliced(self._parts, ready, taken, there), sliced_layout(ready, taken))
 
     def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
         """Apply a function to each rank's part, on its worker: an array of the same layout. Computes nothing.
@@ -250,10 +254,9 @@ class DistributedArray(Extents, RankArrays[Parts]):
             self._check_alike(other)
         several = (self, *others)
         made = dtype_of(function, [each.dtype for each in several], self.ndim) if dtype is None else np.dtype(dtype)
-        where = Where(self.cluster, self.workers)
         there = spread(self.ranks, self.workers)
-        return DistributedArray(
-            self._layout, made, lambda: mapped(function, [each.tasks for each in several], made, there), where
+        return self._made(
+            lambda _: mapped(function, [each.tasks for each in several], self._layout, made, there), self._layout, made
         )
 
     def _check_alike(self, other: Any) -> None:
@@ -324,33 +327,34 @@ class DistributedArray(Extents, RankArrays[Parts]):
     # ------------------------------------------------------------------ reports
 
     def _rows(self) -> list[tuple[str, str]]:
-        sizes = [self._layout.local_size(rank) * self.dtype.itemsize for rank in range(self.ranks)]
-        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        read = report.plan_rows(self._plan) if isinstance(self._plan, CollectivePlan) else None
         return [
             ("layout", str(self._layout)),
             ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
-            ("a rank holds", most if least == most else f"{least} to {most}"),
+            ("a rank holds", self._held()),
             ("peak of a rank", format_bytes(self.peak_bytes)),
             ("ranks are", self._where()),
-            *(report.plan_rows(self._read) if self._read else self._made_rows()),
-            *([("predicted", report.seconds_text(self.seconds))] if self._plan else []),
+            *(self._transfer_rows() if read is None else read),
         ]
 
-    def _made_rows(self) -> list[tuple[str, str]]:
-        if self._plan is None or self._messaging is None:
+    def _transfer_rows(self) -> list[tuple[str, str]]:
+        if not isinstance(self._plan, Redistribution) or self._messaging is None:
             return []
-        made = zip(self._plan.transfers, self._messaging.schedules, strict=True)
+        each = zip(self._plan.transfers, self._messaging.schedules, strict=True)
         return [
-            (f"transfer {number}", transfer_text(transfer, schedule, self._messaging, self.dtype.itemsize))
-            for number, (transfer, schedule) in enumerate(made, 1)
+            *(
+                (f"transfer {number}", transfer_text(transfer, schedule, self._messaging, self.dtype.itemsize))
+                for number, (transfer, schedule) in enumerate(each, 1)
+            ),
+            ("predicted", report.seconds_text(self.seconds)),
         ]
 
     def explain(self) -> str:
         """Describe each rank's part, its worker, the plan that made the layout, and the cost of other methods."""
-        text = report.table(self._rows())
-        if self._read:
-            return f"{text}\n\n{report.collective_text(self._read)}"
-        return text if self._plan is None else f"{text}\n\n{self._plan.explain()}"
+        text, plan = report.table(self._rows()), self._plan
+        if plan is None:
+            return text
+        return f"{text}\n\n{report.collective_text(plan) if isinstance(plan, CollectivePlan) else plan.explain()}"
 
     def __repr__(self) -> str:
         return (

@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Task
 from zarr.abc.store import Store
 from zarr.storage import StorePath
 
 from oocarrays.distributed.collective import read_sections
 from oocarrays.distributed.distributed_array import DistributedArray
-from oocarrays.distributed.rank_arrays import RankArrays, Where
-from oocarrays.distributed.rank_blocks import RankBlocks
+from oocarrays.distributed.rank_arrays import RankArrays, RankBlocks, Where
 from oocarrays.errors import InputError, LayoutError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.layouts.parts import Parts, RankParts, layered, parts_of_array, parts_of_blocks
+from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_arrays, parts_of_blocks
 from oocarrays.graphs.layouts.redistribution import rows_exchanged
-from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.mapping.given import element_type, listed, refuse
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
@@ -182,7 +178,7 @@ def _first(x: Any, wanted: Layout, cluster: Cluster | None, workers: Sequence[st
 
 @verb(resources=("workers",))
 def exchange(
-    parts: Sequence[np.ndarray] | RankArrays[Any],
+    parts: Sequence[np.ndarray] | RankArrays,
     counts: Any,
     *,
     displacements: Any = None,
@@ -228,7 +224,7 @@ def exchange(
     >>> exchange(parts, [[3, 1], [1, 0]], scheduler="threads").compute()
     [array([0, 1, 2, 4]), array([3])]
     """
-    build: Callable[[], RankParts]
+    build: Callable[[], Parts]
     if isinstance(parts, RankArrays):
         why = "goes with arrays of this process; those of ranks are where these are"
         refuse(why, scheduler=scheduler, **stated_in(resources))
@@ -239,7 +235,8 @@ def exchange(
         means = means_of(resources, exchange, scheduler=scheduler)
         arrays, (cluster, there) = _arrays(parts), ranks_on(means.scheduler, means.workers)
         shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
-        build, where = partial(_parts, arrays, spread(len(arrays), there)), Where(cluster, tuple(there))
+        build = partial(parts_of_arrays, arrays, dtype, spread(len(arrays), there))
+        where = Where(cluster, tuple(there))
     row, lengths = _row(shapes), [shape[0] for shape in shapes]
     plan = AlltoallPlan.of(counts, displacements, lengths=lengths, row=row, itemsize=dtype.itemsize)
     order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
@@ -267,20 +264,6 @@ def _row(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     if len(rows) != 1 or not all(shapes):
         raise LayoutError(f"parts of shapes {', '.join(map(str, shapes[:8]))} differ in more than the first axis")
     return rows.pop()
-
-
-def _parts(arrays: Sequence[np.ndarray], addresses: Sequence[str]) -> RankParts:
-    suffix = new_suffix()
-    keys = [(f"part-{suffix}", rank) for rank in range(len(arrays))]
-    tasks = {key: Task(key, itself, array) for key, array in zip(keys, arrays, strict=True)}
-    name = f"parts-{suffix}"
-    return RankParts(
-        dtype=arrays[0].dtype,
-        graph=layered(HighLevelGraph({}, {}), name, tasks),
-        name=name,
-        keys=tuple(keys),
-        homes={suffix: addresses} if addresses else {},
-    )
 
 
 def plan_redistribution(

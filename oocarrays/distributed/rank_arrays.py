@@ -1,7 +1,8 @@
-"""Base class of arrays distributed over ranks: one part for each rank, which stays on its worker."""
+"""Arrays of ranks, as handled by the client: one part for each rank, which stays on its worker."""
 
 from __future__ import annotations
 
+import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -16,23 +17,29 @@ import numpy as np
 from dask.base import DaskMethodsMixin, tokenize
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, TaskRef
+from dask.utils import format_bytes
 
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import Counting, listen, topic_of
-from oocarrays.graphs.layouts.parts import RankParts, layered
+from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.live import settled
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.layouts.local import spread
+from oocarrays.plan.layouts.alltoall import AlltoallPlan
+from oocarrays.plan.layouts.halos import HaloPlan
+from oocarrays.plan.layouts.multicast import MulticastPlan
+from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     import dask.array as da
 
-Held = TypeVar("Held", bound=RankParts)
+Plan = TypeVar("Plan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class Where:
     """Counts of their reads and messages."""
 
 
-class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
+class RankArrays(ABC, DaskMethodsMixin):
     """Arrays of ranks, one a rank: a lazy Dask collection. ``persist`` keeps each rank's part on its worker."""
 
     def __init__(
@@ -55,7 +62,7 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         shapes: Callable[[int], tuple[int, ...]],
         ranks: int,
         dtype: np.dtype,
-        build: Callable[[], Held],
+        build: Callable[[], Parts],
         where: Where,
     ) -> None:
         self._shape_of = shapes
@@ -66,11 +73,11 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         self._is_pinned = False
 
     @cached_property
-    def _parts(self) -> Held:
+    def _parts(self) -> Parts:
         return self._build()
 
     @property
-    def tasks(self) -> Held:
+    def tasks(self) -> Parts:
         """The tasks that make the parts."""
         return self._parts
 
@@ -194,6 +201,12 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         more = len(there) - 8
         return ", ".join(there[:8]) + (f", … {more} more" if more > 0 else "")
 
+    def _held(self) -> str:
+        """Return the smallest and the largest part."""
+        sizes = [math.prod(self._shape_of(rank)) * self.dtype.itemsize for rank in range(self.ranks)]
+        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        return most if least == most else f"{least} to {most}"
+
     # ------------------------------------------------------------------ Dask collection protocol
 
     __dask_scheduler__ = staticmethod(dask.threaded.get)
@@ -234,8 +247,25 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         return array
 
 
-class RankLists(RankArrays[RankParts]):
+class RankLists(RankArrays, Generic[Plan]):
     """Arrays of any shapes, one a rank: ``compute`` returns a list of numpy arrays."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        shapes: Callable[[int], tuple[int, ...]],
+        ranks: int,
+        dtype: np.dtype,
+        build: Callable[[], Parts],
+        where: Where,
+    ) -> None:
+        super().__init__(shapes, ranks, dtype, build, where)
+        self._plan = plan
+
+    @property
+    def plan(self) -> Plan:
+        """Frozen plan: the reads of each rank, messages between ranks, and their cost."""
+        return self._plan
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -252,3 +282,55 @@ class RankLists(RankArrays[RankParts]):
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return list, ()
+
+    @abstractmethod
+    def _title(self) -> str:
+        """Return its kind and its size."""
+
+    @abstractmethod
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return the plan as names and values."""
+
+    def explain(self) -> str:
+        """Describe each rank's array, and the reads and messages for it."""
+        return report.table(self._rows())
+
+    def __repr__(self) -> str:
+        return f"<{self._title()}>\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title=self._title())
+
+
+Moves = TypeVar("Moves", bound=HaloPlan | MulticastPlan | AlltoallPlan)
+
+
+class RankBlocks(RankLists[Moves]):
+    """Blocks of any shapes, one a rank: a lazy Dask collection. Created by `shift`, `multicast` and `exchange`.
+
+    ``compute`` returns a list of numpy arrays; ``persist`` keeps each rank's block on its worker.
+    """
+
+    def __init__(self, plan: Moves, dtype: np.dtype, build: Callable[[], Parts], where: Where) -> None:
+        super().__init__(plan, plan.shape, plan.ranks, dtype, build, where)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory of a rank in bytes: its part, its block, and messages."""
+        return self._plan.peak_bytes
+
+    def _named(self) -> str:
+        return self._plan.title
+
+    def _title(self) -> str:
+        return f"oocarrays.RankBlocks of {self.ranks} ranks, {self.dtype}: {self._plan.title}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan = self._plan
+        sent = f"{plan.messages}, {format_bytes(plan.sent_bytes)}, {plan.order}"
+        return [
+            *report.fact_rows(plan.facts()),
+            ("ranks are", self._where()),
+            ("messages", sent if self.cluster else "none: ranks are threads"),
+            ("peak of a rank", format_bytes(plan.peak_bytes)),
+        ]

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from dask.core import flatten
-from dask.task_spec import Task
 from dask.utils import ensure_dict
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
@@ -19,7 +17,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.sections import Writing, build_graph
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.builder import RankTasks, itself, new_suffix
+from oocarrays.graphs.layouts.parts import Parts, parts_of_arrays
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
@@ -59,7 +57,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
     _counted = (*READ_AND_WRITTEN, "messages")
 
     def __init__(
-        self, a: OutOfCoreArray, run: Run[Writing], held: RankTasks, cluster: Cluster | None, workers: Sequence[str]
+        self, a: OutOfCoreArray, run: Run[Writing], held: Parts, cluster: Cluster | None, workers: Sequence[str]
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
@@ -81,7 +79,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
 
     def _build(self) -> Graph:
         graph, last = build_graph(self._run, self._held.keys)
-        return {**self._held.tasks, **graph}, last
+        return {**ensure_dict(self._held.graph), **graph}, last
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return {**self._held.homes, **super()._homes()}
@@ -97,7 +95,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
 def write_sections(
     target: OutOfCoreArray | zarr.Array | StoreLike,
     sections: SectionsLike,
-    parts: RankArrays[Any] | Sequence[Any],
+    parts: RankArrays | Sequence[Any],
     *,
     method: str = "auto",
     domains: str = "dynamic",
@@ -241,7 +239,7 @@ def _ranks(parts: Any) -> int:
 
 def _held(
     parts: Any, plan: CollectiveWritePlan, selections: Sequence[Selection], dtype: np.dtype, workers: Sequence[str]
-) -> RankTasks:
+) -> Parts:
     """Return the checked parts of all ranks."""
     if _ranks(parts) != plan.ranks:
         raise SelectionError(f"{_ranks(parts)} parts are not one for each of {plan.ranks} sections")
@@ -249,14 +247,13 @@ def _held(
     if isinstance(parts, RankArrays):
         given = [(parts.local_shape(rank), parts.dtype) for rank in range(parts.ranks)]
         _check(given, shapes, dtype)
-        made = parts.tasks
-        return RankTasks(suffix=made.name, tasks=ensure_dict(made.graph), keys=made.keys, homes=made.homes)
+        return parts.tasks
     arrays = [part if hasattr(part, "__dask_graph__") else np.asarray(part) for part in parts]
     for part in arrays:
         if not isinstance(part, np.ndarray):
             check_lazy(part)
     _check([(part.shape, part.dtype) for part in arrays], shapes, dtype)
-    return _tasks(arrays, workers)
+    return parts_of_arrays(arrays, dtype, spread(len(arrays), workers))
 
 
 def _check(given: Sequence[tuple[tuple[int, ...], np.dtype]], shapes: Sequence[tuple[int, ...]], to: np.dtype) -> None:
@@ -265,19 +262,3 @@ def _check(given: Sequence[tuple[tuple[int, ...], np.dtype]], shapes: Sequence[t
             raise SelectionError(f"the part of rank {rank} has shape {shape}; its section has {wanted}")
         if not np.can_cast(dtype, to, "same_kind"):
             raise UnsupportedError(f"the part of rank {rank} has dtype {dtype}; the array has {to}")
-
-
-def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> RankTasks:
-    """Return arrays as tasks: Dask places the blocks of a Dask array; they are joined on the rank's worker."""
-    suffix, keys = new_suffix(), []
-    tasks: dict[Any, Any] = {}
-    for rank, array in enumerate(arrays):
-        if isinstance(array, np.ndarray):
-            keys.append((f"part-{suffix}", rank))
-            tasks[keys[-1]] = Task(keys[-1], itself, array)
-        else:
-            whole = array.rechunk(-1) if array.ndim else array
-            keys += flatten(whole.__dask_keys__())
-            tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
-    homes = {suffix: spread(len(arrays), workers)} if workers else {}
-    return RankTasks(suffix=suffix, tasks=tasks, keys=keys, homes=homes)

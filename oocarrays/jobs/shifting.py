@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.distributed.distributed_array import DistributedArray
-from oocarrays.distributed.rank_arrays import Where
-from oocarrays.distributed.rank_blocks import RankBlocks
+from oocarrays.distributed.rank_arrays import RankBlocks, Where
 from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach

@@ -12,7 +12,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_of
-from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_tasks
+from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_parts
 from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
 from oocarrays.mapping.layouts.local import sides, spread
@@ -66,17 +66,17 @@ def test_only_messages_leave_a_worker(ranks: tuple[int, int], workers: str, sche
     transfer = Transfer(source, target)
     order: Any = {"schedule": ooc.ranks.Schedule.of(schedule, 8), "assembly": assembly}
     program = PartExchange(plan=Moving(transfer=transfer), dtype=X.dtype, **order)
-    made = exchange_tasks(program, parts.keys, after, workers)
-    homes = {**parts.homes, **made.homes}
+    made = exchange_parts(program, parts, after, workers)
+    homes, tasks = made.homes, made.graph.layers[made.name]
 
     def home(key: tuple[object, ...]) -> str:
         return homes[str(key[0]).rpartition("-")[2]][key[-1]]  # type: ignore[index]
 
     assert [home(key) for key in made.keys] == list(spread(after, workers))
-    for key, task in made.tasks.items():
+    for key, task in tasks.items():
         for other in task.dependencies:
             assert home(key) == home(other) or str(other[0]).startswith(MAY_LEAVE)
-    more = sum(str(key[0]).startswith("lend") for key in made.tasks)
+    more = sum(str(key[0]).startswith("lend") for key in tasks)
     assert more == 0 or (len(workers) < 8 and before != after)
 
 
