@@ -36,7 +36,7 @@ from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Messaging
-from oocarrays.plan.layouts.halos import Halos, lent, put
+from oocarrays.plan.layouts.halos import Halos, lent
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.packing import move, pack, unpack
@@ -86,79 +86,62 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
 
 def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> Parts:
     """Return the window of every rank: its part with halos."""
-    program = PartExchange(plan=Shifting(halos=halos), schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
-    return exchange_parts(program, parts, halos.ranks, workers, meter=meter, name="windows")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shifting:
-    """Borders that move to the windows of other ranks; implements `Moves`."""
-
-    halos: Halos
-    """Halo pieces that each rank receives, by sender."""
-
-    def sizes(self) -> np.ndarray:
-        """Return the number of elements that each rank sends to each for its halo."""
-        return self.halos.sizes()
-
-    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
-        """Allocate the window of a rank, with its boundary values filled in."""
-        window = np.empty(self.halos.shape(rank), dtype)
-        for place, constant in self.halos.filled(rank):
-            window[place] = constant
-        return window
-
-    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Copy a rank's halo pieces from a part into its window."""
-        put(self.halos, source, rank, lent(part, self.halos.taken(source, rank)), made)
-
-    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
-        """Pack the halo pieces of another rank from the part of ``rank``."""
-        if rank not in self.halos.lenders(final):
-            return None
-        return rooms.packed(lent(part, self.halos.taken(rank, final))).reshape(-1)
-
-    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Copy received halo pieces into the window."""
-        for source, message in came.items():
-            put(self.halos, source, rank, message.reshape(lengths(self.halos.taken(source, rank))), made)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowExchange:
-    """Rows that move from every rank to every other; implements `Moves`."""
-
-    plan: AlltoallPlan
-    """Plan of the rows sent between ranks."""
-
-    def sizes(self) -> np.ndarray:
-        """Return the number of elements from each rank to each."""
-        return self.plan.sizes()
-
-    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
-        """Allocate the result of a rank."""
-        return np.empty(self.plan.shape(rank), dtype)
-
-    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Copy the rows of one sender into the result."""
-        made[self.plan.place(source, rank)] = part[self.plan.taken(source, rank)]
-
-    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
-        rows = part[self.plan.taken(rank, final)]
-        return rooms.packed(rows).reshape(-1) if rows.size else None
-
-    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Copy received rows into the result."""
-        for source, message in came.items():
-            there = made[self.plan.place(source, rank)]
-            there[...] = message.reshape(there.shape)
+    return _pieces_exchanged("windows", parts, halos, schedule, workers, meter)
 
 
 def rows_exchanged(parts: Parts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> Parts:
     """Return the received rows of every rank."""
-    rows = RowExchange(plan=plan)
-    program = PartExchange(plan=rows, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
-    return exchange_parts(program, parts, plan.ranks, workers, meter=meter, name="rows")
+    return _pieces_exchanged("rows", parts, plan, plan.schedule, workers, meter)
+
+
+def _pieces_exchanged(
+    name: str,
+    parts: Parts,
+    pieces: Halos | AlltoallPlan,
+    schedule: Schedule | None,
+    workers: Sequence[str],
+    meter: Meter,
+) -> Parts:
+    program = PartExchange(plan=Pieces(of=pieces), schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
+    return exchange_parts(program, parts, pieces.ranks, workers, meter=meter, name=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """Pieces of all ranks' parts that move to a new array of each rank; implements `Moves`."""
+
+    of: Halos | AlltoallPlan
+    """Halo pieces, or rows, that each rank receives, by sender."""
+
+    def sizes(self) -> np.ndarray:
+        """Return the number of elements from each rank to each."""
+        return self.of.sizes()
+
+    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
+        """Allocate the array of a rank, with its boundary values filled in."""
+        made = np.empty(self.of.shape(rank), dtype)
+        for place, constant in self.of.filled(rank):
+            made[place] = constant
+        return made
+
+    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
+        """Copy a rank's pieces from a part into its array."""
+        found = lent(part, self.of.taken(source, rank))
+        for there, among in self.of.strips(source, rank):
+            made[there] = found[among]
+
+    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
+        """Pack the pieces of another rank from the part of ``rank``."""
+        if rank not in self.of.lenders(final):
+            return None
+        return rooms.packed(lent(part, self.of.taken(rank, final))).reshape(-1)
+
+    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
+        """Copy received pieces into the array."""
+        for source, message in came.items():
+            found = message.reshape(lengths(self.of.taken(source, rank)))
+            for there, among in self.of.strips(source, rank):
+                made[there] = found[among]
 
 
 def moved(

@@ -11,20 +11,23 @@ the first row for each target. Thakur 1995, chapter 4; MPI calls it alltoallv.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.assembly import fullest, held_messages
-from oocarrays.plan.memory import Holding, Memory
+from oocarrays.mapping.layouts.halo import Boundary
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.layouts.assembly import RankExchange
+from oocarrays.plan.layouts.halos import Place
 from oocarrays.plan.plan import Facts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AlltoallPlan(Holding):
+class AlltoallPlan(RankExchange):
     """Plan of an all-to-all exchange of rows."""
 
     counts: np.ndarray
@@ -35,10 +38,7 @@ class AlltoallPlan(Holding):
     """Number of rows of each rank."""
     row: tuple[int, ...]
     """Shape of a row; () if a row is one element."""
-    itemsize: int
-    """Bytes of an element."""
-    schedule: Schedule | None = None
-    """Schedule of messages between workers; None on threads, which send none."""
+    made: ClassVar[str] = "gets"
 
     @classmethod
     def of(
@@ -61,8 +61,9 @@ class AlltoallPlan(Holding):
         return cls(counts=many, displacements=first, lengths=has, row=row, itemsize=itemsize)
 
     @property
-    def ranks(self) -> int:
-        return len(self.lengths)
+    def held(self) -> np.ndarray:
+        """Number of elements of each rank's part."""
+        return self.lengths * self._row_elements
 
     @cached_property
     def _starts(self) -> np.ndarray:
@@ -73,13 +74,24 @@ class AlltoallPlan(Holding):
         """Return the shape of a rank's result."""
         return (int(self.counts[:, rank].sum()), *self.row)
 
-    def taken(self, source: int, target: int) -> slice:
-        """Return the rows of ``source`` that it sends to ``target``."""
-        return _rows(self.displacements[source, target], self.counts[source, target])
+    def lenders(self, rank: int) -> list[int]:
+        """Return the ranks with rows for a rank, itself included."""
+        found: list[int] = np.flatnonzero(self.counts[:, rank]).tolist()
+        return found
 
-    def place(self, source: int, target: int) -> slice:
-        """Return the rows of the result of ``target`` that come from ``source``."""
-        return _rows(self._starts[source, target], self.counts[source, target])
+    def taken(self, source: int, target: int) -> Axes:
+        """Return the elements of ``source`` that it sends to ``target``, along each axis."""
+        first = int(self.displacements[source, target])
+        return (range(first, first + int(self.counts[source, target])), *map(range, self.row))
+
+    def strips(self, source: int, target: int) -> Iterator[tuple[Place, Place]]:
+        """Yield the place in the result of ``target`` of the rows from ``source``, and the index of all of them."""
+        first = int(self._starts[source, target])
+        yield (slice(first, first + int(self.counts[source, target])), ...), (...,)
+
+    def filled(self, rank: int) -> Iterator[tuple[Place, Boundary]]:
+        """Yield nothing: a result has no constants."""
+        yield from ()
 
     def sizes(self) -> np.ndarray:
         """Return a matrix of the elements that each rank sends to each, itself included."""
@@ -88,34 +100,6 @@ class AlltoallPlan(Holding):
     @property
     def _row_elements(self) -> int:
         return int(np.prod(self.row, dtype=np.int64))
-
-    @cached_property
-    def between(self) -> np.ndarray:
-        """Bytes from each rank to each other."""
-        sizes = self.sizes() * self.itemsize
-        np.fill_diagonal(sizes, 0)
-        return sizes
-
-    @property
-    def messages(self) -> int:
-        """Number of messages between different ranks."""
-        return int(np.count_nonzero(self.between))
-
-    @property
-    def sent_bytes(self) -> int:
-        return int(self.between.sum())
-
-    @property
-    def memory(self) -> Memory:
-        """Peak memory of the rank that holds most: its part, its result, and messages."""
-        nbytes = self._row_elements * self.itemsize
-        has, gets = self.lengths * nbytes, self.counts.sum(axis=0) * nbytes
-        messages = np.zeros_like(has) if self.schedule is None else held_messages(self.between, self.schedule)
-        return fullest(part=has, gets=gets, messages=messages)
-
-    @property
-    def order(self) -> str:
-        return self.schedule.name if self.schedule else "no order"
 
     @property
     def title(self) -> str:
@@ -146,7 +130,3 @@ def _displaced(counts: np.ndarray) -> np.ndarray:
     """Return the exclusive cumulative sum of each row: the start of each entry."""
     found: np.ndarray = np.cumsum(counts, axis=1) - counts
     return found
-
-
-def _rows(first: int, count: int) -> slice:
-    return slice(int(first), int(first + count))

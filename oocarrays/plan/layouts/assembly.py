@@ -10,10 +10,12 @@ section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, get_args
+from functools import cached_property, lru_cache
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, square
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Memory
+from oocarrays.plan.memory import Holding, Memory
 
 Assembly = Literal["synchronous", "asynchronous"]
 
@@ -181,3 +183,59 @@ def fullest(**held: np.ndarray) -> Memory:
     terms = {name: np.asarray(each) for name, each in held.items()}
     most = int(sum(terms.values(), np.zeros(1)).argmax())
     return Memory.of(**{name: int(each[most]) for name, each in terms.items()})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RankExchange(Holding):
+    """Base of plans of one exchange, in which each rank makes an array of pieces of all ranks' parts."""
+
+    itemsize: int
+    """Bytes of an element."""
+    schedule: Schedule | None = None
+    """Schedule of messages between workers; None on threads, which send none."""
+    made: ClassVar[str]
+    """Name of the ranks' new arrays among the terms of memory."""
+
+    @property
+    @abstractmethod
+    def held(self) -> np.ndarray:
+        """Number of elements of each rank's part."""
+
+    @abstractmethod
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """Return the shape of a rank's new array."""
+
+    @abstractmethod
+    def sizes(self) -> np.ndarray:
+        """Return a matrix of the elements that each rank sends to each, itself included."""
+
+    @property
+    def ranks(self) -> int:
+        return len(self.held)
+
+    @cached_property
+    def between(self) -> np.ndarray:
+        """Bytes from each rank to each other."""
+        sizes = self.sizes() * self.itemsize
+        np.fill_diagonal(sizes, 0)
+        return sizes
+
+    @property
+    def messages(self) -> int:
+        """Number of messages between different ranks."""
+        return int(np.count_nonzero(self.between))
+
+    @property
+    def sent_bytes(self) -> int:
+        return int(self.between.sum())
+
+    @property
+    def memory(self) -> Memory:
+        """Peak memory of the rank that holds most: its part, its new array, and messages."""
+        made = np.array([math.prod(self.shape(rank)) for rank in range(self.ranks)], np.int64) * self.itemsize
+        messages = np.zeros_like(made) if self.schedule is None else held_messages(self.between, self.schedule)
+        return fullest(part=self.held * self.itemsize, **{self.made: made}, messages=messages)
+
+    @property
+    def order(self) -> str:
+        return self.schedule.name if self.schedule else "no order"

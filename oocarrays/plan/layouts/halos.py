@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
-from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.assembly import fullest, held_messages
-from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.layouts.assembly import RankExchange
 from oocarrays.plan.plan import Facts
 
 Place = tuple[Any, ...]
@@ -210,20 +208,18 @@ def frame(outer: Section, inner: Section) -> list[Section]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HaloPlan(Holding):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HaloPlan(RankExchange):
     """Plan of a halo exchange in memory: messages, and each rank's memory."""
 
     halos: Halos
     """Halo pieces that each rank receives, by sender."""
-    itemsize: int
-    """Bytes of an element."""
-    schedule: Schedule | None
-    """Schedule of messages between workers; None on threads, which send none."""
+    made: ClassVar[str] = "seen"
 
-    @property
-    def ranks(self) -> int:
-        return self.halos.ranks
+    @cached_property
+    def held(self) -> np.ndarray:
+        """Number of elements of each rank's part."""
+        return np.array([self.halos.layout.local_size(rank) for rank in range(self.halos.ranks)], np.int64)
 
     def shape(self, rank: int) -> tuple[int, ...]:
         """Return the shape of a rank's window."""
@@ -233,27 +229,9 @@ class HaloPlan(Holding):
         """Return the section of a rank's window that is its own part."""
         return self.halos.inside(rank)
 
-    @property
-    def messages(self) -> int:
-        """Number of messages between different ranks: one per sender and receiver with a halo piece."""
-        return int(np.count_nonzero(self.halos.sent()))
-
-    @property
-    def sent_bytes(self) -> int:
-        return int(self.halos.sent().sum()) * self.itemsize
-
-    @property
-    def memory(self) -> Memory:
-        """Peak memory of the rank that holds most: its part, its window, and messages."""
-        sent = self.halos.sent()
-        seen = np.array([math.prod(self.shape(rank)) for rank in range(self.ranks)], np.int64)
-        parts = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)])
-        messages = np.zeros_like(seen) if self.schedule is None else held_messages(sent, self.schedule)
-        return fullest(part=parts, seen=seen, messages=messages) * self.itemsize
-
-    @property
-    def order(self) -> str:
-        return self.schedule.name if self.schedule else "no order"
+    def sizes(self) -> np.ndarray:
+        """Return a matrix of the elements of each rank's part in each rank's window."""
+        return self.halos.sizes()
 
     @property
     def title(self) -> str:
@@ -263,12 +241,6 @@ class HaloPlan(Holding):
     def facts(self) -> Facts:
         first, middle = self.shape(0), self.shape(self.ranks // 2)
         return [("layout", (self.title,)), ("ranks see", (first, " of rank 0, ", middle, f" of {self.ranks // 2}"))]
-
-
-def put(halos: Halos, source: int, rank: int, lent: np.ndarray, window: np.ndarray) -> None:
-    """Copy the elements taken from ``source`` to their places in a rank's window."""
-    for there, among in halos.strips(source, rank):
-        window[there] = lent[among]
 
 
 def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
