@@ -59,6 +59,9 @@ from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 
+Packed = Sequence[Sequence[tuple[FileBlock, np.ndarray] | None]]
+"""Blocks of messages with their elements, by the other rank and the box of a domain; None for a block that is empty."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Files(Program):
@@ -76,7 +79,7 @@ class Files(Program):
 
     @property
     def scatters(self) -> bool:
-        return self.plan.way == "scatter"
+        return isinstance(self.target, LocalTarget)
 
     @property
     def merges(self) -> bool:
@@ -93,9 +96,10 @@ class Files(Program):
 
     @property
     def local(self) -> LocalFiles:
-        files = self.source.files if isinstance(self.source, RankFiles) else getattr(self.target, "files", None)
-        assert isinstance(files, LocalFiles), "a scatter writes local files"
-        return files
+        if isinstance(self.target, LocalTarget):
+            return self.target.files
+        assert isinstance(self.source, RankFiles), "a gather reads local files"
+        return self.source.files
 
     @property
     def made_place(self) -> StoreLike | None:
@@ -194,123 +198,98 @@ def _is_done(live: Live[Files], number: int, rank: int) -> bool:
 # ---------------------------------------------------------------------- one round
 
 
+def _blocks(live: Live[Files], number: int, rank: int, *, domain: bool) -> list[list[FileBlock | None]]:
+    """Return the blocks of a round between a rank and each rank: those of its domain, or those of its file."""
+    plan = live.program.plan
+    domains = plan.domains(number)
+    if domain:
+        return [[plan.block(other, box) for box in domains[rank]] for other in range(plan.ranks)]
+    return [[plan.block(rank, box) for box in boxes] for boxes in domains]
+
+
 def read(live: Live[Files], number: int, rank: int) -> Outbox:
     """Read a rank's share of a round, packed for each receiver."""
-    return (_read_domain if live.program.scatters else _read_part)(live, number, rank)
+    scatters, dtype = live.program.scatters, _whole(live).dtype
+    blocks = _blocks(live, number, rank, domain=scatters)
+    left = [not _is_done(live, number, to) for to in range(len(blocks))]
+    sizes = [message_size(each) * some for each, some in zip(blocks, left, strict=True)]
+    messages = [live.rooms.take(size * dtype.itemsize) if size else None for size in sizes]
+    packed = [
+        views(None if message is None else message.view(dtype), each)
+        for each, message in zip(blocks, messages, strict=True)
+    ]
+    if scatters:
+        _read_domain(live, number, rank, packed, every=all(left))
+    else:
+        _read_part(live, rank, packed)
+    return Outbox([None if message is None else message.view(np.uint8) for message in messages], None)
 
 
 def write(live: Live[Files], number: int, rank: int, *inputs: Outbox | Came | None) -> None:
     """Write a rank's share of a round from the messages of all ranks."""
     if _is_done(live, number, rank):
         return
-    name, dtype = live.program.place_name(rank), _whole(live).dtype
+    program, dtype = live.program, _whole(live).dtype
+    name = program.place_name(rank)
     messages = {source: data.view(dtype) for source, data in parts_for(live, (number,), rank, inputs).items()}
+    blocks = _blocks(live, number, rank, domain=not program.scatters)
+    came, wanted = sum(message.size for message in messages.values()), sum(map(message_size, blocks))
+    if came != wanted:
+        raise RunError(f"rank {rank} got {came} of {wanted} elements in round {number}")
     receipts = Receipts(live.state.recovered.kept.get(name, {}))
-    (_write_part if live.program.scatters else _write_domain)(live, number, rank, messages, receipts)
+    placed = [views(messages.get(source), each) for source, each in enumerate(blocks)]
+    if wanted:
+        (_write_part if program.scatters else _write_domain)(live, number, rank, placed, receipts)
     live.record((number, rank), {name: receipts.kept})
 
 
-def _check_all(number: int, rank: int, messages: Mapping[int, np.ndarray], wanted: int) -> None:
-    """Raise unless a rank has received all elements of a round."""
-    came = sum(message.size for message in messages.values())
-    if came != wanted:
-        raise RunError(f"rank {rank} got {came} of {wanted} elements in round {number}")
-
-
-def _read_domain(live: Live[Files], number: int, rank: int) -> Outbox:
-    """Read each chunk of a domain once, and pack the share of each rank."""
-    whole, plan = _whole(live), live.program.plan
-    boxes = plan.domains(number)[rank]
+def _read_domain(live: Live[Files], number: int, rank: int, packed: Packed, *, every: bool) -> None:
+    """Read each chunk of a domain once, into the messages of the ranks that need it."""
+    whole = _whole(live)
     reader, grid = ChunkReader(whole, live.meter), whole.stored.grid
-    left = {to for to in range(plan.ranks) if not _is_done(live, number, to)}
-    outbox, packed = _packed(
-        live, [[plan.block(to, box) if to in left else None for box in boxes] for to in range(plan.ranks)]
-    )
     buffer = np.empty(grid.chunks, whole.dtype)
-    for box, there in zip(boxes, zip(*packed, strict=True), strict=True):
+    for box, there in zip(live.program.plan.domains(number)[rank], zip(*packed, strict=True), strict=True):
         wanted = [each for each in there if each]
-        every = len(wanted) == len(plan.receivers([box]))
         indices = (index for index in grid.indices(box) if every or _has_any(wanted, grid.section(index)))
         for index, chunk in reader.whole(indices, repeat(buffer)):
             for block, view in wanted:
                 places = places_in(block.axes, grid.section(index))
                 if places:
                     view[places[0]] = whole.fill_value if chunk is None else chunk[places[1]]
-    return outbox
 
 
-def _packed(live: Live[Files], blocks: Sequence[Sequence[FileBlock | None]]) -> tuple[Outbox, list[list[Any]]]:
-    """Allocate a message for each rank; return the messages, and the view of each block in them."""
-    dtype = _whole(live).dtype
-    sizes = map(message_size, blocks)
-    messages = [live.rooms.take(size * dtype.itemsize).view(dtype) if size else None for size in sizes]
-    placed = [
-        [None if block is None else (block, view) for block, view in zip(each, views(message, each), strict=True)]
-        for each, message in zip(blocks, messages, strict=True)
-    ]
-    return Outbox([None if m is None else m.view(np.uint8) for m in messages], None), placed
-
-
-def _read_part(live: Live[Files], number: int, rank: int) -> Outbox:
-    """Read a rank's share of a round, split by the domains that it overlaps."""
-    plan = live.program.plan
-    outbox, packed = _packed(
-        live,
-        [
-            [None if done else plan.block(rank, box) for box in boxes]
-            for boxes, done in _domains(live, number, rank)
-        ]
-    )  # fmt: skip
+def _read_part(live: Live[Files], rank: int, packed: Packed) -> None:
+    """Read a rank's share of a round, into the messages of the domains that it overlaps."""
     wanted = [each for each in chain.from_iterable(packed) if each]
     if not wanted:
-        return outbox
+        return
     mine = wanted[0][0].place.hull(*(block.place for block, _ in wanted))
     data = read_section(
         _file(live, rank), mine.axes, meter=live.meter, buffer_bytes=BUFFER_BYTES, requests=REQUESTS,
-        threads=1, costs=plan.costs,
+        threads=1, costs=live.program.plan.costs,
     )  # fmt: skip
     for block, view in wanted:
         view[...] = data[block.place.relative_to(mine.lower).slices]
-    return outbox
 
 
-def _domains(live: Live[Files], number: int, rank: int) -> Iterator[tuple[Sequence[Section], bool]]:
-    """Yield the domains of a gather round, and whether a rank has nothing to send to each."""
-    plan = live.program.plan
-    for writer, boxes in enumerate(plan.domains(number)):
-        yield boxes, rank not in plan.receivers(boxes) or _is_done(live, number, writer)
-
-
-def _write_part(live: Live[Files], number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
+def _write_part(live: Live[Files], number: int, rank: int, placed: Packed, receipts: Receipts) -> None:
     """Write a rank's share of a round to its file."""
     plan = live.program.plan
     mine = plan.block(rank, plan.rounds[number])
-    if mine is None:
-        return
-    data, domains = np.empty(mine.place.shape, _whole(live).dtype), plan.domains(number)
-    _check_all(number, rank, messages, data.size)
-    for source, message in messages.items():
-        blocks = [plan.block(rank, box) for box in domains[source]]
-        for block, view in zip(blocks, views(message, blocks), strict=True):
-            if block is not None:
-                data[block.place.relative_to(mine.place.lower).slices] = view
+    assert mine is not None, "a rank without a share receives nothing"
+    data = np.empty(mine.place.shape, _whole(live).dtype)
+    for each in chain.from_iterable(placed):
+        if each:
+            data[each[0].place.relative_to(mine.place.lower).slices] = each[1]
     write_section(_file(live, rank), mine.place.axes, data, meter=live.meter, receipts=receipts)
 
 
-def _write_domain(
-    live: Live[Files], number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts
-) -> None:
+def _write_domain(live: Live[Files], number: int, rank: int, placed: Packed, receipts: Receipts) -> None:
     """Write each chunk of a domain once, from the shares of all ranks."""
-    plan, whole = live.program.plan, _whole(live)
-    boxes = plan.domains(number)[rank]
-    _check_all(number, rank, messages, sum(box.size for box in boxes))
-    came = {source: [plan.block(source, box) for box in boxes] for source in messages}
-    held = [views(message, came[source]) for source, message in messages.items()]
+    whole = _whole(live)
     writer = ChunkWriter(whole, live.meter, fresh=live.state.made)
-    for number_of_box, box in enumerate(boxes):
-        there = [(blocks[number_of_box], each[number_of_box]) for blocks, each in zip(came.values(), held, strict=True)]
-        blocks = [(block, view) for block, view in there if block is not None]
-        writer.write_all(_chunks(whole, box, blocks), receipts)
+    for box, there in zip(live.program.plan.domains(number)[rank], zip(*placed, strict=True), strict=True):
+        writer.write_all(_chunks(whole, box, [each for each in there if each]), receipts)
 
 
 def _chunks(
@@ -325,11 +304,6 @@ def _chunks(
             if places:
                 chunk[places[1]] = view[places[0]]
         yield index, chunk
-
-
-def place_names(plan: FilesPlan) -> list[str]:
-    """Return the names of the places at which a scatter or gather writes, as in its journal."""
-    return list(map(str, range(plan.ranks))) if plan.way == "scatter" else [""]
 
 
 def _has_any(wanted: Sequence[tuple[FileBlock, Any]], section: Section) -> bool:
@@ -360,7 +334,7 @@ def made_like(content: Mapping[str, Any]) -> zarr.Array:
 def resumed_files(program: Files, content: Document, left: Interrupted, before: FilesPlan) -> Run[Files]:
     """Return the rest of a scatter or gather; ``before`` is its plan with the rounds of the journal."""
     plan, local, left = program.plan, program.local, left.recorded(program.read_from, files=True)
-    places = {name: local.place(int(name)) if name else left.target for name in place_names(plan)}
+    places: dict[str, Any] = {name: program.place_of((), name) for name in map(program.place_name, range(plan.ranks))}
 
     def is_there(name: str) -> bool:
         """Return whether the run has made a file, and perhaps closed it."""

@@ -72,15 +72,15 @@ def message_size(blocks: Sequence[FileBlock | None]) -> int:
     return sum(block.size for block in blocks if block)
 
 
-def views(message: np.ndarray | None, blocks: Sequence[FileBlock | None]) -> list[np.ndarray | None]:
-    """Return each block's elements as views of a message that stores the blocks one after the other."""
-    found: list[np.ndarray | None] = []
+def views(message: np.ndarray | None, blocks: Sequence[FileBlock | None]) -> list[tuple[FileBlock, np.ndarray] | None]:
+    """Return each block with a view of its elements in a message that stores the blocks one after the other."""
+    found: list[tuple[FileBlock, np.ndarray] | None] = []
     start = 0
     for block in blocks:
         if block is None or message is None:
             found.append(None)
             continue
-        found.append(message[start : start + block.size].reshape(lengths(block.axes)))
+        found.append((block, message[start : start + block.size].reshape(lengths(block.axes))))
         start += block.size
     return found
 
