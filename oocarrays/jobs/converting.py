@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
@@ -31,7 +32,7 @@ from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.requests import checked, requested, unnamed
-from oocarrays.storage.files import array_file, local_files
+from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
 from oocarrays.storage.files.creating import check_apart, check_place
 from oocarrays.storage.files.descriptor import KEY, Descriptor
@@ -142,15 +143,12 @@ def scatter_files(
     checked(local_files.check_group_place, store, overwrite=overwrite, resume=resume)
     files = LocalFiles(store=store, descriptor=said, name=str(store))
     spec = LocalTarget(store=store, settings=made, overwrite=overwrite, said=cut, files=files)
-    plan = _scattering(file, said, spec, resources_of(cluster, means.memory, means.schedule))
-    called = _called("scatter_files", [named(opened.store_path)], plan, missing=file.presence.missing)
-    content = files_content(plan, called, metadata_digest(file), local_files.largest_settings(said, made))
-    run = Run(Files(plan=plan, source=file, target=spec), content)
+    program, content = _scattering(file, spec, resources_of(cluster, means.memory, means.schedule))
     request = requested(
         "scatter_files", [named(opened.store_path)], [metadata_digest(file)],
         [(spec.made, spec.count)], files=said.as_json(),
     )  # fmt: skip
-    job = _scatter_job(run, cluster, disks, means.scheduler).asked_for(request)
+    job = _job(Run(program, content), cluster, disks, means.scheduler).asked_for(request)
     same = means._only("memory", "scheduler", "workers", "storage_options")
     return job.again(resume, overwrite=overwrite, source=unnamed(source), means=same)
 
@@ -171,20 +169,38 @@ def _chunked(
     return replace(said, orientation=order), made, cuts(to.chunks, to.shards, ChunkGrid.of(shape, chunked), names)
 
 
-def _scatter_job(run: Run[Files], cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
-    there = scheduler if run.program.local.descriptor.folders else None  # a client cannot be sent in Dask's tasks
-    store = run.destination.store
+def _job(run: Run[Files], cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[Any]:
+    program, store = run.program, run.destination.store
+    on_own_disks = program.scatters and program.local.descriptor.folders
+    there = scheduler if on_own_disks else None  # a client cannot be sent in Dask's tasks
     return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
 
 
 def _scattering(
-    source: ArrayFile, said: Descriptor, target: TargetSpec, resources: PlanResources, room: int | None = None
-) -> FilesPlan:
-    """Plan a scatter to files of the given descriptor."""
+    source: ArrayFile, target: LocalTarget, resources: PlanResources, room: int | None = None
+) -> tuple[Files, Document]:
+    """Plan a scatter; return its program and the content of its journal."""
+    said = target.files.descriptor
     assert said.layout is not None, "local array files have a layout"
-    largest = array_file.preview(local_files.largest_settings(said, target.settings), target.store)
     grids = local_files.rank_grids(said, target.settings)
-    return plan_files("scatter", source.stored, largest, grids, said.layout, said.depth, resources, room=room)
+    plan = plan_files(
+        "scatter", source.stored, target.preview(), grids, said.layout, said.depth, resources, room=room
+    )  # fmt: skip
+    called = _called("scatter_files", source.zarr.store_path, plan, missing=source.presence.missing)
+    return Files(plan=plan, source=source, target=target), files_content(
+        plan, called, metadata_digest(source), target.made
+    )
+
+
+def _gathering(
+    local: LocalArrays, target: TargetSpec, whole: Stored, resources: PlanResources, room: int | None = None
+) -> tuple[Files, Document]:
+    """Plan a gather; return its program and the content of its journal."""
+    grids = [stored.grid for stored in local.stored]
+    largest = max(local.stored, key=lambda stored: stored.chunk_bytes)
+    plan = plan_files("gather", whole, largest, grids, local.layout, local.depth, resources, room=room)
+    content = files_content(plan, _called("gather_files", local.files.store, plan), _said(local))
+    return Files(plan=plan, source=RankFiles(local.files), target=target), content
 
 
 def _said(local: LocalArrays) -> list[Any]:
@@ -192,10 +208,10 @@ def _said(local: LocalArrays) -> list[Any]:
     return [local.files.descriptor.as_json(), local.dtype.str]
 
 
-def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> Document:
+def _called(function: str, source: StoreLike, plan: FilesPlan, **options: Any) -> Document:
     schedule = plan.schedule.name if plan.processes else None
     return call_content(
-        function, sources, memory=plan.budget, processes=plan.processes, schedule=schedule, **options
+        function, [named(source)], memory=plan.budget, processes=plan.processes, schedule=schedule, **options
     )  # fmt: skip
 
 
@@ -260,20 +276,13 @@ def gather_files(
     made |= {"shape": said.shape, "attributes": {**opened.attrs, KEY: said.as_json()}}
     check_apart(opened.zarr, store)
     checked(check_place, store, overwrite=overwrite, resume=resume)
-    plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, means.memory, means.schedule))
-    content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
-    run = Run(Files(plan=plan, source=RankFiles(opened.files), target=spec), content)
-    name, count = named(opened.files.store), array_file.preview(made, store).grid.count
-    request = requested("gather_files", [name], _said(opened), [(made, count)])
-    job = FilesJob(run, lambda name: open_global(store), cluster, opened.disks).asked_for(request)
+    whole, name = spec.preview(), named(opened.files.store)
+    program, content = _gathering(opened, spec, whole, resources_of(cluster, means.memory, means.schedule))
+    request = requested("gather_files", [name], _said(opened), [(made, whole.grid.count)])
+    job = _job(Run(program, content), cluster, opened.disks, None).asked_for(request)
     same = means._only("memory", "scheduler", "workers", "storage_options")
     return job.again(resume, overwrite=overwrite, source=opened if name is None else None, means=same)
-
-
-def _gathering(local: LocalArrays, whole: Stored, resources: PlanResources, room: int | None = None) -> FilesPlan:
-    grids, largest = [stored.grid for stored in local.stored], max(local.stored, key=lambda stored: stored.chunk_bytes)
-    return plan_files("gather", whole, largest, grids, local.layout, local.depth, resources, room=room)
 
 
 # ---------------------------------------------------------------------- going on
@@ -281,41 +290,24 @@ def _gathering(local: LocalArrays, whole: Stored, resources: PlanResources, room
 
 def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob[Any]:
     """Plan to continue a stopped scatter or gather."""
-    now = _said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr))
+    local = source if isinstance(source, LocalArrays) else None
+    now = _said(local) if local else metadata_digest(describe(source.zarr))
     if json.loads(json.dumps(now)) != left.content["source_metadata"]:
         raise JournalError(f"the journal in {left.target} belongs to a different source")
+    planned: Callable[..., tuple[Files, Document]]
+    if local:
+        planned = partial(_gathering, local, TargetSpec(store=left.target), written_file(left.target).stored)
+        disks = local.disks
+    else:
+        files = local_files.open_local_files(left.target, unfinished=True)
+        assert files is not None, "a scatter makes local array files"
+        like, workers = made_like(left.content), files.descriptor.workers
+        made = target_settings(like, like.chunks, shards=like.shards)
+        target = LocalTarget(store=left.target, settings=made, files=replace(files, store=left.target))
+        planned = partial(_scattering, describe_source(source.zarr, source.missing), target)
+        disks = Disks(client=client_of(means.scheduler) if workers else None, workers=workers)
     resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
+    program, content = planned(resources, left.content["room"])
     one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))
-    if left.content["files"] == "gather":
-        return _resumed_gather(left, source, means, (resources, one_chunk_at_least))
-    return _resumed_scatter(left, source, means, (resources, one_chunk_at_least))
-
-
-def _resumed_gather(
-    left: Interrupted, local: LocalArrays, means: ResumeMeans, resources: tuple[PlanResources, PlanResources]
-) -> FilesJob[OutOfCoreArray]:
-    store, whole, cluster = left.target, written_file(left.target).stored, means.cluster
-    now, before = resources
-    plan = _gathering(local, whole, now, left.content["room"])
-    content = files_content(plan, _called("gather_files", [named(local.files.store)], plan), _said(local))
-    program = Files(plan=plan, source=RankFiles(local.files), target=TargetSpec(store=store))
-    run = resumed_files(program, content, left, _gathering(local, whole, before, left.content["room"]))
-    return FilesJob(run, lambda name: open_global(store), cluster, local.disks)
-
-
-def _resumed_scatter(
-    left: Interrupted, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[PlanResources, PlanResources]
-) -> FilesJob[LocalArrays]:
-    files = local_files.open_local_files(left.target, unfinished=True)
-    assert files is not None, "a scatter makes local array files"
-    said, like, (now, before) = files.descriptor, made_like(left.content), resources
-    made = target_settings(like, like.chunks, shards=like.shards)
-    files = replace(files, store=left.target)
-    target, source = LocalTarget(store=left.target, settings=made, files=files), describe_source(a.zarr, a.missing)
-    plan = _scattering(source, said, target, now, left.content["room"])
-    called = _called("scatter_files", [named(a.zarr.store_path)], plan, missing=source.presence.missing)
-    content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
-    program = Files(plan=plan, source=source, target=target)
-    run = resumed_files(program, content, left, _scattering(source, said, target, before, left.content["room"]))
-    disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
-    return _scatter_job(run, means.cluster, disks, means.scheduler)
+    before, _ = planned(one_chunk_at_least, left.content["room"])
+    return _job(resumed_files(program, content, left, before.plan), means.cluster, disks, means.scheduler)
