@@ -128,21 +128,14 @@ class Files(Program):
         written = RoundsAhead(UNDER_WAY, made)
         for number in range(len(plan.rounds)):
             held = [builder.add(read, number, rank, after=written.before) for rank in ranks]
-            sends = self._sends(number)
-            inputs = exchange.inputs(number, held=held, wants=lambda a, b, sends=sends: b in sends[a])  # type: ignore[misc]
+            sizes = plan.sizes(number)
+            inputs = exchange.inputs(number, held=held, wants=lambda a, b, sizes=sizes: bool(sizes[a, b]))  # type: ignore[misc]
             last = written.last
             written.add(
                 [builder.add(write, number, rank, buffers=inputs[rank], after=[last[rank]]) for rank in ranks]
             )  # fmt: skip
         closed = [builder.add(close, rank, after=[written.last[rank]]) for rank in ranks]
         return builder.add(finish, after=closed, rank=0)
-
-    def _sends(self, number: int) -> list[set[int]]:
-        """Return the receivers of each rank in a round."""
-        has = [self.plan.receivers(domain) for domain in self.plan.domains(number)]
-        if self.scatters:
-            return has
-        return [{domain for domain, ranks in enumerate(has) if rank in ranks} for rank in range(self.plan.ranks)]
 
 
 # ---------------------------------------------------------------------- beginning and end

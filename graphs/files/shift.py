@@ -72,7 +72,7 @@ class Shift(Program):
         created = builder.create(addresses)
         filled = [builder.add(read, rank, after=[created]) for rank in ranks]
         exchange = ExchangeTasks(plan.schedule, steps_of(builder)) if plan.processes else Taking()
-        inputs = exchange.inputs(0, held=filled, wants=lambda a, b: b in plan.takers[a])
+        inputs = exchange.inputs(0, held=filled, wants=lambda a, b: bool(plan.sizes[a, b]))
         written = [builder.add(write, rank, buffers=inputs[rank], after=[filled[rank]]) for rank in ranks]
         return builder.add(finish, after=written, rank=0)
 
@@ -90,8 +90,8 @@ def read(live: Live[Shift], rank: int) -> Outbox:
     plan, dtype = live.program.plan, live.program.files.open(rank).dtype
     packed: list[tuple[Loan, np.ndarray]] = []
     messages: list[np.ndarray | None] = [None] * plan.ranks
-    for taker in plan.takers[rank]:
-        message = live.rooms.take(plan.message_size(rank, taker) * dtype.itemsize).view(dtype)
+    for taker in np.flatnonzero(plan.sizes[rank]).tolist():
+        message = live.rooms.take(int(plan.sizes[rank, taker]) * dtype.itemsize).view(dtype)
         packed += _views(plan.halos.loans(rank, taker), message)
         messages[taker] = message.view(np.uint8)
     for box, data in _borders(live, rank):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import Literal
 
@@ -106,9 +106,21 @@ class FilesPlan(OnePass):
         axes, place = self.part(rank).of_box(box)
         return FileBlock(axes=axes, place=place) if place.size else None
 
-    def receivers(self, domain: Sequence[Section]) -> set[int]:
-        along = [[[p for p, n in enumerate(axis) if n] for axis in self._along(box)] for box in domain]
-        return {self.layout.rank(places) for each in along for places in product(*each)}
+    def sizes(self, number: int) -> np.ndarray:
+        """Return the elements that each rank sends to each in a round, itself included."""
+        sizes = np.stack(
+            [sum(map(self._counts, boxes), np.zeros(self.ranks, np.int64)) for boxes in self.domains(number)]
+        )
+        return sizes if self.way == "scatter" else sizes.T
+
+    def _counts(self, box: Section) -> np.ndarray:
+        """Return the number of elements of each rank in a box: a product of those along each axis."""
+        along = [
+            [place.stop - place.start for place, _ in (within(taken, lower, upper) for taken in taken_along)]
+            for taken_along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
+        ]
+        counts: np.ndarray = reduce(np.multiply.outer, along, np.ones((), np.int64)).reshape(-1)
+        return counts
 
     def parts(self) -> Iterator[tuple[int, ...]]:
         """Yield the parts that are recorded once done: the files of all ranks, and each rank's share of each round."""
@@ -159,13 +171,6 @@ class FilesPlan(OnePass):
         written = whole.chunk_bytes + whole.encode_workspace + whole.behind_workspace
         return read + local.index_workspace + written
 
-    def _along(self, box: Section) -> list[list[int]]:
-        """Return the number of elements of a box at each place of the process grid, along each axis."""
-        return [
-            [place.stop - place.start for place, _ in (within(taken, lower, upper) for taken in along)]
-            for along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
-        ]
-
     @cached_property
     def _taken(self) -> list[list[Taken]]:
         """Elements of each place of the process grid, along each axis."""
@@ -178,8 +183,8 @@ class FilesPlan(OnePass):
     @cached_property
     def _domain(self) -> int:
         """Maximum number of elements of one domain, over all ranks."""
-        boxes = (domain for number in range(len(self.rounds)) for domain in self.domains(number))
-        return max((sum(math.prod(map(sum, self._along(box))) for box in domain) for domain in boxes), default=0)
+        sides = 1 if self.way == "scatter" else 0
+        return max((int(self.sizes(number).sum(axis=sides).max()) for number in range(len(self.rounds))), default=0)
 
     @cached_property
     def _places(self) -> list[list[np.ndarray]]:
@@ -249,26 +254,21 @@ class FilesPlan(OnePass):
         """Number of messages between different ranks over all rounds, forwarded messages included."""
         if self._forwarded:
             return sum(each.messages for each in self._forwarded)
-        domains = (pair for number in range(len(self.rounds)) for pair in enumerate(self.domains(number)))
-        return sum(len(self.receivers(domain) - {rank}) for rank, domain in domains)
+        return sum(int(np.count_nonzero(self._between(number))) for number in range(len(self.rounds)))
 
     @cached_property
     def _forwarded(self) -> list[Exchange]:
         """Exchange of each round, in bytes, if ranks on workers forward data; otherwise empty."""
         if not (self.processes and self.schedule.forwards):
             return []
-        return [Exchange.of(self.schedule, self._sizes(number)) for number in range(len(self.rounds))]
+        rounds = range(len(self.rounds))
+        return [Exchange.of(self.schedule, self._between(number) * self.whole.itemsize) for number in rounds]
 
-    def _sizes(self, number: int) -> np.ndarray:
-        """Return the bytes from each rank to each other in a round."""
-        sizes = np.zeros((self.ranks, self.ranks), np.int64)
-        for domain, boxes in enumerate(self.domains(number)):
-            for along in map(self._along, boxes):
-                for rank in range(self.ranks):
-                    places = zip(along, self.layout.coordinates(rank), strict=True)
-                    sizes[domain, rank] += math.prod(held[place] for held, place in places) * self.whole.itemsize
+    def _between(self, number: int) -> np.ndarray:
+        """Return the elements from each rank to each other in a round."""
+        sizes = self.sizes(number)
         np.fill_diagonal(sizes, 0)
-        return sizes if self.way == "scatter" else sizes.T
+        return sizes
 
     def _bytes_of(self, chunks: Sequence[int]) -> int:
         """Return the bytes of the given number of chunks of each rank's file."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
@@ -74,22 +76,14 @@ class ShiftPlan(OnePass):
 
     # ------------------------------------------------------------------ who sends what
 
-    def lenders(self, rank: int) -> list[int]:
-        """Return the ranks with elements in a rank's halo; itself included if its own elements repeat there."""
-        return [source for source in self.halos.lenders(rank) if self.halos.loans(source, rank)]
-
     @cached_property
-    def takers(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks that each rank sends halo pieces to."""
-        found: list[list[int]] = [[] for _ in range(self.ranks)]
+    def sizes(self) -> np.ndarray:
+        """Elements that each rank packs for each, by sender; for itself those that repeat in its halo."""
+        sizes = self.halos.sent()
         for rank in range(self.ranks):
-            for source in self.lenders(rank):
-                found[source].append(rank)
-        return tuple(map(tuple, found))
-
-    def message_size(self, source: int, rank: int) -> int:
-        """Return the number of elements that ``source`` packs for a rank."""
-        return sum(loan.size for loan in self.halos.loans(source, rank))
+            if rank in self.halos.lenders(rank):
+                sizes[rank, rank] = sum(loan.size for loan in self.halos.loans(rank, rank))
+        return sizes
 
     # ------------------------------------------------------------------ what is read
 
@@ -177,13 +171,12 @@ class ShiftPlan(OnePass):
         """Reads, writes and messages; exact for uncoded data without missing chunks."""
         requests, asked, decoded = self._reads
         sent = self.exchange.messages if self.processes else 0
-        moved = sum(self.message_size(source, rank) for source, to in enumerate(self.takers) for rank in to)
         return self._writes + Traffic(
             read_requests=requests,
             read_bytes=asked,
             decoded_bytes=decoded,
             pieces=requests,
-            copied_bytes=2 * moved * self.itemsize,
+            copied_bytes=2 * int(self.sizes.sum()) * self.itemsize,
             messages=sent,
             exchanged_bytes=self.exchange.sent_bytes if self.processes else 0,
             tasks=2 * self.ranks + 2 + 3 * sent,
@@ -192,24 +185,16 @@ class ShiftPlan(OnePass):
     @cached_property
     def memory(self) -> Memory:
         """Peak memory of a process: messages of its ranks, their halos, and workspace for one border and one halo."""
-        ranks = range(self.ranks)
+        in_hand, packed = [*map(self._in_hand, range(self.ranks))], self.sizes.sum(axis=1)
         if self.processes is None:
-            messages, in_hand = sum(map(self._packed, ranks)), sum(map(self._in_hand, ranks))
-            return Memory.of(messages=messages * self.itemsize, in_hand=in_hand)
+            return Memory.of(messages=int(packed.sum()) * self.itemsize, in_hand=sum(in_hand))
+        come = self.sizes.sum(axis=0) - np.diagonal(self.sizes)
         each = Memory.of(
-            messages=max((self._packed(rank) + self._come(rank) for rank in ranks), default=0) * self.itemsize,
+            messages=int((packed + come).max()) * self.itemsize,
             forwarded=self.exchange.buffer_bytes,
-            in_hand=max(map(self._in_hand, ranks), default=0),
+            in_hand=max(in_hand),
         )
         return each * ceil_div(self.ranks, self.processes)
-
-    def _packed(self, rank: int) -> int:
-        """Return the number of elements that a rank packs for all receivers, itself included."""
-        return sum(self.message_size(rank, taker) for taker in self.takers[rank])
-
-    def _come(self, rank: int) -> int:
-        """Return the number of elements that a rank receives."""
-        return sum(self.message_size(source, rank) for source in self.lenders(rank) if source != rank)
 
     def _in_hand(self, rank: int) -> int:
         """Return the bytes to read one border or to write the halo of a rank, workspace included."""
