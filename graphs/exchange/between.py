@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distributed import Worker, WorkerPlugin
 from distributed.core import Status
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
 T = TypeVar("T")
+RankCourse = Any
+"""Rank in the middle of a round, as seen by its worker: `oocarrays.graphs.exchange.whole.RankRound`."""
 Place = tuple[str, tuple[int, ...], int]
 """Run id, round and rank."""
 TAKE = "oocarrays_take"
@@ -63,36 +65,6 @@ class AskedMessage(NamedTuple):
     """Seconds to wait for the message; None for no limit."""
 
 
-class RankCourse(Protocol):
-    """Rank in the middle of a round, as seen by its worker: see `oocarrays.graphs.exchange.whole.RankRound`."""
-
-    place: Place
-    key: Any
-    suffix: str
-    given_up: bool
-
-    def held_by(self, source: int) -> Place:
-        """Return the place under which ``source`` holds its data for the others."""
-
-    def home_of(self, source: int) -> str:
-        """Return the worker at which that data is requested."""
-
-    def is_at(self, stage: int) -> bool:
-        """Return whether the message of a stage is ready."""
-
-    def message(self, stage: int, destination: int) -> Message | None:
-        """Return the message of a stage."""
-
-    def went(self, stage: int) -> None:
-        """Record that the message of a stage was taken."""
-
-    def give_up(self) -> None:
-        """Abandon the schedule."""
-
-    def stop(self) -> None:
-        """Stop the round."""
-
-
 @dataclass(slots=True, eq=False)
 class Held:
     """Memory that a rank holds for the other ranks of a round, from the read until all have written."""
@@ -103,16 +75,6 @@ class Held:
     """Object that Dask keeps alive."""
     credit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREDIT))
     """Limit on the messages from it that are in transit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Message in transit."""
-
-    message: Message | None
-    """Parts of the message; None if empty."""
-    went: Callable[[], None]
-    """Callback for when the message was taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +199,18 @@ class Exchanges(WorkerPlugin):
         """Send a rank of another worker its message, and wait until it was taken."""
         id, round, rank = place
         try:
-            async with self._given(AskedMessage(place=(id, tuple(round), rank), **asked)) as given:
-                message = None if given.message is None else to_serialize(given.message)  # type: ignore[no-untyped-call]
-                await comm.write({"status": "OK", "message": message})
+            async with self._given(AskedMessage(place=(id, tuple(round), rank), **asked)) as (message, went):
+                sent = None if message is None else to_serialize(message)  # type: ignore[no-untyped-call]
+                await comm.write({"status": "OK", "message": sent})
                 if await comm.read() == "taken":
-                    given.went()
+                    went()
         except NotYet:
             return {"status": "not yet"}
         return Status.dont_reply
 
     @asynccontextmanager
-    async def _given(self, asked: AskedMessage) -> AsyncIterator[Given]:
-        """Wait for a message, and count it as in transit within this context."""
+    async def _given(self, asked: AskedMessage) -> AsyncIterator[tuple[Message | None, Callable[[], None]]]:
+        """Wait for a message, and count it as in transit within this context; the callback is for when it was taken."""
         place, stage, destination, patience = asked
         if not await self.until(partial(self._can_give, place, stage), patience):
             raise NotYet
@@ -265,7 +227,7 @@ class Exchanges(WorkerPlugin):
                     message = packed() if exchange_of(live).is_packed else await self.in_a_thread(packed)
                 if message is not None:
                     live.meter.add(messages=1, sent_bytes=message.nbytes)
-                yield Given(message, partial(course.went, stage) if course else _nothing)
+                yield message, partial(course.went, stage) if course else _nothing
 
     def _can_give(self, place: Place, stage: int) -> bool:
         """Return whether a rank's message of a stage is ready."""
@@ -300,13 +262,13 @@ class Exchanges(WorkerPlugin):
     async def _here(self, asked: AskedMessage) -> Delivered:
         """Fetch a message from a rank of this worker."""
         giving = self._given(asked)
-        given = await giving.__aenter__()
+        message, went = await giving.__aenter__()
 
         async def taken() -> None:
-            given.went()
+            went()
             await giving.__aexit__(None, None, None)
 
-        return Delivered(given.message, taken)
+        return Delivered(message, taken)
 
     async def _from(self, home: str, asked: AskedMessage) -> Delivered:
         """Fetch a message from a rank of another worker."""

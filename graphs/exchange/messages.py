@@ -126,31 +126,6 @@ def arriving_from(live: Live, round: Round, stage: int, rank: int) -> Sequence[i
     return arriving(exchange_of(live).order(live, round), stage, rank) if stage else (rank,)
 
 
-def nothing_to_copy(live: Live, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, Any]) -> Any:
-    """Raise: the ranks of this exchange are on workers, or read other ranks' buffers in the task that uses them."""
-    raise NotImplementedError
-
-
-def nobody(live: Live, round: Round, rank: int) -> Sequence[int]:
-    """Return no ranks: each may have data for this one."""
-    return ()
-
-
-def steps_wait(live: Live, round: Round) -> bool:
-    """Return True: each step waits until the previous one has been received and taken."""
-    return True
-
-
-def never_over(live: Live, round: Round, rank: int) -> bool:
-    """Return False: ranks repeat a round when a worker is lost."""
-    return False
-
-
-def begun_empty(live: Live, round: Round, rank: int, held: Any) -> Any:
-    """Return None: received parts need no object to be placed in."""
-    return None
-
-
 def placed_on_arrival(live: Live, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
     """Place received parts as those of stage 0."""
     found = {origin: part for origin, part in came.items() if part is not None}
@@ -165,8 +140,8 @@ class Exchange:
     """Return the contiguous part of a rank's held data for a final rank, or None if empty, when the message is sent."""
     place: Callable[[Live, Round, int, int, Any, dict[int, np.ndarray]], Any] = kept
     """Place parts received in a stage, given by origin, in what the rank has received before; return both."""
-    copy: Callable[[Live, Round, int, int, Any, Mapping[int, Any]], Any] = nothing_to_copy
-    """Copy a rank's elements straight from other ranks' buffers, between threads."""
+    copy: Callable[[Live, Round, int, int, Any, Mapping[int, Any]], Any] | None = None
+    """Copy a rank's elements straight from other ranks' buffers, between threads; None if no task does only that."""
     order: Callable[[Live, Round], Schedule] = plan_order
     """Return the schedule of a round."""
     sources: Callable[[Live, Round, int, int], Sequence[int]] = arriving_from
@@ -174,13 +149,13 @@ class Exchange:
 
     # functions of a round held by one task: see `whole`; its program has ``homes`` and ``sending``
 
-    silent: Callable[[Live, Round, int], Sequence[int]] = nobody
+    silent: Callable[[Live, Round, int], Sequence[int]] = lambda live, round, rank: ()
     """Return the ranks known to have nothing for a rank."""
-    waits: Callable[[Live, Round], bool] = steps_wait
+    waits: Callable[[Live, Round], bool] = lambda live, round: True
     """Return whether each step waits until the previous one has been received and taken."""
-    is_over: Callable[[Live, Round, int], bool] = never_over
+    is_over: Callable[[Live, Round, int], bool] = lambda live, round, rank: False
     """Return whether a rank needs nothing more of a round, which it finished before a worker was lost."""
-    begin: Callable[[Live, Round, int, Any], Any] = begun_empty
+    begin: Callable[[Live, Round, int, Any], Any] = lambda live, round, rank, held: None
     """Return the object that a rank receives into, with the rank's own part."""
     unpack: Callable[[Live, Round, int, Any, dict[int, np.ndarray | None]], Any] = placed_on_arrival
     """Place received parts, given by origin; None for an origin without a part."""
@@ -236,7 +211,9 @@ def exchange(live: Live, round: Round, stage: int, rank: int, there: Any, *held:
     """Copy a rank's share from other ranks' buffers in place; each other rank counts as a message."""
     found = dict(zip(exchange_of(live).sources(live, round, stage, rank), held, strict=True))
     live.meter.add(messages=len(found.keys() - {rank}))
-    return exchange_of(live).copy(live, round, stage, rank, there, found)
+    copy = exchange_of(live).copy
+    assert copy, "the ranks of this exchange are on workers, or read others' buffers in the task that uses them"
+    return copy(live, round, stage, rank, there, found)
 
 
 STEPS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (send, carry, receive, taken, exchange)}

@@ -285,25 +285,6 @@ class RankRound:
         return await self._exchanges.in_a_thread(work)
 
 
-class Wanted:
-    """Results that a requester on a worker needs recomputed."""
-
-    def __init__(self, worker: Worker, name: str) -> None:
-        self._worker, self._by = worker, f"oocarrays-{worker.address}-{name}"
-        self._keys: set[Any] = set()
-
-    async def add(self, keys: Sequence[Any]) -> bool:
-        """Request more results; return whether the scheduler knows how to compute all of them."""
-        self._keys.update(keys)
-        found: bool = await self._worker.scheduler.oocarrays_want(keys=list(keys), by=self._by)
-        return found
-
-    async def release(self) -> None:
-        """Release every requested result."""
-        if self._keys:
-            await self._worker.scheduler.oocarrays_release(by=self._by)
-
-
 class Takes(RankRound):
     """Fetch of all parts for one rank, each as soon as it is ready: no step waits for another.
 
@@ -316,7 +297,8 @@ class Takes(RankRound):
         self._came |= set(self.exchange.silent(self.live, self.round, self.rank))
         self._homes: list[str] = list(self.live.program.homes)
         self._look_at, self._pause = 0.0, LOOK_SECONDS
-        self._wanted = Wanted(self._worker, f"{self.live.id}-{self.rank}")
+        self._wanted: set[Any] = set()
+        self._by = f"oocarrays-{self._worker.address}-{self.live.id}-{self.rank}"
 
     def held_by(self, source: int) -> Place:
         """Return the place under which a rank holds its data for the others."""
@@ -337,7 +319,8 @@ class Takes(RankRound):
             return self._region
         finally:
             self._exchanges.end(self)
-            await self._wanted.release()
+            if self._wanted:
+                await self._worker.scheduler.oocarrays_release(by=self._by)
 
     async def _missed(self, origin: int) -> None:
         """Pause, and at growing intervals ask the scheduler for the location of missing data."""
@@ -351,7 +334,8 @@ class Takes(RankRound):
         scheduler = self._worker.scheduler
         states, there = await scheduler.get_task_status(keys=[*left]), await scheduler.who_has(keys=[*left])
         gone = [key for key in left if states[key] in (None, "released", "forgotten")]
-        if gone and not await self._wanted.add(gone):
+        self._wanted.update(gone)
+        if gone and not await scheduler.oocarrays_want(keys=gone, by=self._by):
             raise RunError(
                 f"a worker was lost after others had released parts that rank {self.rank} needs: compute it once more"
             )
