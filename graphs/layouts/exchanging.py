@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,9 +35,15 @@ from oocarrays.graphs.run.program import Program
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
 from oocarrays.mapping.layouts.local import sides
+from oocarrays.mapping.selection import lengths
+from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Assembly, is_together
+from oocarrays.plan.layouts.halos import Halos, lent
+from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections import packing
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
@@ -60,23 +66,73 @@ def _held(program: Sealed[PartExchange], state: RunState, part: np.ndarray) -> H
     return HeldPart(Live(program.value, state), part)
 
 
-class Moves(Protocol):
-    """Elements that move from the parts of ranks to new ones: frozen data."""
+@dataclass(frozen=True, kw_only=True)
+class Moving:
+    """Elements that move from the parts of one layout to those of another, in one transfer."""
+
+    transfer: Transfer
+    """Transfer, with the layouts before and afterwards."""
 
     def sizes(self) -> np.ndarray:
-        """Return the number of elements from each origin to each final rank: a square matrix."""
+        """Return the number of elements from each origin to each final rank."""
+        return square(self.transfer.sizes())
 
     def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
         """Allocate the new part of a rank."""
+        return np.empty(self.transfer.target.local_shape(rank), dtype)
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Copy the share of a rank from an old part into its new part."""
+        """Copy the share of a rank from an old part into its new one."""
+        packing.move(part, self.transfer, source, rank, made)
 
     def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
-        """Pack the share of another rank from the old part of ``rank``; None if it is empty."""
+        """Pack the elements that ``rank`` holds for another."""
+        if final >= self.transfer.target.ranks:
+            return None
+        message = packing.pack(part, self.transfer, rank, final, rooms.take)
+        return message if len(message) else None
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Copy received messages, by the rank that packed them, into the new part."""
+        """Copy received elements into the new part."""
+        packing.unpack(came, self.transfer, rank, made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """Pieces of all ranks' parts that move to a new array of each rank: its window, or received rows."""
+
+    of: Halos | AlltoallPlan
+    """Halo pieces, or rows, that each rank receives, by sender."""
+
+    def sizes(self) -> np.ndarray:
+        """Return the number of elements from each rank to each."""
+        return self.of.sizes()
+
+    def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
+        """Allocate the array of a rank, with its boundary values filled in."""
+        made = np.empty(self.of.shape(rank), dtype)
+        for place, constant in self.of.filled(rank):
+            made[place] = constant
+        return made
+
+    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
+        """Copy a rank's pieces from a part into its array."""
+        found = lent(part, self.of.taken(source, rank))
+        for there, among in self.of.strips(source, rank):
+            made[there] = found[among]
+
+    def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
+        """Pack the pieces of another rank from the part of ``rank``."""
+        if rank not in self.of.lenders(final):
+            return None
+        return rooms.packed(lent(part, self.of.taken(rank, final))).reshape(-1)
+
+    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
+        """Copy received pieces into the array."""
+        for source, message in came.items():
+            found = message.reshape(lengths(self.of.taken(source, rank)))
+            for there, among in self.of.strips(source, rank):
+                made[there] = found[among]
 
 
 # ---------------------------------------------------------------------- functions of the exchange
@@ -145,7 +201,7 @@ class PartExchange(Program):
         pack=pack, place=place, copy=copy, order=schedule_of, sources=lenders, silent=silent, begin=begun,
         is_packed=False,
     )  # fmt: skip
-    plan: Moves
+    plan: Moving | Pieces
     schedule: Schedule | None
     """Steps, with their senders and receivers; None between threads, which copy from each other's parts."""
     assembly: Assembly

@@ -20,7 +20,7 @@ from oocarrays.errors import InputError, LayoutError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_arrays, parts_of_blocks
-from oocarrays.graphs.layouts.redistribution import rows_exchanged
+from oocarrays.graphs.layouts.redistribution import pieces_exchanged
 from oocarrays.mapping.given import element_type, listed, refuse
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
@@ -242,7 +242,8 @@ def exchange(
     order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
     if where.cluster:
         plan = replace(plan, schedule=order)
-    return RankBlocks(plan, dtype, lambda: rows_exchanged(build(), plan, where.workers, where.meter), where)
+    made = lambda: pieces_exchanged("rows", build(), plan, plan.schedule, where.workers, where.meter)  # noqa: E731
+    return RankBlocks(plan, dtype, made, where)
 
 
 def _arrays(given: Any) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.multicast import cast
 from oocarrays.graphs.files.shift import Shift
-from oocarrays.graphs.layouts.redistribution import windows
+from oocarrays.graphs.layouts.redistribution import pieces_exchanged
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import refuse
@@ -147,7 +147,8 @@ def shift(
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
     plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
     where = Where(x.cluster, x.workers)
-    return RankBlocks(plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers, where.meter), where)
+    build = lambda: pieces_exchanged("windows", x.tasks, halos, order, x.workers, where.meter)  # noqa: E731
+    return RankBlocks(plan, x.dtype, build, where)
 
 
 def schedule_for(halos: Halos, itemsize: int, asked: str | None) -> Schedule:

@@ -12,9 +12,8 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_of
-from oocarrays.graphs.layouts.exchanging import PartExchange, exchange_parts
+from oocarrays.graphs.layouts.exchanging import Moving, PartExchange, exchange_parts
 from oocarrays.graphs.layouts.parts import parts_of_array
-from oocarrays.graphs.layouts.redistribution import Moving
 from oocarrays.mapping.layouts.local import sides, spread
 from oocarrays.plan.layouts.transfer import Transfer
 from tests.graphs.clusters import within
