@@ -94,7 +94,7 @@ def partitions(
     return (read(within=section).as_partition(section) for section in cut)
 
 
-def _fitting(a: StoredArray, read: Any, means: Resources) -> Sequence[Section]:
+def _fitting(a: StoredArray, read: Any, means: Resources) -> file_order.Partitions:
     """Return boxes of whole chunks that use up to half of the memory: the rest is for reading them."""
     stored = a._file.stored
     resources = resources_of(cluster_of(means.scheduler, means.workers), means.memory)
@@ -102,8 +102,8 @@ def _fitting(a: StoredArray, read: Any, means: Resources) -> Sequence[Section]:
     while True:
         cut = file_order.partitions(stored.grid, max(room, 1))
         try:
-            for section in cut[:1]:
-                read(within=section)
+            if len(cut):
+                read(within=cut[0])
             return cut
         except BudgetError:
             if room <= 1:

@@ -20,11 +20,9 @@ from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy, refuse
 from oocarrays.mapping.grid import ChunkGrid, Extents
-from oocarrays.mapping.layouts.axis import is_block
-from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
-from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, slices_of
+from oocarrays.mapping.layouts.slicing import in_blocks, ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.exchange.prediction import square
@@ -45,19 +43,11 @@ def applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
     return operation(part, other)
 
 
-def subtracted_from(part: np.ndarray, other: Any) -> Any:
-    """Return ``other - part``."""
-    return other - part
-
-
-def divided_into(part: np.ndarray, other: Any) -> Any:
-    """Return ``other / part``."""
-    return other / part
-
-
-def _elementwise(operation: Callable[..., Any]) -> Callable[[DistributedArray, Any], DistributedArray]:
+def _elementwise(
+    operation: Callable[..., Any], *, reflected: bool = False
+) -> Callable[[DistributedArray, Any], DistributedArray]:
     """Return the method that applies an operation to an array and another array, or a number."""
-    return lambda array, other: array._with(operation, other)
+    return lambda array, other: array._with(operation, other, reflected)
 
 
 def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
@@ -270,21 +260,21 @@ class DistributedArray(Extents, RankArrays):
         if other.workers != self.workers:
             raise LayoutError("the arrays are on different workers: distribute both with the same workers=")
 
-    def _with(self, operation: Callable[..., Any], other: Any) -> DistributedArray:
+    def _with(self, operation: Callable[..., Any], other: Any, reflected: bool) -> DistributedArray:
         """Apply an operation to this and another array, or a number."""
         if isinstance(other, DistributedArray):
             return self.map_local(operation, other)
         if np.ndim(other):
             self._check_alike(other)
-        return self.map_local(partial(applied, operation, other))
+        return self.map_local(partial(operation, other) if reflected else partial(applied, operation, other))
 
     def __neg__(self) -> DistributedArray:
         return self.map_local(operator.neg)
 
     __add__ = __radd__ = _elementwise(operator.add)
     __mul__ = __rmul__ = _elementwise(operator.mul)
-    __sub__, __rsub__ = _elementwise(operator.sub), _elementwise(subtracted_from)
-    __truediv__, __rtruediv__ = _elementwise(operator.truediv), _elementwise(divided_into)
+    __sub__, __rsub__ = _elementwise(operator.sub), _elementwise(operator.sub, reflected=True)
+    __truediv__, __rtruediv__ = _elementwise(operator.truediv), _elementwise(operator.truediv, reflected=True)
     __pow__ = _elementwise(operator.pow)
     __lt__, __le__ = _elementwise(operator.lt), _elementwise(operator.le)
     __gt__, __ge__ = _elementwise(operator.gt), _elementwise(operator.ge)
@@ -340,14 +330,20 @@ class DistributedArray(Extents, RankArrays):
     def _transfer_rows(self) -> list[tuple[str, str]]:
         if not isinstance(self._plan, Redistribution) or self._messaging is None:
             return []
-        each = zip(self._plan.transfers, self._messaging.schedules, strict=True)
+        each = enumerate(zip(self._plan.transfers, self._messaging.schedules, strict=True), 1)
         return [
-            *(
-                (f"transfer {number}", transfer_text(transfer, schedule, self._messaging, self.dtype.itemsize))
-                for number, (transfer, schedule) in enumerate(each, 1)
-            ),
+            *((f"transfer {number}", self._transfer_text(*made, self._messaging)) for number, made in each),
             ("predicted", report.seconds_text(self.seconds)),
         ]
+
+    def _transfer_text(self, transfer: Transfer, schedule: Schedule | None, messaging: Messaging) -> str:
+        sizes = square(transfer.sizes())
+        np.fill_diagonal(sizes, 0)
+        moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(sizes.sum()) * self.dtype.itemsize)}"
+        if schedule is None:
+            return f"{moved} between ranks, without messages"
+        order = schedule.name if messaging.ordered else UNORDERED
+        return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
 
     def explain(self) -> str:
         """Describe each rank's part, its worker, the plan that made the layout, and the cost of other methods."""
@@ -367,22 +363,3 @@ class DistributedArray(Extents, RankArrays):
         blocks = block_lengths(self._layout) if drawn else ()
         image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
         return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
-
-
-def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
-    """Return one transfer as a line."""
-    sizes = square(transfer.sizes())
-    between = sizes.sum() - np.trace(sizes)
-    np.fill_diagonal(sizes, 0)
-    moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"
-    if schedule is None:
-        return f"{moved} between ranks, without messages"
-    order = schedule.name if messaging.ordered else UNORDERED
-    return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
-
-
-def in_blocks(layout: Layout) -> Layout:
-    """Return the layout over the same grid with one block for each rank."""
-    dealt = zip(layout.distributions, layout.axes, strict=True)
-    blocks = [d if is_block(axis) else Block() for d, axis in dealt]
-    return Layout.of(layout.shape, blocks, grid=layout.grid)

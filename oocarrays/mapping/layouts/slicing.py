@@ -42,9 +42,14 @@ def slices_of(key: Any, layout: Layout) -> Slices:
 
 def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
     """Return a layout with one block per rank along each axis that is cut, or the same layout if it complies."""
+    return in_blocks(layout, [axis for axis, along in enumerate(taken) if _is_cut(layout, axis, along)])
+
+
+def in_blocks(layout: Layout, axes: Sequence[int] | None = None) -> Layout:
+    """Return the layout over the same grid with one block per rank along these axes, or along all."""
     ready = [
-        Block() if _is_cut(layout, axis, along) and not is_block(layout.axes[axis]) else d
-        for axis, (d, along) in enumerate(zip(layout.distributions, taken, strict=True))
+        d if is_block(axis) or (axes is not None and number not in axes) else Block()
+        for number, (d, axis) in enumerate(zip(layout.distributions, layout.axes, strict=True))
     ]
     return layout if ready == [*layout.distributions] else Layout.of(layout.shape, ready, grid=layout.grid)
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 
@@ -133,7 +132,7 @@ class Slabs:
 
 
 @dataclass(frozen=True, slots=True)
-class Partitions(Sequence[Section]):
+class Partitions:
     """Boxes of whole chunks in file order, created on demand: they may be too many to list."""
 
     grid: ChunkGrid
@@ -144,15 +143,7 @@ class Partitions(Sequence[Section]):
     def __len__(self) -> int:
         return self.box.count
 
-    @overload
-    def __getitem__(self, number: int) -> Section: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> tuple[Section, ...]: ...
-
-    def __getitem__(self, number: int | slice) -> Section | tuple[Section, ...]:
-        if isinstance(number, slice):
-            return tuple(self[i] for i in range(self.box.count)[number])
+    def __getitem__(self, number: int) -> Section:
         chunks = self.box.section(unravel(range(self.box.count)[number], self.box.counts))
         return self.grid.block(chunks.lower, chunks.upper)
 
