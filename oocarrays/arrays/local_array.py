@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import zarr
@@ -19,10 +19,10 @@ from oocarrays.errors import DescriptorError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of, names_of
 from oocarrays.graphs.events import warn_of_missing
-from oocarrays.mapping.given import as_numpy, whole
+from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import Extents, Stored
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.layouts.local import LocalPart, shared, spread
+from oocarrays.mapping.layouts.local import shared, spread
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, Selection, lengths, moved
 from oocarrays.options.given import memory_of
@@ -42,6 +42,8 @@ from oocarrays.stored.reading import cast
 
 if TYPE_CHECKING:
     from distributed import Client
+
+T = TypeVar("T")
 
 
 class LocalArrays(Extents):
@@ -69,7 +71,7 @@ class LocalArrays(Extents):
 
     def _look(self) -> tuple[np.dtype, tuple[Stored, ...], tuple[Presence, ...]]:
         """Open every file; raise if its descriptor is wrong."""
-        found = [self._disks.call(rank, _facts, self._files, rank) for rank in range(self.ranks)]
+        found = [self._at(rank, _facts) for rank in range(self.ranks)]
         dtype = found[0][0]
         other = next((rank for rank, (known, *_) in enumerate(found) if known != dtype), None)
         if other is not None:
@@ -93,7 +95,7 @@ class LocalArrays(Extents):
         RunError
             If they are not the opened files any more, or have lost their chunks.
         """
-        there = tuple(self._disks.call(rank, _presence_now, self._files, rank) for rank in range(self.ranks))
+        there = tuple(self._at(rank, _presence_now) for rank in range(self.ranks))
         self._may_empty()
         return replace(self._files, known=there)
 
@@ -119,7 +121,12 @@ class LocalArrays(Extents):
 
     def like(self) -> zarr.Array:
         """Return an array in memory without chunks, with the metadata of the file of rank 0."""
-        return zarr.open_array(MemoryStore(self._disks.call(0, _documents, self._files)), mode="r")
+        return zarr.open_array(MemoryStore(self._at(0, _documents)), mode="r")
+
+    def _at(self, rank: int, function: Callable[..., T], *args: Any) -> T:
+        """Call a function of the files and a rank where its file is."""
+        found: T = self._disks.call(rank, function, self._files, rank, *args)
+        return found
 
     # ------------------------------------------------------------------ properties
 
@@ -183,11 +190,13 @@ class LocalArrays(Extents):
         """
         if self.is_writable:
             self._may_empty()
-        return OutOfCoreArray(self._files.open(self._checked(rank), mode=self._mode), self._files.missing)
+        self.layout.coordinates(rank)
+        return OutOfCoreArray(self._files.open(rank, mode=self._mode), self._files.missing)
 
     def inside(self, rank: int) -> Section:
         """Return the position of a rank's own elements in its file: all of it, without a halo."""
-        return self._part(self._checked(rank)).inside
+        self.layout.coordinates(rank)
+        return self._files.descriptor.part(rank).inside
 
     def slabs(self, rank: int, *, memory: int | float | str | None = None) -> Slabs:
         """Return the cut of a rank's part into slabs that fit a memory budget with their halos.
@@ -203,20 +212,12 @@ class LocalArrays(Extents):
             If not one element fits with its halo.
         """
         return Slabs.of(
-            self.layout.local_shape(self._checked(rank)),
+            self.layout.local_shape(rank),
             depth=self.depth,
             order=self._files.descriptor.orientation or axis_order("row", self.ndim),
             itemsize=self.dtype.itemsize,
             budget=settings.budget(memory_of(memory)),
         )
-
-    def _checked(self, rank: int) -> int:
-        if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
-            raise LayoutError(f"rank {rank} is out of range for the {self.ranks} ranks of {self.layout}")
-        return rank
-
-    def _part(self, rank: int) -> LocalPart:
-        return self._files.descriptor.part(rank)
 
     # ------------------------------------------------------------------ the whole array
 
@@ -224,9 +225,8 @@ class LocalArrays(Extents):
         taken = Selection.of(key, self.shape)
         out = np.empty(lengths(taken.axes), self.dtype)
         for rank in range(self.ranks):
-            part = self._part(rank)
-            for among, there in _common(taken.axes, part.own, part.depth):
-                out[among] = self._disks.call(rank, _read, self._files, rank, there)
+            for among, there in self._common(taken.axes, rank, halo=False):
+                out[among] = self._at(rank, _read, there)
         return taken.arranged(out)[()]
 
     def __setitem__(self, key: Any, values: Any) -> None:
@@ -236,9 +236,17 @@ class LocalArrays(Extents):
         self._may_empty()
         given = taken.spread(cast(values, self.dtype))
         for rank in range(self.ranks):
-            part = self._part(rank)
-            for among, there in _common(taken.axes, part.seen, part.start):
-                self._disks.call(rank, _write, self._files, rank, there, given[among])
+            for among, there in self._common(taken.axes, rank, halo=True):
+                self._at(rank, _write, there, given[among])
+
+    def _common(self, wanted: Axes, rank: int, *, halo: bool) -> Iterator[tuple[Any, Axes]]:
+        """Yield the overlap of the requested part and a file, as positions in the result and in the file."""
+        part = self._files.descriptor.part(rank)
+        held, start = (part.seen, part.start) if halo else (part.own, part.depth)
+        along = [shared(w, h) for w, h in zip(wanted, held, strict=True)]
+        if all(len(among) for among, _ in along):
+            among = np.ix_(*(np.asarray(taken) for taken, _ in along))
+            yield among, tuple(moved(there, by) for (_, there), by in zip(along, start, strict=True))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)
@@ -262,7 +270,7 @@ class LocalArrays(Extents):
         ]
 
     def _file_text(self, rank: int) -> str:
-        part = self._part(rank)
+        part = self._files.descriptor.part(rank)
         held = math.prod(part.shape) * self.dtype.itemsize
         there = f" on worker {self._disks.workers[rank]}" if self._disks.workers else ""
         return f"{report.shape_text(part.shape)}, {format_bytes(held)}{there}"
@@ -272,14 +280,6 @@ class LocalArrays(Extents):
 
     def _repr_html_(self) -> str:
         return rows_html(self._rows(), title=self._title())
-
-
-def _common(wanted: Axes, held: Axes, start: tuple[int, ...]) -> Iterator[tuple[Any, Axes]]:
-    """Yield the overlap of the requested part and a file, as positions in the result and in the file."""
-    along = [shared(w, h) for w, h in zip(wanted, held, strict=True)]
-    if all(len(among) for among, _ in along):
-        among = np.ix_(*(np.asarray(taken) for taken, _ in along))
-        yield among, tuple(moved(there, by) for (_, there), by in zip(along, start, strict=True))
 
 
 def _facts(files: LocalFiles, rank: int) -> tuple[np.dtype, Stored, Presence]:
@@ -292,8 +292,8 @@ def _presence_now(files: LocalFiles, rank: int) -> Presence:
     return replace(files, known=()).file(rank).presence
 
 
-def _documents(files: LocalFiles) -> Document:
-    return dict(files.open(0).metadata.to_buffer_dict(default_buffer_prototype()))
+def _documents(files: LocalFiles, rank: int) -> Document:
+    return dict(files.open(rank).metadata.to_buffer_dict(default_buffer_prototype()))
 
 
 def _read(files: LocalFiles, rank: int, axes: Axes) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.files import partitions as file_order
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.show import report
 from oocarrays.storage.files.array_file import ArrayFile, as_planned
 from oocarrays.stored.array import StoredArray, opened
@@ -239,29 +238,24 @@ def read_sections(
         within_means,
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
-        dealing=Dealing(
-            partition=domains,  # type: ignore[arg-type]
-            deal=deal,  # type: ignore[arg-type]
-            disk_of=disk_of(means.disks, file),
-            times=chunk_times(file, within_means.costs),
-        ),
-        buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
+        **dealt(file, domains, deal, means.disks, within_means.costs),
     )
     how = {"under_way": within_means.requests, "costs": within_means.costs}
     return wanted.arrays(file, plan, cluster, there, how)
 
 
-def disk_of(disks: Any, file: ArrayFile) -> Callable[[tuple[int, ...]], Hashable] | None:
-    """Return a function for the disk of a chunk, if known: a striped store knows it."""
+def dealt(file: ArrayFile, domains: str, deal: str, disks: Any, costs: Costs) -> dict[str, Any]:
+    """Return the assignment of chunks to aggregators, and the bytes of an aggregator's buffer, for a planner."""
     if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
         raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
-    return file.disk_of if disks is None else disks.get if isinstance(disks, Mapping) else disks
-
-
-def chunk_times(file: ArrayFile, costs: Costs) -> ChunkTimes | None:
-    """Return the seconds of a chunk at each disk of a striped store, from ``oocarrays calibrate --disks``."""
-    stored = file.stored
-    return settings.chunk_times(file.disks, stored.chunk_bytes * costs.stored_ratio(stored)) if file.disks else None
+    disk_of = file.disk_of if disks is None else disks.get if isinstance(disks, Mapping) else disks
+    times = None
+    if file.disks:  # a striped store, whose disks `oocarrays calibrate --disks` has measured
+        times = settings.chunk_times(file.disks, file.stored.chunk_bytes * costs.stored_ratio(file.stored))
+    return {
+        "dealing": Dealing(partition=domains, deal=deal, disk_of=disk_of, times=times),  # type: ignore[arg-type]
+        "buffer_bytes": settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
+    }
 
 
 # ---------------------------------------------------------------------- requests

@@ -10,13 +10,11 @@ import numpy as np
 from dask.utils import ensure_dict
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.distributed.collective import RankSelections, SectionsLike, chunk_times, disk_of, wanted_by_ranks
+from oocarrays.distributed.collective import RankSelections, SectionsLike, dealt, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
-from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.sections import Writing, build_graph
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import Parts, parts_of_arrays
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
@@ -26,7 +24,6 @@ from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.options.asked import ResumeMeans, check_lazy, ranks_on, resources_of
 from oocarrays.options.given import Resources, means_of, nested, verb
-from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources as PlanResources
@@ -180,13 +177,7 @@ def write_sections(
         within_means,
         method=method,
         aggregators=aggregators,
-        dealing=Dealing(
-            partition=domains,  # type: ignore[arg-type]
-            deal=deal,  # type: ignore[arg-type]
-            disk_of=disk_of(means.disks, file),
-            times=chunk_times(file, within_means.costs),
-        ),
-        buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
+        **dealt(file, domains, deal, means.disks, within_means.costs),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": means.schedule}
