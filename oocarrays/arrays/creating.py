@@ -256,11 +256,7 @@ def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
 
 def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequence[int] | None) -> Layout | None:
     """Return the requested layout, without a default number of ranks: files must not depend on this machine's cores."""
-    if layout is None:
-        return None
-    if isinstance(layout, Layout):
-        return layout_for(shape, layout, ranks=ranks, grid=grid, about=1)
-    return Layout.of(shape, layout, ranks=ranks, grid=grid)
+    return None if layout is None else layout_for(shape, layout, ranks=ranks, grid=grid, about=None)
 
 
 def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:

@@ -258,9 +258,9 @@ LayoutLike = Layout | Asked
 
 
 def layout_for(
-    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
+    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int | None
 ) -> Layout:
-    """Return the given layout; without ranks in it, over ``about`` ranks."""
+    """Return the given layout; without ranks in it, over ``about`` ranks; raise if that is None."""
     shape = extents(shape, error=LayoutError)
     ranks = None if ranks is None else whole(ranks, "ranks", 1, error=LayoutError)
     if isinstance(layout, Layout):
@@ -271,7 +271,11 @@ def layout_for(
             raise LayoutError(f"the layout {layout} has its own ranks: omit {asked}")
         return layout
     distributions, named = parse_layout(layout)
-    if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):
+    if (
+        about is not None
+        and ranks is grid is named is None
+        and any(isinstance(d, Block | Cyclic) for d in distributions)
+    ):
         known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
         ranks = known * max(about // max(known, 1), 1)
     return Layout.of(shape, layout, ranks=ranks, grid=grid)

@@ -222,12 +222,9 @@ class FilesPlan(OnePass):
         if self.way == "gather":
             return (0,) * self.ranks
         everything = Section((0,) * len(self.layout.shape), self.layout.shape)
-        return tuple(n - self._chunks_of(rank, everything) for rank, n in enumerate(self.touched))
-
-    def _chunks_of(self, rank: int, box: Section) -> int:
-        """Return the number of chunks of a rank's file that hold elements of a box."""
-        place = self.part(rank).of_box(box)[1]
-        return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
+        blocks = [self.block(rank, everything) for rank in range(self.ranks)]
+        each = zip(self.touched, self.grids, blocks, strict=True)
+        return tuple(n - (math.prod(map(len, grid.touched(b.place))) if b else 0) for n, grid, b in each)
 
     @cached_property
     def _sections(self) -> list[tuple[SectionPlan, int]]:
@@ -240,14 +237,6 @@ class FilesPlan(OnePass):
                 plan = SectionPlan.of(stored, tuple(axis for axis, _ in kinds), self.costs)
                 found.append((plan, math.prod(times for _, times in kinds)))
         return found
-
-    @property
-    def _asked(self) -> tuple[int, int]:
-        """Requests to uncompressed local files, and their bytes."""
-        return (
-            sum(section.requests * times for section, times in self._sections),
-            sum(section.asked_bytes * times for section, times in self._sections),
-        )
 
     @cached_property
     def messages(self) -> int:
@@ -285,8 +274,11 @@ class FilesPlan(OnePass):
             reads, read_bytes = whole[0] + changed[0], whole[1] + changed[1]
         else:
             read, written, (writes, written_bytes) = self.local, self.whole, whole
-            reads, read_bytes = touched if read.coded else self._asked
-        rounds = len(self.rounds)
+            reads, read_bytes = touched
+            if not read.coded:
+                reads = sum(section.requests * times for section, times in self._sections)
+                read_bytes = sum(section.asked_bytes * times for section, times in self._sections)
+        sent = sum(each.sent_bytes for each in self._forwarded) if self._forwarded else moved
         return Traffic(
             read_requests=reads,
             read_bytes=int(read_bytes * self.costs.stored_ratio(read)),
@@ -297,13 +289,9 @@ class FilesPlan(OnePass):
             encoded_bytes=written_bytes if written.coded else 0,
             written_bytes=int(written_bytes * self.costs.stored_ratio(written)),
             messages=self.messages if self.processes else 0,
-            exchanged_bytes=self._exchanged(moved) if self.processes else 0,
-            tasks=_tasks(rounds, self.ranks),
+            exchanged_bytes=sent if self.processes else 0,
+            tasks=_tasks(len(self.rounds), self.ranks),
         )
-
-    def _exchanged(self, moved: int) -> int:
-        """Return the bytes of messages: those sent by a schedule that forwards, otherwise all bytes moved."""
-        return sum(each.sent_bytes for each in self._forwarded) if self._forwarded else moved
 
     @property
     def _work(self) -> tuple[Stored, Stored, Pipeline]:
