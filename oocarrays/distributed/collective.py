@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from dask.utils import format_bytes
@@ -14,7 +13,7 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster, check_reach
+from oocarrays.graphs.cluster.workers import check_reach
 from oocarrays.graphs.collective.sections import collective_read
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import whole as whole_number
@@ -240,8 +239,13 @@ def read_sections(
         aggregators=aggregators,
         **dealt(file, domains, deal, means.disks, within_means.costs),
     )
-    how = {"under_way": within_means.requests, "costs": within_means.costs}
-    return wanted.arrays(file, plan, cluster, there, how)
+    where = Where(cluster, tuple(there))
+    how: Any = {"under_way": within_means.requests, "costs": within_means.costs}
+    build = partial(collective_read, file, plan, there, where.meter, wanted.selections, **how)
+    if wanted.layout is not None:
+        return DistributedArray(wanted.layout, file.dtype, build, where, plan=plan)
+    shapes = [selection.shape for selection in wanted.selections]
+    return SectionArrays(plan, shapes.__getitem__, plan.ranks, file.dtype, build, where)
 
 
 def dealt(file: ArrayFile, domains: str, deal: str, disks: Any, costs: Costs) -> dict[str, Any]:
@@ -261,8 +265,7 @@ def dealt(file: ArrayFile, domains: str, deal: str, disks: Any, costs: Costs) ->
 # ---------------------------------------------------------------------- requests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSelections:
+class RankSelections(NamedTuple):
     """Sections requested by all ranks."""
 
     requests: tuple[Any, ...]
@@ -271,21 +274,6 @@ class RankSelections:
     """Layout of the sections, if they are its parts."""
     selections: tuple[Selection, ...]
     """Position of the section in each rank's array, without a layout."""
-
-    def arrays(
-        self,
-        file: ArrayFile,
-        plan: CollectivePlan,
-        cluster: Cluster | None,
-        workers: Sequence[str],
-        how: Mapping[str, Any],
-    ) -> Any:
-        where = Where(cluster, tuple(workers))
-        build = partial(collective_read, file, plan, workers, where.meter, self.selections, **how)
-        if self.layout is not None:
-            return DistributedArray(self.layout, file.dtype, build, where, plan=plan)
-        shapes = [selection.shape for selection in self.selections]
-        return SectionArrays(plan, shapes.__getitem__, plan.ranks, file.dtype, build, where)
 
 
 def wanted_by_ranks(
