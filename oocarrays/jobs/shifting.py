@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from oocarrays.arrays.local_array import LocalArrays
@@ -23,8 +24,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import cluster_of, ranks_on, resources_of
 from oocarrays.options.given import Resources, means_of, stated_in, verb
+from oocarrays.plan.documents import Document
 from oocarrays.plan.exchange import ordering
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
@@ -144,16 +145,12 @@ def shift(
     refuse(NO_FILES, resume=resume or None, memory=memory, scheduler=scheduler, **others)
     schedule = means_of(resources, shift).schedule
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
-    order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
-    plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
-    where = Where(x.cluster, x.workers)
+    plan, where, order = HaloPlan(halos=halos, itemsize=x.dtype.itemsize), Where(x.cluster, x.workers), None
+    if x.cluster:
+        order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
+        plan = replace(plan, schedule=order)
     build = lambda: pieces_exchanged("windows", x.tasks, halos, order, x.workers, where.meter)  # noqa: E731
     return RankBlocks(plan, x.dtype, build, where)
-
-
-def schedule_for(halos: Halos, itemsize: int, asked: str | None) -> Schedule:
-    """Return the requested schedule, or the one of least predicted time."""
-    return settings.carrier(halos.ranks).cheapest(halos.sent() * itemsize, settings.schedule(asked))[0]
 
 
 def _shift_files(
@@ -182,18 +179,10 @@ def _shift_files(
         processes=resources.workers,
         costs=resources.costs,
     )
-    note = (
-        {}
-        if named(a.files.store) is None
-        else call_content(
-            "shift",
-            [],
-            memory=resources.budget,
-            processes=resources.workers,
-            boundary=boundary,
-            schedule=means.schedule,
-        )
-    )
+    note: Document = {}
+    if named(a.files.store) is not None:
+        how = {"boundary": boundary, "schedule": means.schedule}
+        note = call_content("shift", [], memory=resources.budget, processes=resources.workers, **how)
     noted_parts(a.files.store, note, resume)
     first_fitting([plan], resources.budget, "this shift")
     return ShiftJob(Run(Shift(plan=plan, files=a.before_changes(), note=note)), a, cluster)

@@ -125,9 +125,8 @@ CREDIT = 2
 """Maximum number of messages that a rank receives, and sends, at one time without an order of messages."""
 
 
-def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Schedule:
-    if is_coloring(name) and sizes is not None:
-        return colored(sizes)
+def schedule_for(name: str, ranks: int) -> Schedule:
+    """Return the schedule of a name; of one that depends on messages, which are not known yet, the default."""
     any_order = is_auto(name) or is_coloring(name) or is_unordered(name)
     return complete_exchange(ranks) if any_order else Schedule.of(name, ranks)
 
