@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Number
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -136,51 +136,34 @@ def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWi
     lower, upper = first - depth, first + size + depth
     if boundary == "none":
         lower, upper = max(lower, 0), min(upper, axis.extent)
-    runs: dict[int, list[_Run]] = {rank: []}
-    for low, high in ((lower, first), (first + size, upper)):
-        elements = standing(boundary, axis.extent, low, high)
-        for start, stop, owner in _runs(elements, np.where(elements < 0, NOBODY, axis.owner(elements))):
-            places = np.asarray(axis.place(elements[start:stop]))
-            runs.setdefault(owner, []).append(_Run(low - lower + start, places))
-    filled = tuple(run.there for run in runs.pop(NOBODY, []))
-    lent = {owner: _lent(found) for owner, found in runs.items() if owner != rank}
-    own = _whole(size, first - lower, [run.strip(range(size)) for run in runs[rank]])
-    return AxisWindow(length=upper - lower, before=first - lower, lent={rank: own} | lent, filled=filled)
+    sides = (lower, first), (first + size, upper)
+    elements = np.concatenate([standing(boundary, axis.extent, *side) for side in sides])
+    owners = np.where(elements < 0, NOBODY, axis.owner(elements))
+    there, places = np.concatenate([np.arange(*side) for side in sides]) - lower, np.asarray(axis.place(elements))
+    shares = {int(owner): (there[owners == owner], places[owners == owner]) for owner in np.unique(owners)}
+    nothing = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    constant, _ = shares.pop(NOBODY, nothing)
+    filled = tuple(part for part, _ in _strips(constant, np.zeros_like(constant)))
+    own = _whole(size, first - lower, tuple(_strips(*shares.pop(rank, nothing))))
+    lent = {rank: own} | {owner: _lent(*share) for owner, share in shares.items()}
+    return AxisWindow(length=upper - lower, before=first - lower, lent=lent, filled=filled)
 
 
 NOBODY = -1
 """Owner of elements that a constant replaces."""
 
 
-class _Run(NamedTuple):
-    """Consecutive elements of one rank in a window: ascending, descending, or repeated."""
-
-    start: int
-    places: np.ndarray
-
-    @property
-    def there(self) -> slice:
-        """Positions of the run in the window."""
-        return slice(self.start, self.start + len(self.places))
-
-    def strip(self, taken: Taken) -> Strip:
-        """Return the positions of the run in the window, and among the provided elements."""
-        first, last = np.searchsorted(np.asarray(taken), self.places[[0, -1]]).tolist()
-        if first > last:
-            return self.there, slice(first, last - 1 if last else None, -1)
-        return self.there, slice(first, last + 1)
-
-
-def _runs(elements: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, end and owner of each run."""
-    start = 0
-    for stop in range(1, len(elements) + 1):
-        run = elements[start : stop + 1]
-        step = run[1] - run[0] if len(run) > 1 else 0
-        goes_on = stop < len(elements) and abs(step) <= 1 and run[-1] - run[-2] == step
-        if not goes_on or owners[start] != owners[stop]:
-            yield start, stop, int(owners[start])
-            start = stop
+def _strips(there: np.ndarray, among: np.ndarray) -> Iterator[Strip]:
+    """Yield runs of consecutive positions in a window, with ascending or descending elements, or one repeated."""
+    start, steps = 0, np.diff(among)
+    for stop in range(1, len(there) + 1):
+        step = steps[stop - 1] if stop < len(there) and there[stop] == there[stop - 1] + 1 else None
+        if step is not None and step == steps[start] and abs(step) <= 1:
+            continue
+        first, last = int(among[start]), int(among[stop - 1])
+        backward = slice(first, last - 1 if last else None, -1)
+        yield slice(int(there[start]), int(there[stop - 1]) + 1), backward if first > last else slice(first, last + 1)
+        start = stop
 
 
 def _whole(size: int, start: int, others: Sequence[Strip] = ()) -> Lent:
@@ -188,9 +171,9 @@ def _whole(size: int, start: int, others: Sequence[Strip] = ()) -> Lent:
     return Lent(taken=range(size), strips=((slice(start, start + size), slice(0, size)), *others))
 
 
-def _lent(runs: Sequence[_Run]) -> Lent:
-    """Return one rank's share of another's window."""
-    places = np.unique(np.concatenate([run.places for run in runs]))
-    low, high = int(places[0]), int(places[-1]) + 1
-    taken = range(low, high) if high - low == len(places) else places
-    return Lent(taken=taken, strips=tuple(run.strip(taken) for run in runs))
+def _lent(there: np.ndarray, places: np.ndarray) -> Lent:
+    """Return one rank's share of another's window, from positions in the window and in the rank's part."""
+    taken = np.unique(places)
+    low, high = int(taken[0]), int(taken[-1]) + 1
+    strips = tuple(_strips(there, np.searchsorted(taken, places)))
+    return Lent(taken=range(low, high) if high - low == len(taken) else taken, strips=strips)
