@@ -28,7 +28,7 @@ from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Len
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
+from oocarrays.mapping.selection import Axes, index_of, lengths
 from oocarrays.plan.layouts.assembly import RankExchange
 from oocarrays.plan.plan import Facts
 
@@ -173,26 +173,21 @@ def _upward(among: slice) -> range:
 @lru_cache(maxsize=4096)
 def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, int]:
     """Return the interval of a rank's part, along an axis, that no halo needs."""
-    size, lent = axis.size(rank), []
+    size, needed = axis.size(rank), [np.zeros(0, np.int64)]
     for other in range(axis.ranks):
         found = axis_window(axis, other, depth, boundary).lent.get(rank)
-        if found and other != rank:
-            lent += _runs(found.taken)
-        for _, among in found.strips[1:] if found and other == rank else ():
-            lent += _runs(range(size)[among])
-    first, last = 0, size
-    for lower, upper in sorted(lent):
-        first = max(first, upper) if lower <= first else first
-    for lower, upper in sorted(lent, key=lambda run: run[1], reverse=True):
-        last = min(last, lower) if upper >= last else last
+        if found and other == rank:
+            needed += [np.asarray(range(size)[among]) for _, among in found.strips[1:]]
+        elif found:
+            needed.append(np.asarray(found.taken))
+    taken = np.unique(np.concatenate(needed))
+    first, last = _in_a_row(taken), size - _in_a_row(size - 1 - taken[::-1])
     return (first, last) if first < last else (0, 0)
 
 
-def _runs(taken: Taken) -> list[tuple[int, int]]:
-    """Return intervals that cover exactly the taken indices."""
-    if isinstance(taken, range) and abs(taken.step) == 1:
-        return [(min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1)] if taken else []
-    return [(int(i), int(i) + 1) for i in taken]
+def _in_a_row(taken: np.ndarray) -> int:
+    """Return the number of consecutive indices from 0 at the start of ascending ones."""
+    return int(np.argmin(np.append(taken == np.arange(len(taken)), False)))
 
 
 def frame(outer: Section, inner: Section) -> list[Section]:
