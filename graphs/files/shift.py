@@ -131,7 +131,7 @@ def write(live: Live[Shift], rank: int, *inputs: Any) -> None:
     file = live.program.files.file(rank, written=True)
     came = {source: data.view(file.dtype) for source, data in parts_for(live, (), rank, inputs).items()}
     stands = [*_standing(plan.halos, rank, came)]
-    pieces = [(there.axes, _filled(plan.halos, rank, box, stands, file.dtype)) for box, there in boxes]
+    pieces = [(there.axes, _filled(box, stands, file.dtype)) for box, there in boxes]
     if plan.way(rank) == "direct":
         for axes, values in pieces:
             write_section(file, axes, values, meter=live.meter, method="direct")
@@ -140,22 +140,20 @@ def write(live: Live[Shift], rank: int, *inputs: Any) -> None:
 
 
 def _standing(halos: Halos, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
-    """Yield the sections of a rank's window, with the data that other ranks sent for them."""
+    """Yield the sections of a rank's window with their data: constants, and what other ranks sent."""
+    shape = halos.shape(rank)
+    for there, constant in halos.filled(rank):
+        place = _section(there, shape)
+        yield place, np.broadcast_to(constant, place.shape)
     for source, message in messages.items():
         for loan, view in _views(halos.loans(source, rank), message):
             for there, among in loan.strips:
-                place = _section(there, halos.shape(rank))
+                place = _section(there, shape)
                 yield place, np.broadcast_to(view[among], place.shape)
 
 
-def _filled(
-    halos: Halos, rank: int, box: Section, stands: Sequence[tuple[Section, np.ndarray]], dtype: np.dtype
-) -> np.ndarray:
+def _filled(box: Section, stands: Sequence[tuple[Section, np.ndarray]], dtype: np.dtype) -> np.ndarray:
     values = np.empty(box.shape, dtype)
-    for there, constant in halos.filled(rank):
-        common = _section(there, halos.shape(rank)).intersection(box)
-        if common is not None:
-            values[common.relative_to(box.lower).slices] = constant
     for place, data in stands:
         common = place.intersection(box)
         if common is not None:
