@@ -204,23 +204,16 @@ def _grid(flag: str, text: str | None) -> tuple[int, ...] | None:
 
 def parsed_section(text: str) -> Any:
     """Parse an index in Python's syntax, with or without brackets."""
-    stripped = text.strip()
-    inside = stripped[1:-1] if _in_brackets(stripped) else stripped
-    try:
-        index = ast.parse(f"_[{inside}]", mode="eval").body
-        if isinstance(index, ast.Subscript) and isinstance(index.value, ast.Name):
-            return _index(index.slice)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass
+    for written in (f"_{text.strip()}", f"_[{text.strip()}]"):
+        try:
+            index = ast.parse(written, mode="eval").body
+            if isinstance(index, ast.Subscript) and isinstance(index.value, ast.Name) and index.value.id == "_":
+                return _index(index.slice)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
     raise SelectionError(
         f"{report.shortened(text)} is not an index: write it as in Python, such as '[::4, 5]' or '[10:20, ..., [1, 4]]'"
     )
-
-
-def _in_brackets(text: str) -> bool:
-    """Return whether the first bracket closes at the end."""
-    depths = np.cumsum([{"[": 1, "]": -1}.get(letter, 0) for letter in text])
-    return text.startswith("[") and text.endswith("]") and bool((depths[:-1] > 0).all())
 
 
 def _index(node: ast.expr) -> Any:
