@@ -64,11 +64,7 @@ class Messaging:
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
         """Return the predicted seconds of the transfers, one after the other."""
         each = list(zip(transfers, self.schedules, strict=True))
-        own = sum(
-            max(max(t.source.ranks, t.target.ranks) / costs.cores, 1)  # ranks share the available cores
-            * own_seconds(t, itemsize, costs, messages=schedule is not None)
-            for t, schedule in each
-        )
+        own = sum(crowded_seconds(t, itemsize, costs, messages=schedule is not None) for t, schedule in each)
         steps = sum(exchange_seconds(order, t.sizes() * itemsize, costs) for t, order in each if order is not None)
         return own + steps + (costs.graph_seconds if any(self.schedules) else 0.0)
 
@@ -85,6 +81,12 @@ def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bo
     copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
     pieces = int(work.pieces.max(initial=0)) * costs.element_seconds
     return copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces
+
+
+def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
+    """Return the seconds of the ranks' own copies if ranks share the available cores."""
+    ranks = max(transfer.source.ranks, transfer.target.ranks)
+    return max(ranks / costs.cores, 1) * own_seconds(transfer, itemsize, costs, messages=messages)
 
 
 @lru_cache(maxsize=256)
