@@ -56,7 +56,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
     def __init__(
         self, a: OutOfCoreArray, run: Run[Writing], held: Parts, cluster: Cluster | None, workers: Sequence[str]
     ) -> None:
-        self._array, self._held, self._workers = a, held, workers
+        self._array, self._held = a, held
         super().__init__(run, lambda name: a, cluster)
         self._addresses = spread(run.program.plan.ranks, workers)
 
