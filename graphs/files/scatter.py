@@ -215,7 +215,7 @@ def read(live: Live[Files], number: int, rank: int) -> Outbox:
         _read_domain(live, number, rank, packed, every=all(left))
     else:
         _read_part(live, rank, packed)
-    return Outbox([None if message is None else message.view(np.uint8) for message in messages], None)
+    return Outbox(messages, None)
 
 
 def write(live: Live[Files], number: int, rank: int, *inputs: Outbox | Came | None) -> None:
