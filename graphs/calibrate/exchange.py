@@ -104,8 +104,8 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
     measured = []
     for nbytes in sizes:
-        slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
-        transfer = Transfer(slabs.layout, _columns(slabs.layout))
+        rows = _rows(ranks, nbytes)
+        slabs, transfer = _there(client, _slabs(rows, workers)), Transfer(rows, _columns(rows))
         own = known.graph_seconds + crowded_seconds(transfer, 1, known)
         for schedule in schedules(ranks, names=("PEX-GEN", "GEN", "LEX", "REX")):
             messaging = Messaging(schedules=(schedule,), assembly="synchronous", ordered=True)
