@@ -160,8 +160,9 @@ class Exchanges(WorkerPlugin):
 
     def end(self, course: RankCourse) -> None:
         """Unregister a rank; its data stays registered."""
-        if self.courses.get(course.place) is course:
-            del self.courses[course.place]
+        place = course.place
+        if self.courses.get(place) is course:
+            del self.courses[place]
         self.changed()
 
     def changed(self) -> None:

@@ -181,7 +181,7 @@ def _shift_files(
     )
     note: Document = {}
     if named(a.files.store) is not None:
-        how = {"boundary": boundary, "schedule": means.schedule}
+        how: Any = {"boundary": boundary, "schedule": means.schedule}
         note = call_content("shift", [], memory=resources.budget, processes=resources.workers, **how)
     noted_parts(a.files.store, note, resume)
     first_fitting([plan], resources.budget, "this shift")

@@ -273,7 +273,7 @@ def layout_for(
     distributions, named = parse_layout(layout)
     if (
         about is not None
-        and ranks is grid is named is None
+        and ranks is None and grid is None and named is None
         and any(isinstance(d, Block | Cyclic) for d in distributions)
     ):
         known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
