@@ -271,11 +271,8 @@ def layout_for(
             raise LayoutError(f"the layout {layout} has its own ranks: omit {asked}")
         return layout
     distributions, named = parse_layout(layout)
-    if (
-        about is not None
-        and ranks is None and grid is None and named is None
-        and any(isinstance(d, Block | Cyclic) for d in distributions)
-    ):
+    free = any(isinstance(d, Block | Cyclic) for d in distributions)
+    if about is not None and free and ranks is None and grid is None and named is None:
         known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
         ranks = known * max(about // max(known, 1), 1)
     return Layout.of(shape, layout, ranks=ranks, grid=grid)
