@@ -27,6 +27,7 @@ from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Lent, Strip, axis_window, of_axis, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
+from oocarrays.mapping.ranges import ascending
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, index_of, lengths
 from oocarrays.plan.layouts.assembly import RankExchange
@@ -119,7 +120,8 @@ class Halos:
         if source != rank:
             return [Loan(self.taken(source, rank), tuple(self.strips(source, rank)))]
         own = product(*(lent.strips for lent in self._lent(rank, rank)))
-        return [_loan(strips) for strips in islice(own, 1, None)]  # the first is its part without a halo
+        held = self.layout.local_shape(rank)
+        return [_loan(held, strips) for strips in islice(own, 1, None)]  # the first is its part without a halo
 
     def borders(self, rank: int) -> list[Section]:
         """Return the disjoint boxes of a rank's part that other ranks, or its own halo, need."""
@@ -156,18 +158,11 @@ class Halos:
         return sizes
 
 
-def _loan(strips: Sequence[Strip]) -> Loan:
+def _loan(held: tuple[int, ...], strips: Sequence[Strip]) -> Loan:
     """Return one box of a rank's own elements that repeats in its halo."""
-    taken = tuple(_upward(among) for _, among in strips)
+    taken = tuple(ascending(range(n)[among]) for n, (_, among) in zip(held, strips, strict=True))
     turned = (*(slice(None, None, among.step) for _, among in strips), ...)
     return Loan(taken, (((*(there for there, _ in strips), ...), turned),))
-
-
-def _upward(among: slice) -> range:
-    """Return the indices of a slice in ascending order."""
-    if among.step == -1:
-        return range(0 if among.stop is None else among.stop + 1, among.start + 1)
-    return range(among.start, among.stop)
 
 
 @lru_cache(maxsize=4096)
