@@ -55,23 +55,13 @@ def blocks_run(plan: BlocksPlan, like: ArrayFile, target: Destination) -> Run[Re
     return rechunk_run(plan.rechunk, Blocks(plan=plan, like=like), target, content)
 
 
-def plan_of(run: Run[Rechunk]) -> BlocksPlan:
-    """Return the plan of a lazy array."""
-    return _blocks(run.program).plan
-
-
-def _blocks(program: Rechunk) -> Blocks:
-    assert isinstance(program.source, Blocks), "other rechunks read a stored array"
-    return program.source
-
-
 class BlockTasks:
     """Tasks that write one lazy array."""
 
     def __init__(self, run: Run[Rechunk], addresses: Sequence[str], keys: Any) -> None:
         self.run, self.addresses, self.suffix = run, addresses, new_suffix()
         self.graph: dict[Any, Any] = {}
-        self.plan = plan_of(run)
+        self.plan = run.program.blocks.plan
         self._indices = product(*(range(len(each)) for each in self.plan.blocks)) if self.plan.stored.nbytes else ()
         self._blocks = list(flatten(keys))
 
@@ -118,7 +108,7 @@ def create(live: Live[Rechunk]) -> None:
     live.state.begun = True
     if _is_whole(live):
         return
-    blocks, below = _blocks(live.program), live.program.below
+    blocks, below = live.program.blocks, live.program.below
     check_room({str(below): blocks.plan.scratch_bytes})
     live.use(below)
     create_scratch(scratch_place(live, PARTIAL), blocks.like, blocks.plan.stored)
@@ -131,7 +121,7 @@ def _is_whole(live: Live[Rechunk]) -> bool:
 
 def put(live: Live[Rechunk], *args: Any) -> None:
     """Write a block, unless all are written: a worker was lost when its run had ended, or the run was resumed."""
-    blocks, (*index, given) = _blocks(live.program), args
+    blocks, (*index, given) = live.program.blocks, args
     done = MARK not in live.target().zarr.attrs if blocks.plan.aligned else _is_whole(live)
     if done:
         return

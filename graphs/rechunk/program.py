@@ -72,11 +72,6 @@ class Destination(TargetSpec):
     def resume(self, run: str, *, durable: bool) -> None:
         """Do nothing: the run itself knows its unfinished chunks among the partial files."""
 
-    def room(self, plan: RechunkPlan) -> dict[str, int]:
-        """Return the bytes of a target without codecs in a local folder."""
-        folder = local_folder(self.store)
-        return {folder: plan.target.grid.count * plan.target.chunk_bytes} if folder and not plan.target.coded else {}
-
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
     return {
@@ -125,6 +120,12 @@ class Rechunk(Program):
         return () if isinstance(self.source, Blocks) else (self.source,)
 
     @property
+    def blocks(self) -> Blocks:
+        """Blocks of a lazy array, the source of this rechunk."""
+        assert isinstance(self.source, Blocks), "other rechunks read a stored array"
+        return self.source
+
+    @property
     def targets(self) -> Sequence[TargetSpec]:
         return (self.target,)
 
@@ -149,8 +150,10 @@ class Rechunk(Program):
 
     @property
     def room(self) -> Mapping[str, int]:
+        made, folder = self.plan.target, local_folder(self.target.store)
+        wants = {folder: made.grid.count * made.chunk_bytes} if folder and not made.coded else {}
         staged = self.plan.scratch_bytes if isinstance(self.below, str) else 0
-        return self.target.room(self.plan) | ({str(self.below): staged} if staged else {})
+        return wants | ({str(self.below): staged} if staged else {})
 
     def place_of(self, part: Part, name: str) -> StoreLike | None:
         return self.target.store if part[0] == len(self.plan.passes) - 1 else None

@@ -16,7 +16,7 @@ from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.lazy.blocks import BlockTasks, blocks_run, plan_of
+from oocarrays.graphs.lazy.blocks import BlockTasks, blocks_run
 from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.program import Destination, Rechunk
 from oocarrays.graphs.run.execution import Graph
@@ -58,7 +58,7 @@ class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray]):
     @property
     def plan(self) -> BlocksPlan:
         """Frozen plan: blocks to compute, writes and memory."""
-        return plan_of(self._run)
+        return self._run.program.blocks.plan
 
     @property
     def _run_plan(self) -> BlocksPlan:

@@ -21,7 +21,6 @@ from zarr.abc.codec import Codec
 from oocarrays.errors import ChunksError, InputError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.lazy.blocks import plan_of
 from oocarrays.graphs.lazy.dataset import Dataset, Frame, build_graph
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.recovery import trust_of
@@ -152,7 +151,7 @@ def dataset_job(
     ]  # fmt: skip
     runs = dict(zip(lazy, within_budget(makers), strict=True))
     plan = DatasetPlan(
-        arrays=tuple((name, plan_of(run)) for name, run in runs.items()),
+        arrays=tuple((name, run.program.blocks.plan) for name, run in runs.items()),
         budget=resources.budget,
         processes=resources.workers,
     )
