@@ -112,7 +112,7 @@ class Live(Generic[P]):
         """Whether the meter counts for other runs, too, and stays when this one begins anew."""
         self.parts: Sequence[Live[Any]] = ()
         """State of the other runs of the job, in this process."""
-        self._used: dict[str, tuple[Hold | None, weakref.finalize | None]] = {}
+        self._used: dict[tuple[str, int], tuple[Hold | None, weakref.finalize | None]] = {}
         self.copies: Sequence[ArrayFile] = ()
         """Copies of the sources, to be read in their place."""
         self._clear()
@@ -163,21 +163,24 @@ class Live(Generic[P]):
             for key in keys or [*self._opened]:
                 self._opened.pop(key, None)
 
-    def use(self, scratch: str | RemoteStore) -> None:
-        """Mark scratch as in use by this process; on threads, it is removed with this object unless given up before."""
+    def use(self, scratch: str | RemoteStore, rank: int = 0) -> None:
+        """Mark scratch, of a rank if each has its own, as in use by this process.
+
+        On threads, it is removed with this object unless it was given up before.
+        """
         with self._opening:
-            if str(scratch) in self._used:
+            if (str(scratch), rank) in self._used:
                 return
             held: Hold | None = None
             removal: weakref.finalize | None = None
             if isinstance(scratch, str):
                 held = hold(scratch, self.store)
                 removal = None if self.on_workers else weakref.finalize(self, discard, scratch, held)
-            self._used[str(scratch)] = held, removal
+            self._used[str(scratch), rank] = held, removal
 
-    def give_up(self, scratch: str | RemoteStore) -> bool:
+    def give_up(self, scratch: str | RemoteStore, rank: int = 0) -> bool:
         """Stop using scratch, which stays there; return whether this process has used it."""
-        used = self._used.pop(str(scratch), None)
+        used = self._used.pop((str(scratch), rank), None)
         held, removal = used or (None, None)
         if removal:
             removal.detach()

@@ -34,9 +34,6 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.journal.leftovers import hold
-from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.local.pages import give_back
 from oocarrays.storage.meter import anonymous_bytes
 from oocarrays.storage.pool import Pool
@@ -47,14 +44,13 @@ Kernel = Callable[..., Any]
 
 
 class SlabState:
-    """Memory, threads and locks of a pass in one process."""
+    """Memory and threads of a pass in one process."""
 
     def __init__(self, kernel: Any) -> None:
         self.informs = takes_info(kernel)
         """Whether the kernel receives the position of its block."""
         self.memory, self.pool = KernelMemory(), Pool()
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
-        self._holds: dict[int, Hold] = {}
         self._opening = threading.Lock()
 
     def thread(self, verb: str, rank: int) -> ThreadPoolExecutor:
@@ -64,23 +60,8 @@ class SlabState:
                 self._threads[verb, rank] = ThreadPoolExecutor(1, f"{verb}-{rank}")
             return self._threads[verb, rank]
 
-    def hold(self, rank: int, folder: str, target: StoreLike | None) -> None:
-        """Mark a folder of scratch as in use by this process."""
-        with self._opening:
-            if rank not in self._holds:
-                self._holds[rank] = hold(folder, target)
-
-    def let_go(self, rank: int) -> None:
-        """Release a folder of scratch."""
-        with self._opening:
-            held = self._holds.pop(rank, None)
-        if held:
-            held.close()
-
     def release(self) -> None:
-        """Release memory and threads kept for the next slab, and all scratch."""
-        for rank in tuple(self._holds):
-            self.let_go(rank)
+        """Release memory and threads kept for the next slab."""
         self.pool.forget()
         with self._opening:
             for thread in self._threads.values():

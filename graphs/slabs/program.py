@@ -200,6 +200,8 @@ class SlabPass(Program):
     def settle(self, live: Live[Any], *, resumable: bool) -> None:
         """Release memory, threads and scratch; remove scratch that no resumed run can use."""
         state_of(live).release()
+        for rank, folder in enumerate(self.scratch):
+            live.give_up(folder, rank)
         if self.sweep and not resumable:
             self.sweep.scratch.remove()
 

@@ -175,7 +175,7 @@ def make(live: Live[Any], rank: int) -> None:
     if not sweep.last:
         make_scratch(live, rank)
     elif sweep.number:
-        hold_scratch(live, rank)
+        live.use(sweep.scratch.folders[rank], rank)
 
 
 def ready(live: Live[Any]) -> None:
@@ -191,12 +191,12 @@ def close(live: Live[Any], rank: int) -> None:
     """Remove the unfinished marks of a rank's files, which are complete, and the scratch that the pass has read."""
     live.look()
     sweep = live.program.sweep
-    state_of(live).let_go(rank)
     if sweep is None or sweep.last:
         live.syncer.wait()
         for files in _targets(live):
             finish_target(files.file(rank), durable=live.state.durable)
     if sweep:
+        live.give_up(sweep.scratch.folders[rank], rank)
         _remove_read(sweep, rank)
 
 
@@ -264,22 +264,15 @@ def _opened(live: Live[Any]) -> Sequence[Any]:
 
 def _scratch(live: Live[Any], sweep: Sweep, number: int) -> list[Any]:
     if not live.program.in_ranks:
-        hold_scratch(live)
+        live.use(sweep.scratch.folders[0])
     return sweep.scratch.opened(number, live.program.writes)
 
 
 def make_scratch(live: Live[Any], rank: int = 0) -> None:
     """Make the scratch that a pass writes, of a rank if each has its own."""
     plan, sweep = live.program.plan, live.program.sweep
-    hold_scratch(live, rank)
+    live.use(sweep.scratch.folders[rank], rank)
     for field, place in enumerate(sweep.scratch.of_rank(sweep.number, rank)):
         target, stored = live.target(field), rank_file(plan, plan.targets[field], rank)
         like = target.file(rank) if isinstance(target, RankFiles) else target
         create_scratch(place, like, stored, durable=live.state.durable)
-
-
-def hold_scratch(live: Live[Any], rank: int = 0) -> None:
-    """Mark scratch, of a rank if each has its own, as in use by this process."""
-    folder = live.program.scratch[rank]
-    if isinstance(folder, str):
-        state_of(live).hold(rank, folder, None if live.program.in_ranks else live.store)
