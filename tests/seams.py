@@ -207,7 +207,6 @@ def small(**values: Any) -> Iterator[None]:
 STEPS = {
     "plan stages": "oocarrays.plan.rechunk.ways:_staged",
     "plan again": "oocarrays.graphs.rechunk.resume:plan_rechunk",
-    "cut slabs": "oocarrays.plan.slabs.cuts:ways_of",
     "build graph": "oocarrays.graphs.rechunk.program:add_tasks",
     "lower layers": "oocarrays.graphs.tracing.layers:_written_out",
     "count cores": "oocarrays.graphs.settings:local_cores",

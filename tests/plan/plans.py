@@ -19,7 +19,6 @@ def slabs_plan(ranks: Literal[1, 2] = 1, boundary: Boundaries = "none") -> SlabG
         edges=((0, 9) if ranks == 1 else (0, 6, 9), (0, 4)),
         axis=0,
         heights=(2, 4),
-        ways=("exchange", "exchange"),
         depth=(1, 0),
         boundary=boundary,
         sources=(rows,),

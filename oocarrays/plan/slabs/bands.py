@@ -1,7 +1,6 @@
 """One axis of a pass over slabs: regions of ranks, cut in bands, and the source of each band's halo.
 
     exchange   │────0────│────1────│────2──│      each band is read once, and sent to those on either side
-    carry      │────0─────░│────1────░│───2──│    read ahead by the depth: elements shared with the next one are kept
     reread     │────0────░░│                      read with its halo: elements shared by two bands are read twice
                        ░░│────1────░░│
 
@@ -22,9 +21,9 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.halo import Boundary, standing
 from oocarrays.mapping.selection import Taken
 
-Way = Literal["exchange", "carry", "reread"]
+Way = Literal["exchange", "reread"]
 """Way of obtaining the elements of a window shared with neighbours along an axis: from both sides as soon as they are
-read; from those before it, which keep them; or by reading them again.
+read, or by reading them again.
 """
 Ends = tuple[int, int]
 """First element of an interval, and one past its last."""
@@ -46,7 +45,7 @@ class WindowSegment(NamedTuple):
     number: int
     """Band of that region that reads them."""
     met: bool
-    """Whether that band is read at about the same time, or kept from its read on."""
+    """Whether that band is read at about the same time."""
 
 
 class SlabAxis(NamedTuple):
@@ -98,9 +97,7 @@ class SlabAxis(NamedTuple):
         if self.way == "exchange":
             return lower, upper
         first, last = (0, self.extent) if self.shared else self.edges[region : region + 2]
-        above = max(lower - self.depth, first) if number == 0 or self.way == "reread" else lower + self.depth
-        below = min(upper + self.depth, last)
-        return min(above, below), below
+        return max(lower - self.depth, first), min(upper + self.depth, last)
 
     def segments(self, region: int, number: int) -> Iterator[WindowSegment]:
         """Yield a window, cut where the source of its elements changes."""
@@ -119,7 +116,7 @@ class SlabAxis(NamedTuple):
         stands, there = standing(self.boundary, self.extent, start, stop), self.read(region, number)
         beyond = np.arange(start, stop) // max(self.extent, 1)
         inside = (stands >= there[0]) & (stands < there[1])
-        regions, numbers, met = self._owners(region, number, stands, beyond)
+        regions, numbers, met = self._owners(region, stands, beyond)
         regions, numbers, met = np.where(inside, region, regions), np.where(inside, number, numbers), met | inside
         changes = np.zeros(stop - start - 1, bool)
         for marks in (regions, numbers, inside, beyond, met):
@@ -131,22 +128,14 @@ class SlabAxis(NamedTuple):
                 int(regions[a]), int(numbers[a]), bool(met[a]),
             )  # fmt: skip
 
-    def _owners(
-        self, region: int, number: int, stands: np.ndarray, beyond: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _owners(self, region: int, stands: np.ndarray, beyond: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the region and band that read each element, and whether they meet."""
+        nothing = 0 * stands  # no owner is needed if the window is read again
         if self.shared and self.way == "reread":
-            nothing = 0 * stands  # no owner is needed: the window is read again
             return nothing, nothing, nothing.astype(bool)
         regions = np.searchsorted(self.edges, stands, "right") - 1
-        is_outer = not self.closest and self.most_bands > 1  # its bands are not walked consecutively
-        if is_outer or self.way == "carry":
-            mine = np.ones(len(stands), bool) if self.shared else regions == region
-            numbers = (stands - self.edges[region] - self.depth) // self.height
-            numbers = np.clip(numbers, 0, max(self.bands(region) - 1, 0))
-            around = (self.boundary == "periodic") & (beyond != 0)
-            kept = mine & ~around if self.way == "carry" else np.zeros(len(stands), bool)
-            return np.where(mine, region, regions), np.where(mine, numbers, 0), kept
+        if not self.closest and self.most_bands > 1:  # its bands are not walked consecutively
+            return regions, nothing, nothing.astype(bool)
         numbers = (stands - np.take(self.edges, regions)) // self.height
         met = [self._meets(region, int(turn), int(other)) for turn, other in zip(beyond, regions, strict=True)]
         return regions, numbers, np.array(met, bool)

@@ -6,7 +6,7 @@
 
     ┌────┬────┬────┐      windows: bands of each axis in multiples of the chunks of targets, doubled again and again,
     │    │    │    │      or without targets also in halves of the chunks of sources;
-    ├────┼────┼────┤      rows keep the halo of the next ones, from the innermost on outwards, or it is read again
+    ├────┼────┼────┤      along the innermost axis, halos are exchanged or read again; along others, read again
     └────┴────┴────┘
 
 Thakur 1995, section 5.4: the memory of a process, divided among its slabs, determines their number.
@@ -27,7 +27,6 @@ from oocarrays.plan.cost import Work, overlapped
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import alternative
 from oocarrays.plan.search import largest
-from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.geometry import gathered_bytes, units
 from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.options import SlabOptions
@@ -144,7 +143,7 @@ class _Cut:
         cut = [axis for axis, (h, n) in enumerate(zip(heights, self.extents, strict=True)) if h < n]
         return sorted(cut, key=lambda axis: axis == self.options.axis)
 
-    def _plan(self, heights: tuple[int, ...], ways: tuple[Way, ...], axis: int, along: int, ranks: int) -> SlabPlan:
+    def _plan(self, heights: tuple[int, ...], axis: int, along: int, ranks: int, *, reuse: bool) -> SlabPlan:
         """Return slabs in the given regions, or in about equal regions for each rank along an axis.
 
         Without given regions no target chunk is written by two ranks.
@@ -158,11 +157,10 @@ class _Cut:
         asked = WORKSPACE if options.workspace is None else options.workspace
         asked = asked(heights) if callable(asked) else asked
         plan = SlabPlan(
-            **options.terms,
+            **options.terms | {"reuse": reuse},
             edges=edges,
             axis=axis,
             heights=heights,
-            ways=ways,
             sources=self.sources,
             targets=self.targets,
             workspace=asked if isinstance(asked, int) else 0,
@@ -195,11 +193,10 @@ class _Cut:
         """
         extents = self.extents
         extent = extents[axis]
-        way: Way = "exchange" if self.options.reuse else "reread"
 
         def plan(height: int) -> SlabPlan:
             heights = tuple(int(height) if a == axis else n for a, n in enumerate(extents))
-            return self._plan(heights, (way,) * len(heights), axis, axis, ranks)
+            return self._plan(heights, axis, axis, ranks, reuse=self.options.reuse)
 
         asked = self.options.height if self._requested is None else self._requested[axis]
         if asked is not None:
@@ -274,8 +271,10 @@ class _Cut:
             if cut:
                 bands = {axis: ceil_div(self.shape[axis], heights[axis]) for axis in cut}
                 along = next((axis for axis in cut if bands[axis] >= ranks), max(cut, key=lambda axis: bands[axis]))
-                for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse):
-                    yield self._plan(heights, ways, cut[-1], along, ranks)
+                for reuse in (
+                    (True, False) if self.options.reuse and self.options.depth[cut[-1]] else (self.options.reuse,)
+                ):
+                    yield self._plan(heights, cut[-1], along, ranks, reuse=reuse)
 
     def _may_fit(self, heights: tuple[int, ...]) -> bool:
         """Return whether windows of these heights fit without halos, a check before a plan is made."""
@@ -318,23 +317,6 @@ def _thinned(listed: Sequence[int], most: int) -> list[int]:
     if len(listed) <= most:
         return list(listed)
     return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]
-
-
-def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterator[tuple[Way, ...]]:
-    """Yield the ways in which windows can obtain shared elements, in the order of the walk."""
-    reread: Way = "reread"
-    if not reuse:
-        yield (reread,) * len(depth)
-        return
-    closest: list[Way] = ["exchange", "carry"] if cut and depth[cut[-1]] else ["exchange"]
-    outer = [axis for axis in cut[:-1] if depth[axis]]
-    for last, read in product(closest, range(len(outer) + 1)):
-        found: list[Way] = ["exchange"] * len(depth)
-        if cut:
-            found[cut[-1]] = last
-        for place, axis in enumerate(outer):
-            found[axis] = "reread" if place < read else "carry"
-        yield tuple(found)
 
 
 # ---------------------------------------------------------------------- seconds

@@ -12,11 +12,11 @@ nothing is read for it.
 
     rank 0  0 ─► 1 ─► 2 │ 2 ◄─ 1 ◄─ 0  rank 1 │ 0 ─► 1 ─► 2  rank 2
 
-A region may be cut along several axes: its slabs are blocks, in row-major order, and each axis has bands. Rows keep
-the elements that the next one needs, or it reads them again (`oocarrays.plan.slabs.bands`).
+A region may be cut along several axes: its slabs are blocks, in row-major order, and each axis has bands. A row reads
+the elements again that it shares with the one before (`oocarrays.plan.slabs.bands`).
 
     0 ─► 1 ─► 2
-    3 ─► 4 ─► 5          4 has the upper edge of its window of 0, 1 and 2, the sides of 3 and 5
+    3 ─► 4 ─► 5          4 reads the upper edge of its window, and has the sides of 3 and 5
 
 Of targets of unlike shapes, some are written slab by slab, others are gathered and written at the end:
 
@@ -83,8 +83,6 @@ class SlabGeometry(SlabTerms):
     """Axis along which slabs follow one another; if regions are cut along several, the fastest one."""
     heights: tuple[int, ...]
     """Elements of a slab along each axis, except the last ones of a region; the whole axis if it is not cut."""
-    ways: tuple[Way, ...]
-    """Way of obtaining elements shared with neighbouring windows, along each axis."""
     depth: tuple[int, ...]
     """Number of neighbours that the kernel sees on each side, in each axis."""
     sources: tuple[Stored, ...]
@@ -109,11 +107,6 @@ class SlabGeometry(SlabTerms):
         return self.heights[self.axis]
 
     @property
-    def reuse(self) -> bool:
-        """Whether elements shared by two windows are passed on in memory instead of being read again."""
-        return any(way != "reread" for way in self.ways)
-
-    @property
     def cut_axes(self) -> tuple[int, ...]:
         """Axes along which regions are cut, in the order of the walk: the last one is the fastest."""
         return _cut_axes(self.edges, self.heights, self.order)
@@ -135,8 +128,13 @@ class SlabGeometry(SlabTerms):
     def along(self, axis: int) -> SlabAxis:
         return SlabAxis(
             self.edges[axis], self.heights[axis], self.depth[axis], of_axis(self.boundary, axis), self.shared,
-            self.ways[axis], axis == self.axis,
+            self.way(axis), axis == self.axis,
         )  # fmt: skip
+
+    def way(self, axis: int) -> Way:
+        """Return the way of obtaining elements shared with neighbouring windows along an axis."""
+        is_outer = axis != self.axis and self.heights[axis] < longest(self.edges[axis])
+        return "exchange" if self.reuse and not is_outer else "reread"
 
     def region(self, rank: int) -> Section:
         """Return the elements that a rank computes."""
@@ -168,7 +166,7 @@ class SlabGeometry(SlabTerms):
 
     def turned(self, axis: int, region: int) -> bool:
         """Return whether the bands of a region are walked from the last one to the first."""
-        return axis == self.axis and self.ways[axis] != "carry" and regions_before(self.edges[axis])[region] % 2 == 1
+        return axis == self.axis and regions_before(self.edges[axis])[region] % 2 == 1
 
     @property
     def count(self) -> int:
@@ -271,8 +269,7 @@ class SlabGeometry(SlabTerms):
 
         With local files, its corners are in later slabs of other ranks, which then also hold as many.
         """
-        way = self.ways[self.axis]
-        return 1 + (self.reach if way == "exchange" or (way == "reread" and not self.shared) else 0) + self.prefetch
+        return 1 + (self.reach if self.reuse or not self.shared else 0) + self.prefetch
 
     @property
     def reach(self) -> int:

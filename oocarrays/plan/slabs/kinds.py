@@ -52,7 +52,7 @@ def read_elements(plan: SlabGeometry) -> int:
 def neighbours(plan: SlabGeometry) -> int:
     """Return the number of windows that share elements with a window, including itself, if they are as high as deep."""
     shared = (axis for axis in plan.cut_axes if plan.depth[axis])
-    return math.prod({"exchange": 3, "carry": 2, "reread": 1}[plan.ways[axis]] for axis in shared)
+    return math.prod(3 if plan.way(axis) == "exchange" else 1 for axis in shared)
 
 
 def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
@@ -63,7 +63,7 @@ def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
     along, arrays = plan.along(axis), (*plan.sources, *(() if plan.coarser else plan.targets))
     chunks = [stored.grid.chunks[axis] for stored in arrays]
     chunk, period = math.lcm(*chunks), math.lcm(*chunks, along.height) // along.height
-    near = along.depth * (2 if along.way == "carry" else 1) + 2 * along.height + max(chunks)  # an edge affects a band
+    near = along.depth + 2 * along.height + max(chunks)  # an edge affects a band
     ends = ceil_div(near, along.height) + 1
     found: dict[Any, Band] = {}
     for region, (lower, upper) in enumerate(pairwise(along.edges)):

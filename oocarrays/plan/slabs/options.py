@@ -41,6 +41,8 @@ class SlabTerms:
     """Boundary condition beyond the edges; as requested until it is checked."""
     prefetch: int = 1
     """Number of slabs read ahead of the computed one."""
+    reuse: bool = True
+    """Whether elements shared by two windows are passed on in memory instead of being read again."""
     shared: bool = True
     """Whether a rank can read the region of another: all are in one array file."""
     halos: tuple[tuple[int, ...], ...] = ()
@@ -97,8 +99,6 @@ class SlabOptions(SlabTerms):
     """Bytes of the kernel in addition to its blocks and results; as a float, multiples of its blocks; or a function
     that returns the bytes for a slab's shape.
     """
-    reuse: bool = True
-    """Whether elements shared by two windows are passed on in memory instead of being read again."""
     axis: int | None = None
     """Axis along which slabs follow one another."""
     height: int | None = None

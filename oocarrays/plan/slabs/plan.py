@@ -27,7 +27,6 @@ from oocarrays.plan.search import Alternative
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.write import can_change, plan_section_write
-from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry, all_of, gathered, gathered_bytes, written
 from oocarrays.plan.slabs.kinds import alike, neighbours, read_elements
 from oocarrays.plan.slabs.options import COSTS
@@ -274,7 +273,7 @@ class SlabPlan(SlabGeometry, Holding):
         size = sum(source.itemsize for source in self.sources)
         return Memory.of(
             windows=self.held * self.window_bytes(),
-            handed_on=(2 * self.held * self._lacking_elements + self._kept_elements) * size,
+            handed_on=2 * self.held * self._lacking_elements * size,
             results=RESULTS * self.result_bytes,
             kernel=self.workspace,
             verified=(self.window_bytes() + self.result_bytes + 2**20) if self.margin else 0,  # compared by pieces
@@ -283,22 +282,13 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def _lacking_elements(self) -> int:
         """Maximum number of elements of a window that its neighbours send."""
-        given = [0 if way == "exchange" or not self.reuse else d for way, d in zip(self.ways, self.depth, strict=True)]
+        given = self._reread if self.reuse else (0,) * len(self.depth)
         return max(math.prod(self.largest(self.depth)) - math.prod(self.largest(given)), 0)
 
     @property
-    def _kept_elements(self) -> int:
-        """Maximum number of elements kept for later rows of windows, from each window that shares some."""
-        if "carry" not in self.ways:
-            return 0
-        order, wide, most = self.cut_axes, self.largest(self.depth), [self.along(a).most_bands for a in self.cut_axes]
-        kept, later = 0, self.held
-        for place, axis in reversed(list(enumerate(order))):
-            twice = 2 * self.depth[axis]
-            later += ceil_div(twice, self.heights[axis]) * math.prod(most[place + 1 :])
-            if self.ways[axis] == "carry":
-                kept += min(later, math.prod(most)) * math.prod(wide) // max(wide[axis], 1) * min(twice, wide[axis])
-        return kept
+    def _reread(self) -> tuple[int, ...]:
+        """Depth along each axis whose halo is read again; 0 along others."""
+        return tuple(d if self.way(axis) == "reread" else 0 for axis, d in enumerate(self.depth))
 
     @property
     def fits(self) -> bool:
@@ -333,7 +323,7 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def _coding(self) -> Memory:
         """Maximum memory in addition to slabs while one is read and another written."""
-        wide = self.largest([0 if way == "exchange" else d for way, d in zip(self.ways, self.depth, strict=True)])
+        wide = self.largest(self._reread)
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
         shapes = self.shapes_made(wide, self.targets)
@@ -359,12 +349,8 @@ class SlabPlan(SlabGeometry, Holding):
         first = (0,) * len(self.shape)
         if len(self.cut_axes) < 2:
             return [first]
-        by = {"exchange": 0, "carry": 1, "reread": -1}
-        inside = (
-            max(height + by[way] * d, 0) if axis in self.cut_axes else 0
-            for axis, (height, way, d) in enumerate(zip(self.heights, self.ways, self.depth, strict=True))
-        )
-        return [first, tuple(inside)]
+        each = enumerate(zip(self.heights, self._reread, strict=True))
+        return [first, tuple(max(height - d, 0) if axis in self.cut_axes else 0 for axis, (height, d) in each)]
 
     @property
     def source_bytes(self) -> int:
@@ -384,8 +370,7 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def alone(self) -> SlabPlan:
         """Plan of the same slabs without reuse."""
-        reread: Way = "reread"
-        return replace(self, ways=(reread,) * len(self.ways))
+        return replace(self, reuse=False)
 
     @property
     def again_bytes(self) -> int:
