@@ -29,6 +29,7 @@ from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.slabs.sweeps import largest, residual_of
 from oocarrays.kernels.binding import BlockInfo, takes_info
+from oocarrays.kernels.differences import Tolerance, differences
 from oocarrays.kernels.results import ResultTerms, checked, fitting
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
@@ -213,10 +214,9 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
             root = float(np.sqrt(np.finfo(one.dtype).eps))
             near = root * max((_largest(each) for _, each in _pieces(one, other)), default=0.0)
         for each in _pieces(one, other):
-            unlike = _unlike(*each, near)
-            if unlike.any():
-                first = np.unravel_index(int(unlike.argmax()), unlike.shape)
-                a, b = (part[first] for part in each)
+            found = differences(*each, (0,) * one.ndim, Tolerance(atol=near))
+            if found.count:
+                a, b = found.values
                 raise KernelError(
                     f"the kernel returns {a} in {where}, and {b} where it sees more neighbours: depth is too small for "
                     "it, or the result depends on where slabs are cut"
@@ -237,14 +237,6 @@ def _pieces(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np
 
 def _largest(values: np.ndarray) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0))
-
-
-def _unlike(one: np.ndarray, other: np.ndarray, near: float) -> np.ndarray:
-    if one.dtype.kind not in "fc":
-        return np.asarray(one != other)
-    with np.errstate(invalid="ignore"):
-        alike = (one == other) | (np.abs(one - other) <= near) | (np.isnan(one) & np.isnan(other))
-    return np.asarray(~alike)
 
 
 class KernelMemory:
