@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Exchange, Round, parts_for, steps_of
-from oocarrays.graphs.reductions.reducing import Partial, Reducer, packed, unpacked
+from oocarrays.graphs.reductions.reducing import FUNCTIONS, Partial, Reducer, packed, unpacked
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.live import Live
@@ -85,8 +85,11 @@ class Reduction(Program):
     """Dtype of the result."""
     target: TargetSpec | None = None
     """Target; None if the result is returned."""
-    keeps: bool = False
-    """Whether small partial results are kept for a resumed run."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether small partial results are kept for a resumed run."""
+        return self.target is not None and self.reducer.name != FUNCTIONS and self.plan.cut.segments > 1
 
     @property
     def sources(self) -> Sequence[ArrayFile]:
@@ -227,7 +230,7 @@ def _partials(live: Live[Reduction], rank: int, pool: ThreadPoolExecutor) -> Ite
     """Yield the kept partial results, and the others as they are read, without units of written chunks."""
     program, reducer, ahead = live.program, live.program.reducer, live.program.plan.threads + 1
     wanted = [unit for unit in program.plan.mine(rank) if not program.is_written(unit, live.is_done)]
-    kept = {unit for unit in wanted if _keeps(program) and live.is_done((0, unit))}
+    kept = {unit for unit in wanted if program.keeps and live.is_done((0, unit))}
     read = reducer.partials((unit for unit in wanted if unit not in kept), pool, ahead, live.meter)
     for unit in wanted:
         found = _kept(live, unit) if unit in kept else None
@@ -239,14 +242,10 @@ def _partials(live: Live[Reduction], rank: int, pool: ThreadPoolExecutor) -> Ite
         yield unit, found
 
 
-def _keeps(program: Reduction) -> bool:
-    return program.keeps and program.plan.cut.segments > 1
-
-
 def _keep(live: Live[Reduction], unit: int, found: Partial) -> None:
     """Keep a partial result for a resumed run, if it is small beside its input."""
     program = live.program
-    if not _keeps(program):
+    if not program.keeps:
         return
     arrays = {f"{n}.{g}.{i}": each for (n, g), state in found.items() for i, each in enumerate(state)}
     itemsize, cut = program.reducer.file.stored.itemsize, program.plan.cut

@@ -23,13 +23,19 @@ from oocarrays.errors import InputError, KernelError, OocError
 from oocarrays.kernels.reductions import Reduction
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
-from oocarrays.plan.reductions.cut import ReduceCut, Spans, spread_over
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.exchange.ordering import schedule_for
+from oocarrays.plan.memory import Resources
+from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut, Spans, spread_over
+from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.stores.underway import in_order
 
+FUNCTIONS = "functions"
+"""Name of a reduction by the user's own functions."""
 ALL = -1
 """Number of the only group, in a reduction without groups."""
 Partial = dict[tuple[int, int], Any]
@@ -44,8 +50,12 @@ class Groups:
     """Axis."""
     codes: np.ndarray
     """Group of each index; -1 for none."""
-    count: int
-    """Number of groups."""
+    labels: np.ndarray
+    """Label of each group, in their order."""
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
 
     def most(self, cut: ReduceCut, runs: int) -> int:
         """Return the maximum number of groups in one of ``runs`` runs of boxes."""
@@ -80,9 +90,29 @@ class Reducer:
     """Mask of the elements that count, as given by the user; broadcast to the array."""
     decode: Callable[[np.ndarray], np.ndarray] | None
     """Function that decodes stored values."""
-
     counts: np.dtype
     """Dtype of the number of elements that count."""
+    values: np.dtype
+    """Dtype of elements as they are reduced."""
+    name: str
+    """Name of the reduction; `FUNCTIONS` for the user's own."""
+
+    def plan(self, resources: Resources, target: Stored | None) -> ReducePlan:
+        cut, groups, mask = self.cut, self.groups, self.mask
+        ranks, size = resources.workers or 1, self.values.itemsize
+        scattered = groups is not None and groups.are_scattered(cut)  # or decoded: an element is copied first
+        state = {"count": 0, "min": size, "max": size, FUNCTIONS: STATE_BYTES - 4}
+        wide = 32 if self.values.kind == "c" else 16
+        plan = ReducePlan(
+            cut=cut, how=self.name, copied_bytes=size if self.decode is not None or scattered else 0,
+            state_bytes=state.get(self.name, wide) + self.counts.itemsize, target=target,
+            most_groups=(groups.most(cut, cut.deep), groups.most(cut, cut.segments)) if groups else (1, 1),
+            masks=(0 if mask is None else mask.nbytes) + (groups.codes.nbytes if groups else 0),
+            ranks=ranks, threads=1, budget=resources.budget, processes=resources.workers,
+            schedule=schedule_for(resources.schedule, ranks) if resources.workers and ranks > 1 else None,
+            costs=resources.costs,
+        )  # fmt: skip
+        return plan.within(resources.threads)
 
     # ------------------------------------------------------------------ partial results
 
@@ -170,9 +200,10 @@ class Reducer:
             span = self.cut.group_span(chunk) if self.groups else [ALL]
             yield chunk, {key: state for key, state in folded.items() if key[1] in span}
 
-    def tried(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype of the result, by reducing a small block before anything is read or made."""
-        block = np.zeros([1] * len(self.cut.shape), dtype)
+    @property
+    def result(self) -> np.dtype:
+        """Dtype of the result, by reducing a small block before anything is read or made."""
+        block = np.zeros([1] * len(self.cut.shape), self.values)
         state = called(self.steps.state, block, self.cut.axes, None if self.mask is None else block == block)
         value = on_host(called(self.steps.finish, state))
         if value.ndim != len(self.cut.kept):

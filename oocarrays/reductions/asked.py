@@ -1,6 +1,6 @@
 """Checked arguments of a reduction: axes, labels, mask and function.
 
-asked ─► Reducer, plan        the same for a result in memory and one that is written
+asked ─► Reducer        the same for a result in memory and one that is written
 """
 
 from __future__ import annotations
@@ -14,14 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.graphs.reductions.reducing import Groups, Reducer
+from oocarrays.graphs.reductions.reducing import FUNCTIONS, Groups, Reducer
 from oocarrays.kernels.reductions import NAMES, Reduction, reduction
 from oocarrays.mapping.given import axes_of
-from oocarrays.mapping.grid import Stored
-from oocarrays.plan.exchange.ordering import schedule_for
-from oocarrays.plan.memory import Resources
-from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut
-from oocarrays.plan.reductions.plan import ReducePlan
+from oocarrays.plan.reductions.cut import ReduceCut
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names
 
@@ -69,57 +65,21 @@ class Asked:
         return () if isinstance(self.how, str) else tuple(self.how)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedReduction:
-    """Checked reduction of one array."""
-
-    reducer: Reducer
-    """Array and function of the reduction."""
-    name: str
-    """Name of the reduction; ``"functions"`` for the user's own."""
-    values: np.dtype
-    """Type of elements as they are reduced."""
-    labels: np.ndarray | None
-    """Labels of the groups, in their order."""
-
-    @property
-    def result(self) -> np.dtype:
-        return self.reducer.tried(self.values)
-
-    def plan(self, resources: Resources, target: Stored | None) -> ReducePlan:
-        cut, groups, mask = self.reducer.cut, self.reducer.groups, self.reducer.mask
-        ranks, size = resources.workers or 1, self.values.itemsize
-        scattered = groups is not None and groups.are_scattered(cut)  # or decoded: an element is copied first
-        state = {"count": 0, "min": size, "max": size, "functions": STATE_BYTES - 4}
-        wide = 32 if self.values.kind == "c" else 16
-        plan = ReducePlan(
-            cut=cut, how=self.name, copied_bytes=size if self.reducer.decode is not None or scattered else 0,
-            state_bytes=state.get(self.name, wide) + self.reducer.counts.itemsize, target=target,
-            most_groups=(groups.most(cut, cut.deep), groups.most(cut, cut.segments)) if groups else (1, 1),
-            masks=(0 if mask is None else mask.nbytes) + (groups.codes.nbytes if groups else 0),
-            ranks=ranks, threads=1, budget=resources.budget, processes=resources.workers,
-            schedule=schedule_for(resources.schedule, ranks) if resources.workers and ranks > 1 else None,
-            costs=resources.costs,
-        )  # fmt: skip
-        return plan.within(resources.threads)
-
-
-def wanted(
-    file: ArrayFile, asked: Asked, decode: Decode | None = None, *, box_bytes: int | None = None
-) -> CheckedReduction:
+def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None, *, box_bytes: int | None = None) -> Reducer:
     """Check a request; packed values are decoded first. The boxes of a resumed run are those that it began with."""
     shape, ndim = tuple(file.zarr.shape), file.zarr.ndim
     axes = axes_of(range(ndim) if asked.axis is None else asked.axis, ndim, dimension_names(file.zarr))
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
-    groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
+    groups = None if asked.by is None else _groups(asked.by, shape, axes)
     mask = None if asked.where is None else _mask(asked.where, shape)
     steps = _steps(asked, dtype, counts, some_empty=_some_empty(shape, axes, groups, mask))
     begun: Any = {} if box_bytes is None else {"box_bytes": box_bytes}
     cut = ReduceCut(source=file.stored, axes=axes, groups=groups.count if groups else 0, **begun)
-    reducer = Reducer(file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts)
-    name = asked.how if isinstance(asked.how, str) else "functions"
-    return CheckedReduction(reducer=reducer, name=name, values=dtype, labels=labels)
+    return Reducer(
+        file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts, values=dtype,
+        name=asked.how if isinstance(asked.how, str) else FUNCTIONS,
+    )  # fmt: skip
 
 
 def _some_empty(shape: Sequence[int], axes: tuple[int, ...], groups: Groups | None, mask: np.ndarray | None) -> bool:
@@ -156,7 +116,7 @@ def _unmasked(take: Callable[..., Any], block: np.ndarray, axes: tuple[int, ...]
     return take(block, axes)
 
 
-def _groups(by: Any, shape: Sequence[int], axes: tuple[int, ...]) -> tuple[Groups, np.ndarray]:
+def _groups(by: Any, shape: Sequence[int], axes: tuple[int, ...]) -> Groups:
     if len(axes) != 1:
         raise InputError(f"by= takes one axis, not {len(axes)}: pass axis=0")
     labels = np.asarray(by)
@@ -172,7 +132,7 @@ def _groups(by: Any, shape: Sequence[int], axes: tuple[int, ...]) -> tuple[Group
     found[known] = codes
     if not len(names):
         raise InputError("by= has no labels: it is empty or all NaN")
-    return Groups(axes[0], found, len(names)), names
+    return Groups(axes[0], found, names)
 
 
 def _mask(where: Any, shape: Sequence[int]) -> np.ndarray:

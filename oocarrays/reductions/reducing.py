@@ -19,6 +19,7 @@ from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.reductions.program import Reduction, reduced_here
+from oocarrays.graphs.reductions.reducing import Reducer
 from oocarrays.graphs.run.builder import itself
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
@@ -29,7 +30,7 @@ from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources as PlanResources
 from oocarrays.plan.reductions.plan import ReducePlan
-from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
+from oocarrays.reductions.asked import Asked, Decode, How, wanted
 from oocarrays.requests import checked, is_resumable, journaled, requested, unnamed
 from oocarrays.show.report import COUNTED
 from oocarrays.storage.codecs.bound import rebound
@@ -200,34 +201,31 @@ def reduced(
     want, resources = wanted(file, asked, decode), resources_of(cluster, memory)
     dtype, plan = want.result, want.plan(resources, None)
     if cluster is None:
-        made, run = reduced_here(plan, want.reducer, dtype)
+        made, run = reduced_here(plan, want, dtype)
         warn_of_missing(run.meter, file.presence.name)
     else:
-        program = Reduction(plan=plan, reducer=want.reducer, dtype=dtype)
+        program = Reduction(plan=plan, reducer=want, dtype=dtype)
         made = ReduceJob(Run(program), itself, cluster).run()  # type: ignore[assignment]
     return np.asarray(made)[()]  # type: ignore[no-any-return]
 
 
 def _job(
-    want: CheckedReduction, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
+    want: Reducer, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
     recovered: Recovered = NOTHING_LEFT,
 ) -> ReduceJob:  # fmt: skip
-    program = Reduction(
-        plan=plan, reducer=want.reducer, dtype=np.dtype(spec.settings["dtype"]), target=spec,
-        keeps=want.name != "functions",
-    )  # fmt: skip
+    program = Reduction(plan=plan, reducer=want, dtype=np.dtype(spec.settings["dtype"]), target=spec)
     return ReduceJob(Run(program, content, recovered), opener(open_array, spec.store), cluster)
 
 
-def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
+def _target_of(want: Reducer, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
     """Describe the target: in the format of the source and its compressors, with the names of its axes."""
-    cut, dtype, names = want.reducer.cut, want.result, dimension_names(array)
+    cut, dtype, names = want.cut, want.result, dimension_names(array)
     form: Any = array.metadata.zarr_format
     kept = [names[axis] for axis in cut.kept] if names else None
     if kept is not None and cut.groups:
         kept.insert(cut.axes[0], "group")
     named_axes: Any = {"dimension_names": kept} if form == 3 else {}
-    labels: dict[str, Any] = {} if want.labels is None else {"groups": _plain(want.labels)}
+    labels: dict[str, Any] = {} if want.groups is None else {"groups": _plain(want.groups.labels)}
     said = labels | ({"_ARRAY_DIMENSIONS": kept} if kept and form == 2 else {})
     compressors, _ = rebound(carried_compressors(array), array.dtype, dtype)
     like = zarr.create_array(
@@ -247,15 +245,15 @@ def _plain(labels: np.ndarray) -> list[Any]:
 # ---------------------------------------------------------------------- going on
 
 
-def _content(asked: Asked, want: CheckedReduction, plan: ReducePlan, resources: PlanResources) -> Document:
+def _content(asked: Asked, want: Reducer, plan: ReducePlan, resources: PlanResources) -> Document:
     """Return the content of the journal: everything except the user's functions."""
     own = asked.functions
-    groups, mask = want.reducer.groups, want.reducer.mask
+    groups, mask = want.groups, want.mask
     call = call_content(
-        "reduce", [named(want.reducer.file.zarr.store_path)], functions=own, memory=resources.budget,
+        "reduce", [named(want.file.zarr.store_path)], functions=own, memory=resources.budget,
         processes=resources.workers, how=None if own else asked.how, axis=plan.cut.axes, skipna=bool(asked.skipna),
         ddof=asked.ddof, by=None if groups is None else groups.codes, where=None if mask is None else _as_text(mask),
-        missing=want.reducer.file.presence.missing,
+        missing=want.file.presence.missing,
     )  # fmt: skip
     return call | {CUT: _cut_of(plan), BOX_BYTES: plan.cut.box_bytes}
 

@@ -46,7 +46,7 @@ def test_the_same_bits_whatever_the_ranks(case: tuple[zarr.Array, dict[str, Any]
     with small(box_bytes=box):
         want = wanted(array_file.describe_source(array, "fill"), Asked(**asked))
         plan = want.plan(Resources(budget=2**30, workers=ranks), None)
-        run = Run(Reduction(plan=plan, reducer=want.reducer, dtype=want.result))
+        run = Run(Reduction(plan=plan, reducer=want, dtype=want.result))
         found = dask.threaded.get(*run.graph(["x"] * ranks))
         assert found.tobytes() == np.asarray(flat(ooc.reduce, array, **asked, **HERE)).tobytes()
     assert run.meter.messages == plan.traffic.messages
