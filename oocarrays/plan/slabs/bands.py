@@ -137,20 +137,8 @@ class SlabAxis(NamedTuple):
         if not self.closest and self.most_bands > 1:  # its bands are not walked consecutively
             return regions, nothing, nothing.astype(bool)
         numbers = (stands - np.take(self.edges, regions)) // self.height
-        met = [self._meets(region, int(turn), int(other)) for turn, other in zip(beyond, regions, strict=True)]
-        return regions, numbers, np.array(met, bool)
-
-    def _meets(self, region: int, turn: int, other: int) -> bool:
-        """Return whether bands are read at about the same time.
-
-        Across a periodic boundary only the first bands of both ends are, if the ranks there begin at the edge.
-        Others would wait for each other in a ring.
-        """
-        if not self.closest or not turn or self.boundary != "periodic":
-            return True
-        before = regions_before(self.edges)
-        first, last = before.index(1) - 1, before.index(before[-1]) - 1
-        return before[-1] % 2 == 0 and (region, other, turn) in ((first, last, -1), (last, first, 1))
+        around = self.closest and self.boundary == "periodic"  # ranks would wait for each other in a ring
+        return regions, numbers, (beyond == 0) if around else np.ones(len(stands), bool)
 
 
 def _straight(stands: np.ndarray) -> Taken:
