@@ -124,11 +124,19 @@ class SlabPass(Program):
         return self.sweep.scratch.folders if self.sweep else ()
 
     @property
+    def located(self) -> dict[str, tuple[int, Any]]:
+        """Rank and location of each file to write, by its name in the journal."""
+        each = [(number, rank) for number, array in enumerate(self.arrays) for rank in range(len(array.places))]
+        return {self.place_name(number, rank): (rank, self._place(number, rank)) for number, rank in each}
+
+    def _place(self, number: int, rank: int) -> StoreLike | RemoteStore:
+        if self.sweep is None or self.sweep.last:
+            return self.arrays[number].place(rank)
+        return self.sweep.scratch.place(self.sweep.number, number, rank)
+
+    @property
     def places(self) -> Sequence[StoreLike | RemoteStore]:
-        if self.sweep is None or self.is_last:
-            return super().places
-        ranks = range(len(self.sweep.scratch.folders))
-        return [place for rank in ranks for place in self.sweep.scratch.of_rank(self.sweep.number, rank)]
+        return [place for _, place in self.located.values()]
 
     @property
     def room(self) -> Mapping[str, int]:
@@ -158,9 +166,9 @@ class SlabPass(Program):
         """Return the elements of a slab in every file that it is written to."""
         if len(part) == 1:
             return {}
-        slab, plan = Slab(*part), self.plan
-        shares = (self.arrays[n].share(n, slab.rank, plan.made(slab, n)) for n in written(plan))
-        return {name: [section] for name, section in shares}
+        slab, plan = Slab(*part[-2:]), self.plan
+        shares = ((n, self.arrays[n].share(slab.rank, plan.made(slab, n))) for n in written(plan))
+        return {self.place_name(n, slab.rank): [section] for n, section in shares}
 
     def place_name(self, number: int, rank: int) -> str:
         """Return the name of the place at which a rank writes an array, as in the journal."""

@@ -22,6 +22,7 @@ from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec
@@ -74,18 +75,22 @@ def _is_on_own_disks(left: Interrupted) -> bool:
 def recover_pass(left: Interrupted, program: SlabPass) -> Recovered:
     """Return the recovered state for a run that resumes a pass; on own disks, all recorded parts."""
     if _is_on_own_disks(left):
-        return left.recovered(done=frozenset(left.stored)).told(NOT_LOOKED_AT)
-    places = {name: place for n, array in enumerate(program.arrays) for name, place in array.named(n).items()}
-    made = {part[0] for part in left.stored if len(part) == 1}
-
-    def is_there(name: str) -> bool:
-        """Return whether the run has made a file, and perhaps closed it."""
-        mine = unfinished_run(places[name]) == left.id
-        return mine or (int(name.rpartition("/")[2]) in made and is_finished(places[name]))
-
+        return left.recovered(done=frozenset(left.stored), kept=left.kept).told(NOT_LOOKED_AT)
     plan, slabs = program.plan, recorded_slabs(left)
     before = None if plan.cut == slabs else replace(program, plan=replace(plan, **slabs))
-    return left.recover(program, {name: place for name, place in places.items() if is_there(name)}, before=before)
+    return left.recover(program, existing(left, program), before=before)
+
+
+def existing(left: Interrupted, program: SlabPass) -> dict[str, StoreLike]:
+    """Return the files of a pass that its run has made, and perhaps closed, by name; none on workers' own disks."""
+
+    def is_there(rank: int, place: StoreLike) -> bool:
+        if not program.is_last:
+            return is_scratch(place)
+        return unfinished_run(place) == left.id or ((rank,) in left.stored and is_finished(place))
+
+    located = {} if _is_on_own_disks(left) else program.located
+    return {name: place for name, (rank, place) in located.items() if is_there(rank, place)}
 
 
 def asked_of(

@@ -146,9 +146,9 @@ class TargetSpec:
         """Return the locations of the chunks by their names in a journal, of the target with this number."""
         return {self.place_name(number, rank): place for rank, place in enumerate(self.places)}
 
-    def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
-        """Return the name of the location at which a rank writes a section, and the section there."""
-        return self.place_name(number, rank), section
+    def share(self, rank: int, section: Section) -> Section:
+        """Return a section that a rank writes as a section of the file at its location."""
+        return section
 
     def check(self, *sources: Any) -> None:
         """Raise if the target would overwrite the files ``sources`` or other data."""
@@ -203,9 +203,9 @@ class LocalTarget(TargetSpec):
     def place_name(self, number: int, rank: int) -> str:
         return f"{number}/{rank}"
 
-    def share(self, number: int, rank: int, section: Section) -> tuple[str, Section]:
+    def share(self, rank: int, section: Section) -> Section:
         there = RankFiles(self.files).places(rank, section.axes)
-        return self.place_name(number, rank), Section.of(axis for axis in there if isinstance(axis, range))
+        return Section.of(axis for axis in there if isinstance(axis, range))
 
     def check(self, *sources: Any) -> None:
         """Raise if the target would overwrite other data; sources and targets are groups."""
