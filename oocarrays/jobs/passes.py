@@ -122,17 +122,13 @@ def _in_files(request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequ
     cluster, resources = request.resources()
     request = _reshaping(request, arrays)
     levels, stores = request.options.coarser, request.stores
-    if request.iterates:
-        likes, dtypes = list(arrays[: len(stores)]), [array.dtype for array in arrays[: len(stores)]]
-    else:
-        likes, dtypes = [arrays[0]] * len(stores), _result_types(request, arrays, resources.budget)
+    likes, dtypes = _likes(request, arrays, resources.budget)
     each = zip(likes, request.targets, levels or [None] * len(stores), dtypes, strict=True)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
     return SlabArrays(
-        request=request, cluster=cluster, resources=resources, shape=arrays[0].shape,
-        dtypes=[np.dtype(array.dtype) for array in arrays],
+        request=request, cluster=cluster, resources=resources, dtypes=[np.dtype(array.dtype) for array in arrays],
         files=files, read=[file.stored for file in files], sources=files,
-        targets=[_target(request, *one) for one in each], by="iterate" if request.iterates else "map_slabs",
+        targets=[_target(request, *one) for one in each],
         said=request.said | shapes_said(levels, arrays[0].shape), more={**request.call, "missing": policies[0]},
     )  # fmt: skip
 
@@ -145,6 +141,12 @@ def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> SlabReques
     if request.results.verify:
         options.verified()  # refused before the kernel is tried
     return replace(request, options=options)
+
+
+def _likes(request: SlabRequest, arrays: Sequence[Any], budget: int) -> tuple[list[Any], list[np.dtype]]:
+    """Return the array that each target is like, and the type of its elements."""
+    likes = list(arrays[: len(request.targets)]) if request.iterates else [arrays[0]] * len(request.targets)
+    return likes, [like.dtype for like in likes] if request.iterates else _result_types(request, arrays, budget)
 
 
 def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: int) -> list[np.dtype]:
@@ -217,11 +219,7 @@ def _in_ranks(request: SlabRequest, sources: Sequence[Any]) -> SlabArrays:
     check_distinct(stores)
     for array, store in product(arrays, stores):
         check_apart(array.zarr, store)
-    if request.iterates:
-        likes, dtypes = arrays[: len(stores)], [array.dtype for array in arrays[: len(stores)]]
-    else:
-        asked = [target.dtype for target in request.targets]
-        likes, dtypes = [arrays[0]] * len(stores), dtypes_of(asked, arrays[0].dtype)
+    likes, dtypes = _likes(request, arrays, 0)
     each = zip(likes, _in_folders(request.targets), dtypes, strict=True)
     made = [_local_target(request, *one) for one in each]
     targets, layout = [target for target, _ in made], arrays[0].layout
@@ -237,11 +235,11 @@ def _in_ranks(request: SlabRequest, sources: Sequence[Any]) -> SlabArrays:
         "folders": [target.files.descriptor.folders for target in targets],
     }
     return SlabArrays(
-        request=request, cluster=cluster, resources=resources, disks=disks, shape=layout.shape,
+        request=request, cluster=cluster, resources=resources, disks=disks,
         dtypes=[array.dtype for array in arrays], files=files,
         read=[array.stored[largest_rank(layout)] for array in arrays],
         sources=[file for source in files for file in source.shared] if request.goes_on(targets[0].store) else (),
-        targets=targets, by="iterate" if request.iterates else "map_slabs", said=said | request.said,
+        targets=targets, said=said | request.said,
         places=[named(array.files.store) for array in arrays],
         more={**request.call, "folders": request.targets[0].folders},
     )  # fmt: skip

@@ -186,10 +186,10 @@ def pyramid(
     ]
     said = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
     arrays = SlabArrays(
-        request=request, cluster=cluster, resources=within, shape=array.shape, dtypes=[array.dtype], files=[file],
+        request=request, cluster=cluster, resources=within, dtypes=[array.dtype], files=[file],
         read=[file.stored], sources=[file], targets=targets,
         group=GroupTarget(store=group, overwrite=overwrite, members=tuple(targets), attributes=said),
-        by="pyramid", said=_said(axes, factor, factors, method, len(coarser)), own_kernel=False,
+        said=_said(axes, factor, factors, method, len(coarser)),
         more={"missing": missing_of(source, means.missing)},
     )  # fmt: skip
     run = slab_pass(arrays, partial(plan_slabs, arrays.read, arrays.written))

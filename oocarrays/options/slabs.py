@@ -165,8 +165,6 @@ class SlabArrays:
     """Cluster of the pass; None for threads."""
     resources: Resources
     """Memory, workers and costs for the plan."""
-    shape: tuple[int, ...]
-    """Extent of each axis, in elements."""
     dtypes: Sequence[np.dtype]
     """Types of the sources' elements."""
     files: Sequence[Any]
@@ -181,14 +179,10 @@ class SlabArrays:
     """Disks of local array files."""
     said: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments that a resumed call must repeat."""
-    by: str = "map_slabs"
-    """Name of the called function."""
     group: GroupTarget | None = None
-    """Group of the targets and of the journal: it is one target."""
+    """Group of the targets and of the journal, for a pyramid: it is one target."""
     places: Sequence[str | None] = ()
     """Locations of the sources, as a journal names them; by default the array files."""
-    own_kernel: bool = True
-    """Whether the kernel was given by the caller; otherwise the same call creates it again."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Options of the call that a resumed call may change."""
 
@@ -199,7 +193,13 @@ class SlabArrays:
     @property
     def functions(self) -> list[Any]:
         """Functions of the call, which no journal keeps."""
-        return [*([self.request.kernel] if self.own_kernel else []), *self.request.functions]
+        own = [] if self.group else [self.request.kernel]  # the same call creates that of a pyramid again
+        return [*own, *self.request.functions]
+
+    @property
+    def by(self) -> str:
+        """Name of the called function."""
+        return "pyramid" if self.group else "iterate" if self.request.iterates else "map_slabs"
 
     @property
     def named(self) -> list[str | None]:
@@ -215,11 +215,12 @@ class SlabArrays:
     def options(self) -> SlabOptions:
         """Options of the request, completed from its kernel, the arrays and the machine."""
         options, resources = self.request.options, self.resources
+        shape = options.shape_of(self.read)
         is_default = options.ranks is None and resources.workers is None
         ranks = own_ranks(self.request.kernel) if is_default else options.ranks
         return replace(
-            options.checked(self.shape),
-            boundary=checked_boundary(options.boundary, len(self.shape), *self.dtypes),
+            options.checked(shape),
+            boundary=checked_boundary(options.boundary, len(shape), *self.dtypes),
             budget=resources.budget,
             processes=resources.workers or 1,
             ranks=ranks_of(ranks, resources),

@@ -142,10 +142,6 @@ class TargetSpec:
         """Return the name of that location in a journal, for the target with this number."""
         return str(number)
 
-    def named(self, number: int) -> dict[str, StoreLike]:
-        """Return the locations of the chunks by their names in a journal, of the target with this number."""
-        return {self.place_name(number, rank): place for rank, place in enumerate(self.places)}
-
     def share(self, rank: int, section: Section) -> Section:
         """Return a section that a rank writes as a section of the file at its location."""
         return section
