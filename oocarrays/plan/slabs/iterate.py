@@ -22,15 +22,13 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
-from oocarrays.plan import cost
-from oocarrays.plan.cost import Traffic, Work, overlapped
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
 from oocarrays.plan.search import Alternative, cheapest
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs, seconds
-from oocarrays.plan.slabs.kinds import read_elements
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.plan.slabs.sweeps import LARGEST, SMALLER, Sweeps, fitting_tile
@@ -46,41 +44,17 @@ class SweptPass:
     """Sweeps of a slab."""
     threads: int
     """Number of tiles of a slab swept at one time, if there are fewer ranks than processors."""
-    copies: float
-    """Copies of the array that one core makes in the time of the pass."""
+    seconds: float
+    """Predicted seconds."""
 
     @property
     def nbytes(self) -> int:
         """Decoded bytes written."""
-        return self._elements * sum(each.itemsize for each in self.slabs.targets)
-
-    @property
-    def _elements(self) -> int:
-        """Elements of one array, of all ranks."""
-        return math.prod(self.slabs.shape)
+        return math.prod(self.slabs.shape) * sum(each.itemsize for each in self.slabs.targets)
 
     @cached_property
     def memory(self) -> Memory:
         return self.slabs.memory
-
-    @cached_property
-    def seconds(self) -> float:
-        """Predicted seconds: those of disk or processors, whichever is slower, and one slab's of the other."""
-        slabs, costs = self.slabs, self.slabs.costs
-        read, written = Work(read=read_elements(slabs)), Work(written=self._elements)
-        work = [*((each, read) for each in slabs.sources), *((each, written) for each in slabs.targets)]
-        took = (each.itemsize * costs.stored_ratio(each) * cost.seconds(one, costs, each).device for each, one in work)
-        compute = slabs.source_bytes * self.copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
-        return overlapped(sum(took), compute, slabs.count // slabs.ranks) + 4 * slabs.count * costs.task_seconds
-
-
-def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
-    """Return the copies of an array that one core makes in the time of a pass, for this cost of a tiled sweep."""
-    twice = math.prod(
-        1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
-        for axis in {*slabs.cut_axes, slabs.axis}
-    )
-    return 2 + sweeps.count * cost * twice * slabs.costs.sweep_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,11 +309,13 @@ class _Passes:
         def held(heights: tuple[int, ...]) -> int:
             return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
 
-        def copies(slabs: SlabPlan) -> float:
-            return swept_copies(slabs, swept(slabs.heights), fitting(slabs.heights, max(count, 1))[1])
-
         def swept_bytes(slabs: SlabPlan) -> float:
-            return math.prod(slabs.heights) * itemsize * copies(slabs)
+            """Return the bytes that one core copies in the time of sweeping a slab, some of its rows twice."""
+            axes = {*slabs.cut_axes, slabs.axis}
+            halos = (max(count - 1, 0) * depth[axis] / min(slabs.heights[axis], max(shape[axis], 1)) for axis in axes)
+            twice = math.prod(1 + halo for halo in halos)
+            cost = fitting(slabs.heights, max(count, 1))[1]
+            return math.prod(slabs.heights) * itemsize * (2 + count * cost * twice * slabs.costs.sweep_copies)
 
         beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
         reach = tuple(count * each for each in depth)
@@ -352,7 +328,8 @@ class _Passes:
             with suppress(BudgetError):  # threads that do not fit stay idle
                 same = options.cut_as(**slabs.cut)
                 return self._cut(count, sources, targets, same, idle, largest=largest)
-        return SweptPass(slabs=slabs, sweeps=swept(slabs.heights), threads=threads, copies=copies(slabs))
+        took = seconds(slabs, swept_bytes, slabs.ranks * threads)
+        return SweptPass(slabs=slabs, sweeps=swept(slabs.heights), threads=threads, seconds=took)
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
         """Return the memory of sweeping a tile: buffers, kernel, residuals."""
