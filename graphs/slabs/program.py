@@ -37,6 +37,7 @@ from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part, Program, Remaining
 from oocarrays.graphs.run.recovery import Sections
+from oocarrays.graphs.run.run import barrier
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs import tasks
 from oocarrays.graphs.slabs.kernel import state_of
@@ -219,7 +220,7 @@ class SlabPass(Program):
         created, ranks = builder.create(addresses), range(self.plan.ranks)
         if self.in_ranks:  # no read precedes the creation of every file
             made = [builder.add(tasks.make, rank, after=[created]) for rank in ranks]
-            created = builder.add(tasks.ready, after=made, rank=0)
+            created = builder.add(barrier, name="ready", after=made, rank=0)
         ends = _SlabTasks(builder, self.plan, {Slab(*part[-2:]) for part in done if len(part) > 1}).build(created)
         residuals, after = ((), [created, *ends]) if self.sweep is None else (tuple(ends), [created])
         if self.in_ranks:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from oocarrays.errors import BudgetError, JournalError
+from oocarrays.errors import JournalError
 from oocarrays.graphs.run.recovery import CHUNKS_READ, TRUSTED, Interrupted, Recovered, trust_of
 from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
-from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import is_scratch
@@ -32,24 +30,6 @@ NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked
 """Notice of a run that resumes work on workers' own disks."""
 CHANGE = "oocarrays.graphs.slabs.gathering.change"
 """Name of the default residual in journals, as versions since 0.6.0 write it."""
-T = TypeVar("T")
-Options = TypeVar("Options", bound=SlabOptions)
-
-
-class Cut(Protocol):
-    """Plan with a record of its cut."""
-
-    @property
-    def cut(self) -> Document:
-        """Return the options that determine the slabs."""
-
-
-def planned(left: Interrupted, plan: Callable[[Options], T], asked: Options) -> T:
-    """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
-    cut = recorded_cut(left)
-    with nullcontext() if _is_on_own_disks(left) else suppress(BudgetError):
-        return plan(asked.cut_as(**cut))
-    return plan(replace(asked, **{name: value for name, value in cut.items() if name not in CUT}))
 
 
 def recorded_slabs(left: Interrupted) -> Document:
@@ -67,14 +47,14 @@ def recorded_cut(left: Interrupted) -> Document:
     return cut | {"heights": tuple(cut["heights"])}
 
 
-def _is_on_own_disks(left: Interrupted) -> bool:
+def is_on_own_disks(left: Interrupted) -> bool:
     """Return whether local array files on workers' own disks were written, which are neither checked nor cut anew."""
     return any(left.content["asked"].get("folders") or ())
 
 
 def recover_pass(left: Interrupted, program: SlabPass) -> Recovered:
     """Return the recovered state for a run that resumes a pass; on own disks, all recorded parts."""
-    if _is_on_own_disks(left):
+    if is_on_own_disks(left):
         return left.recovered(done=frozenset(left.stored), kept=left.kept).told(NOT_LOOKED_AT)
     plan, slabs = program.plan, recorded_slabs(left)
     before = None if plan.cut == slabs else replace(program, plan=replace(plan, **slabs))
@@ -89,7 +69,7 @@ def existing(left: Interrupted, program: SlabPass) -> dict[str, StoreLike]:
             return is_scratch(place)
         return unfinished_run(place) == left.id or ((rank,) in left.stored and is_finished(place))
 
-    located = {} if _is_on_own_disks(left) else program.located
+    located = {} if is_on_own_disks(left) else program.located
     return {name: place for name, (rank, place) in located.items() if is_there(rank, place)}
 
 
@@ -116,11 +96,6 @@ def kernel_name(kernel: Any) -> str:
     named = getattr(kernel, "func", kernel)
     named = named if hasattr(named, "__qualname__") else type(named)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> Document:
-    """Return the content of a pass's journal."""
-    return {"pass": by, "asked": dict(asked), "cut": plan.cut}
 
 
 def interrupted_pass(

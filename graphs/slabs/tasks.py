@@ -178,10 +178,6 @@ def make(live: Live[Any], rank: int) -> None:
         live.use(sweep.scratch.folders[rank], rank)
 
 
-def ready(live: Live[Any]) -> None:
-    """Do nothing: all ranks have made their files."""
-
-
 def over(live: Live[Any]) -> None:
     """Mark all slabs as written."""
     live.syncer.wait()

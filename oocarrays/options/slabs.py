@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from oocarrays.errors import InputError
+from oocarrays.errors import BudgetError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
@@ -24,13 +24,12 @@ from oocarrays.graphs.slabs.kernel import Kernel
 from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.resume import (
     CHANGE,
-    Cut,
     asked_of,
     interrupted_pass,
+    is_on_own_disks,
     kernel_name,
-    planned,
+    recorded_cut,
     recover_pass,
-    slab_content,
 )
 from oocarrays.graphs.slabs.scratch import PassScratch
 from oocarrays.graphs.slabs.sweeps import Residual, change, each_of, unlike
@@ -46,7 +45,7 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.plan import plural
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
-from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.requests import LAST, checked, left_content, requested
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
@@ -56,7 +55,7 @@ from oocarrays.storage.journal.calls import call_content, named
 from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
 
-Plan = TypeVar("Plan", bound=Cut)
+Plan = TypeVar("Plan", SlabPlan, IteratePlan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,9 +276,17 @@ def _planned(arrays: SlabArrays, plan: Callable[[Any], Plan]) -> tuple[Plan, Doc
     if request.goes_on(target):
         left_content(target)
         left = interrupted_pass(target, asked, arrays.by, sources=arrays.sources, resume=request.resume)
-    made = planned(left, plan, options) if left else plan(options)
-    content = (left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(arrays)
-    return made, content | _requested(arrays, asked), left
+    made = _recut(left, plan, options) if left else plan(options)
+    content = {"pass": arrays.by, "asked": asked, "cut": made.cut, **_call(arrays), **_requested(arrays, asked)}
+    return made, (left.begun_with if left else {}) | content, left
+
+
+def _recut(left: Interrupted, plan: Callable[[Any], Plan], asked: SlabOptions) -> Plan:
+    """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
+    cut = recorded_cut(left)
+    with nullcontext() if is_on_own_disks(left) else suppress(BudgetError):
+        return plan(asked.cut_as(**cut))
+    return plan(replace(asked, **{name: value for name, value in cut.items() if name not in CUT}))
 
 
 def _requested(arrays: SlabArrays, asked: Document) -> Document:
