@@ -84,7 +84,7 @@ def best_slabs(
             best = min(fitting, key=price)
             asked.check_whole(best.shape, best.heights)
             return best, [*fitting, *slabs]
-        refused += [*each.refused_windows(), *slabs]
+        refused += [*each.windows_of(each.shapes(), each.counts[-1]), *slabs]
     refused.sort(key=lambda plan: plan.bare.nbytes)
     kept = 2 * sum(gathered_bytes(refused[0]))  # put together, too
     cuts = ", and all of a target whose chunks it cuts (give chunks=)," if kept > asked.budget else ""
@@ -231,12 +231,14 @@ class _Cut:
 
     def windows(self, price: Price, fewest: int = 1) -> SlabPlan | None:
         """Return the requested or best windows, with as many ranks as fit, at least ``fewest``."""
-        likely = [heights for heights in self._shapes() if self._may_fit(heights)]
-        least = list(self._windows(likely, self.counts[-1]))
+        size = (1 + self.options.prefetch) * sum(source.itemsize for source in self.sources)
+        cores = ((heights, math.prod(map(min, heights, self.extents))) for heights in self.shapes())
+        likely = [heights for heights, core in cores if size * core <= self.options.budget]  # without halos
+        least = list(self.windows_of(likely, self.counts[-1]))
         most = max(map(self._most_ranks, least), default=0)
         for count in self.counts:
             if fewest <= count <= most:
-                here = least if count == self.counts[-1] else self._windows(likely, count)
+                here = least if count == self.counts[-1] else self.windows_of(likely, count)
                 fitting = (plan for plan in here if plan.ranks >= fewest and plan.bare.nbytes <= plan.budget)
                 alike = (plan for plan in fitting if fewest == 1 or all(self._depth[axis] for axis in plan.cut_axes))
                 found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
@@ -244,17 +246,13 @@ class _Cut:
                     return found
         return None
 
-    def refused_windows(self) -> Iterator[SlabPlan]:
-        """Yield all windows with as few ranks as possible, none of which fits."""
-        return self._windows(self._shapes(), self.counts[-1])
-
-    def _shapes(self) -> Iterable[tuple[int, ...]]:
+    def shapes(self) -> Iterable[tuple[int, ...]]:
         """Return requested or candidate shapes of windows; none if slabs are requested."""
         if self._requested is not None:
             return [self._requested]
         if self.options.axis is not None or self.options.height is not None:
             return []
-        return shapes(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
+        return shapes_of(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
 
     @property
     def _depth(self) -> tuple[int, ...]:
@@ -263,7 +261,7 @@ class _Cut:
         margin = self.options.margin or (0,) * len(self.shape)
         return tuple(d - m for d, m in zip(self.options.depth, margin, strict=True))
 
-    def _windows(self, every: Iterable[tuple[int, ...]], ranks: int) -> Iterator[SlabPlan]:
+    def windows_of(self, every: Iterable[tuple[int, ...]], ranks: int) -> Iterator[SlabPlan]:
         """Yield windows of each shape, dealt to ranks along the outermost axis with enough bands, or with most."""
         assert isinstance(self.options.depth, tuple), "options have been checked"
         for heights in every:
@@ -276,12 +274,6 @@ class _Cut:
                 ):
                     yield self._plan(heights, cut[-1], along, ranks, reuse=reuse)
 
-    def _may_fit(self, heights: tuple[int, ...]) -> bool:
-        """Return whether windows of these heights fit without halos, a check before a plan is made."""
-        core = math.prod(map(min, heights, self.extents))
-        windows = (1 + self.options.prefetch) * core * sum(source.itemsize for source in self.sources)
-        return windows <= self.options.budget
-
     def _most_ranks(self, plan: SlabPlan) -> int:
         """Return the maximum number of ranks of one process that fit in memory."""
         if len(self.counts) == 1:
@@ -293,7 +285,7 @@ class _Cut:
 # ---------------------------------------------------------------------- candidates
 
 
-def shapes(
+def shapes_of(
     extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, ...]]:
     """Yield about 200 candidate shapes of windows; multiples of ``targets``, along each axis, cut no target chunk."""
@@ -347,7 +339,9 @@ def seconds(plan: SlabPlan, copied: Price | None = None, threads: int = 1) -> fl
 
 def _read(plan: SlabPlan, source: Stored, costs: Costs) -> Work:
     """Return the work of reading a source for a typical slab."""
-    ends, chunks = [_read_along(plan, axis) for axis in range(len(plan.shape))], source.grid.chunks
+    axes, chunks = list(map(plan.along, range(len(plan.shape)))), source.grid.chunks
+    regions = (max(range(len(axis.edges) - 1), key=axis.bands) for axis in axes)
+    ends = [axis.read(region, axis.bands(region) // 2) for axis, region in zip(axes, regions, strict=True)]
     touched = [-(-b // chunk) - a // chunk if a < b else 0 for (a, b), chunk in zip(ends, chunks, strict=True)]
     if source.coded:
         elements = math.prod(touched) * math.prod(chunks) * source.itemsize
@@ -360,10 +354,3 @@ def _read(plan: SlabPlan, source: Stored, costs: Costs) -> Work:
         nbytes += times * rows * (width if apart else chunks[-1]) * source.itemsize
         ranges, parts = ranges + (0 if apart else times * whole), parts + (times * rows if apart else 0)
     return Work(ranges=ranges, rows=parts, read=nbytes)
-
-
-def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:
-    """Return the ends of the main read along an axis for a typical slab."""
-    along = plan.along(axis)
-    region = max(range(plan.grid[axis]), key=along.bands)
-    return along.read(region, along.bands(region) // 2)
