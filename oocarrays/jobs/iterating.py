@@ -28,12 +28,11 @@ from oocarrays.graphs.slabs.sweeps import Residual, change
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.binding import check_call
-from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import as_list
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import SweepKeywords
-from oocarrays.options.slabs import SlabRequest, iteration, pass_options
+from oocarrays.options.slabs import SlabRequest, iteration, own_depth, pass_options
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
@@ -67,7 +66,7 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
         self._pinned: dict[str, Sequence[str]] = {}
         self.residuals: list[float] = []
         """Largest residual of each finished pass, if residuals are computed."""
-        super().__init__(course.run(Progress()), result, cluster, disks)
+        super().__init__(course.run(Progress(), resumes=course.resumes), result, cluster, disks)
 
     @property
     def plan(self) -> IteratePlan:
@@ -95,20 +94,9 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
         done = sum(counts[: len(here.residuals)]) + here.slabs
         return 1 - done / max(sum(counts), 1)
 
-    @property
-    def _content(self) -> Document:
-        return self._course.content
-
-    def _resumes(self) -> bool:
-        return self._course.resumes
-
     def _put_content(self, content: Document) -> None:
         self._course = replace(self._course, content=content)
         self._run.state.content = content
-
-    def _noticed(self) -> tuple[str, ...]:
-        """Return notices on the resumed run."""
-        return self._course.recovered.notices
 
     # ------------------------------------------------------------------ running
 

@@ -46,9 +46,7 @@ from oocarrays.plan.files.multiscales import (
     unit_name,
 )
 from oocarrays.plan.slabs.cuts import plan_slabs
-from oocarrays.plan.slabs.geometry import gathered
 from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_settings, with_axes
 from oocarrays.storage.files.group_file import check_group_target, holds_group, member_store
@@ -68,16 +66,6 @@ MOST_LEVELS = 64
 
 class PyramidJob(SlabJob[OutOfCoreGroup]):
     """Planned pyramid: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
-
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, later = self.plan, gathered(self.plan)
-        shapes = [shape_text(target.grid.shape) for target in plan.targets]
-        kept = f"from level {later[0]} on kept in memory, and written at the end" if later else "all slab by slab"
-        return [
-            ("levels", ", ".join(shapes)),
-            ("written", kept),
-            *(row for row in super()._rows() if row[0] != "targets"),
-        ]
 
 
 @verb(target=("chunks",), resources=("workers", "ranks"))

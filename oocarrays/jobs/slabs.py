@@ -24,7 +24,6 @@ from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.passes import Made, arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.binding import check_call
-from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike
@@ -32,7 +31,7 @@ from oocarrays.options.asked import as_list, scratch_folder
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.shapes import NAMES, Results
-from oocarrays.options.slabs import SlabArrays, SlabRequest, pass_options, slab_pass
+from oocarrays.options.slabs import SlabArrays, SlabRequest, own_depth, pass_options, slab_pass
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
