@@ -147,8 +147,6 @@ class SlabOptions(SlabTerms):
                 "sees no neighbours there; pass one depth for each axis"
             )
         heights = self._checked_heights(shape)
-        if heights is None and axis is not None and height is not None:
-            self.check_whole(shape, [height if a == axis else None for a in range(len(shape))])
         self.check_whole(shape, heights or ())
         depths = tuple(map(int, depths))
         return replace(self, depth=depths, axis=axis, heights=heights, height=height, prefetch=prefetch)
@@ -192,8 +190,6 @@ class SlabOptions(SlabTerms):
         asked = self.heights
         if asked is None:
             return None
-        if self.height is not None:
-            raise InputError(f"height={self.height!r} and window={asked!r}: pass one of them")
         heights = list(asked) if is_sequence(asked) else []
         whole = [None if isinstance(height, int | np.integer) and height == -1 else height for height in heights]
         good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
