@@ -170,7 +170,7 @@ def test_a_killed_run_goes_on_in_windows(field: Path, tmp_path: Path, runs: Serv
     runs.run("iterate", "tests.sweeping:jacobi", field, tmp_path / "b", at="entry", after=3, **options)
     assert Journal(tmp_path / "b").parts()
     job = iterate(field, tmp_path / "b", fuse=3, height=None, resume=True)
-    assert job.plan.passes[0].slabs.heights == (32, 20)
+    assert job.plan.passes[0].heights == (32, 20)
     np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
 
 

@@ -245,7 +245,7 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(tmp_path: Path, runs: Serv
     how: Any = "verify" if at == "entry" else True
     job = flat(ooc.iterate, jacobi, a, tmp_path / "b", resume=how, **SWEPT)
     assert job.plan.sweeps == 6
-    assert sum(step.slabs.count for step in job.plan.passes) == SLABS
+    assert sum(step.count for step in job.plan.passes) == SLABS
     assert job.left == pytest.approx(1 - done / SLABS)
     assert job.is_finished == (at == "group")
     np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))

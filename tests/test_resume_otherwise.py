@@ -352,7 +352,7 @@ def test_sweeps_are_cut_anew_where_memory_is_less(field: Path, target: Path, run
     before = {path: stamp for path, stamp in kept(target).items() if after == 3 and int(Path(path).parent.name) < 8}
     assert len(before) == (8 if after == 3 else 0)
     small = job(memory=little, resume=True)
-    assert small.plan.passes[0].slabs.height < 512
+    assert small.plan.passes[0].height < 512
     assert "planned anew: 8 chunks that have been written stay as they are" in small.notices
     small.run()
     check_finished(target, want)
@@ -373,7 +373,7 @@ def test_sweeps_that_were_cut_anew_are_killed_in_a_later_pass(field: Path, targe
     call = ("iterate", "tests.sweeping:jacobi", field, target)
     runs.run(*call, at="entry", memory=TWICE, height=512, **options)
     plan, done = (small := job(memory=little, resume=True)).plan, small._course.recovered.done
-    each = plan.passes[0].slabs.count
+    each = plan.passes[0].count
     after = 2 * each - len(done) + 1
     runs.run(*call, at="entry", after=after, memory=little, resume=True, **options)
     rest = job(memory=little, resume=True)

@@ -50,7 +50,7 @@ def ours(job: Job) -> dict:
 
 def _note(plan: Any) -> str:
     passes = getattr(plan, "passes", None)
-    slabs = passes[0].slabs if passes else plan
+    slabs = passes[0] if passes else plan
     fused = f"{len(passes)} passes of {plan.fuse} sweeps, " if passes else ""
     return f"{fused}slabs of {' × '.join(map(str, slabs.heights))}, {plan.ranks} ranks"
 

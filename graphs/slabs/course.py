@@ -25,7 +25,8 @@ from oocarrays.graphs.slabs.resume import existing, recorded_slabs, recover_pass
 from oocarrays.graphs.slabs.scratch import PassScratch, Sweep
 from oocarrays.graphs.slabs.sweeps import Fused, Residual, as_bits, as_residual, largest
 from oocarrays.plan.documents import Document
-from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
+from oocarrays.plan.slabs.iterate import IteratePlan
+from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
@@ -104,8 +105,9 @@ class Course:
     def _program(self, progress: Progress) -> SlabPass:
         """Return the program of the next pass."""
         (step, last), number = self.step(progress.residuals), len(progress.residuals)
+        assert step.sweeps is not None, "passes of an iteration sweep"
         return SlabPass(
-            plan=step.slabs, reads=self.beside if number else (*self.sources, *self.beside), writes=self.targets,
+            plan=step, reads=self.beside if number else (*self.sources, *self.beside), writes=self.targets,
             kernel=Fused(kernel=self.kernel, sweeps=step.sweeps, threads=step.threads, fields=len(self.targets)),
             workers=self.processes, sweep=Sweep(
                 number=number, last=last, residual=self.residual, scratch=self.scratch, room=self.room(),
@@ -160,11 +162,11 @@ class Course:
 
     def room(self) -> dict[str, int]:
         """Return the bytes to write, by folder, without files of ranks and scratch on workers' own disks."""
-        scratch, wants = self.scratch.folders[0], room_for(self.targets, self.plan.passes[-1].slabs)
+        scratch, wants = self.scratch.folders[0], room_for(self.targets, self.plan.passes[-1])
         counted = isinstance(scratch, str) and not self.targets[0].on_own_disks
         return wants | ({str(scratch): self.plan.scratch_bytes} if counted else {})
 
-    def step(self, residuals: Sequence[float]) -> tuple[SweptPass, bool]:
+    def step(self, residuals: Sequence[float]) -> tuple[SlabPlan, bool]:
         """Return the next pass, and whether it is the last; a copy if no sweep remains."""
         number = len(residuals)
         if self.until is not None and self.plan.copy and residuals and residuals[-1] <= self.until:
@@ -196,7 +198,7 @@ class Course:
             number, (step, last) = len(here.residuals), self.step(here.residuals)
             slabs = passes[number]
             most = largest([here.residual, *(found.get(part, -np.inf) for part in slabs)])
-            is_over = number not in again and (number < latest or len(slabs) == step.slabs.count)
+            is_over = number not in again and (number < latest or len(slabs) == step.count)
             if last or not is_over:
                 kept = self.recovered.kept if number == start else {}
                 here = replace(here, parts=slabs | _files(parts), residual=most, kept=kept)
@@ -206,7 +208,7 @@ class Course:
     def _usable(self, here: Progress, slabs: frozenset[Part]) -> Progress:
         """Return the progress without slabs in scratch that no longer exists."""
         number, (step, last) = len(here.residuals), self.step(here.residuals)
-        if last and here.slabs == step.slabs.count:  # no more reads
+        if last and here.slabs == step.count:  # no more reads
             return here
         if number and not self._is_handed_on(number - 1):
             return Progress(gone=slabs, parts=_files(here.parts))
@@ -229,7 +231,5 @@ def _files(parts: Collection[Part]) -> frozenset[Part]:
 def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
     """Return a plan with recorded cuts of slabs."""
 
-    def recut(step: SweptPass) -> SweptPass:
-        return replace(step, slabs=replace(step.slabs, **cut))
-
-    return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
+    passes = tuple(replace(step, **cut) for step in plan.passes)
+    return replace(plan, passes=passes, copy=plan.copy and replace(plan.copy, **cut))

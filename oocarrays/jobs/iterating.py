@@ -90,7 +90,7 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
 
     def _left(self) -> float:
         """Return the share of the slabs of all passes that is left."""
-        here, counts = self._course.progress(), [step.slabs.count for step in self.plan.passes]
+        here, counts = self._course.progress(), [step.count for step in self.plan.passes]
         done = sum(counts[: len(here.residuals)]) + here.slabs
         return 1 - done / max(sum(counts), 1)
 

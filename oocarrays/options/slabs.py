@@ -292,6 +292,7 @@ def _unwrapped(kernel: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[An
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
     """Raise if a kernel returns wrong shapes, types or numbers of results for small blocks."""
     sweeps = plan.passes[0].sweeps
+    assert sweeps is not None, "passes of an iteration sweep"
     shape = [min(n, 4 * d + 3) for n, d in zip(sweeps.shape, sweeps.depth, strict=True)]
     blocks = [np.ones(shape, dtype.newbyteorder("=")) for dtype in dtypes]
     swept, refused = blocks[:fields], ""

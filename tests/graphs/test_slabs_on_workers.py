@@ -87,7 +87,7 @@ def test_windows_on_workers(spare: Client, job_of: Callable, tmp_path: Path, chu
         scheduler=spare,
         resources=ooc.Resources(fuse=2, window=(24, 64), workers=None),
     )
-    assert (len(job.plan.passes), job.plan.passes[0].slabs.heights) == (2, (24, 64))
+    assert (len(job.plan.passes), job.plan.passes[0].heights) == (2, (24, 64))
     assert within(job.run).shape == FIELD.shape
 
 

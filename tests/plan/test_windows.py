@@ -64,7 +64,7 @@ def test_an_iteration_holds_what_its_largest_pass_does() -> None:
     rows = Stored(grid=ChunkGrid.of((1024, 1024), (64, 1024)), itemsize=4, local=True)
     asked = SweepOptions(sweeps=7, depth=1, budget=2**26, fuse=3, watched=True)
     plan = plan_iterate([rows], [rows], [rows], asked)
-    passes = [each.slabs.memory for each in (*plan.passes, plan.copy) if each]
+    passes = [each.memory for each in (*plan.passes, plan.copy) if each]
     assert plan.memory in passes
     assert plan.peak_bytes == max(each.nbytes for each in passes)
 

@@ -181,7 +181,7 @@ def test_passes_of_an_iteration_count_together(tmp_path: Path) -> None:
             plan = ooc.iterate(
                 abs, source, tmp_path / "b.zarr", sweeps=4, memory="64MiB", resources=ooc.Resources(fuse=fuse)
             ).plan
-            assert {each.slabs.past_cache for each in plan.passes} == {past}
+            assert {each.past_cache for each in plan.passes} == {past}
 
 
 @pytest.mark.parametrize("boundary", ["none", "reflect"])

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Literal
 
 from oocarrays.errors import BudgetError, InputError
@@ -34,38 +34,15 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.plan.slabs.sweeps import LARGEST, SMALLER, Sweeps, fitting_tile
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweptPass:
-    """Pass with several sweeps of every slab."""
-
-    slabs: SlabPlan
-    """Plan of reads, memory and writes, with the halo of all sweeps."""
-    sweeps: Sweeps
-    """Sweeps of a slab."""
-    threads: int
-    """Number of tiles of a slab swept at one time, if there are fewer ranks than processors."""
-    seconds: float
-    """Predicted seconds."""
-
-    @property
-    def nbytes(self) -> int:
-        """Decoded bytes written."""
-        return math.prod(self.slabs.shape) * sum(each.itemsize for each in self.slabs.targets)
-
-    @cached_property
-    def memory(self) -> Memory:
-        return self.slabs.memory
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IteratePlan(Holding):
     """Frozen plan of sweeping an array many times, or several that evolve together."""
 
     fuse: int
     """Maximum number of sweeps of one pass."""
-    passes: tuple[SweptPass, ...]
+    passes: tuple[SlabPlan, ...]
     """Passes in order; each reads the output of the previous one."""
-    copy: SweptPass | None
+    copy: SlabPlan | None
     """Pass that writes the target if the residual is small enough before the last pass; None without a residual
     check."""
     seconds: float
@@ -74,18 +51,18 @@ class IteratePlan(Holding):
     """Every compared number of sweeps of a pass."""
 
     def facts(self) -> Facts:
-        one = self.passes[0]
-        slabs, swept = one.slabs, one.sweeps
+        slabs, swept = self.passes[0], self.passes[0].sweeps
+        assert swept is not None, "passes of an iteration sweep"
         fields, beside = len(slabs.targets), len(slabs.sources) - len(slabs.targets)
         arrays, them = ("array", "it") if fields == 1 else ("arrays", "them")
         more = f"; {beside} beside {them} are read in each pass" if beside else ""
         return [
-            (arrays, (f"{fields} of " if fields > 1 else "", slabs.shape, ", ", Bytes(one.nbytes), more)),
+            (arrays, (f"{fields} of " if fields > 1 else "", slabs.shape, ", ", Bytes(slabs.target_bytes), more)),
             ("sweeps", (f"{self.sweeps}; depth ", swept.depth, f", boundary {swept.boundary!r}")),
             ("passes", (f"{len(self.passes)}, of {self.fuse} sweeps at most",)),
             ("slabs", (*slabs.cut_fact(), f", {self.ranks} ranks")),
             *([("halo", slabs.reuse_fact())] if len(slabs.cut_axes) > 1 else []),
-            ("tiles", (swept.tile, f", {one.threads} at one time in a rank")),
+            ("tiles", (swept.tile, f", {slabs.threads} at one time in a rank")),
             *shared_facts(self, reads="", writes="", scratch=""),
             ("local files", (cache_words(slabs.past_cache),)),
             *shared_facts(self, peak_memory="", predicted=""),
@@ -94,40 +71,40 @@ class IteratePlan(Holding):
     @property
     def cut(self) -> Document:
         """Cut of the slabs in the form of options, for repeating it."""
-        return {**self.passes[0].slabs.cut, "fuse": self.fuse}
+        return {**self.passes[0].cut, "fuse": self.fuse}
 
     @property
     def sweeps(self) -> int:
         """Maximum number of sweeps in all."""
-        return sum(each.sweeps.count for each in self.passes)
+        return sum(each.sweeps.count for each in self.passes if each.sweeps)
 
     @property
     def ranks(self) -> int:
-        return self.passes[0].slabs.ranks
+        return self.passes[0].ranks
 
     @property
     def processes(self) -> int:
-        return self.passes[0].slabs.processes
+        return self.passes[0].processes
 
     @property
     def budget(self) -> int:
         """Bytes that each process may hold."""
-        return self.passes[0].slabs.budget
+        return self.passes[0].budget
 
     @property
     def traffic(self) -> Traffic:
         """Requests and bytes of all passes, without faults."""
-        return sum((step.slabs.traffic * count for step, count in alike(self.passes)), Traffic())
+        return sum((step.traffic * count for step, count in alike(self.passes)), Traffic())
 
     @property
     def read_bytes(self) -> int:
         """Decoded bytes that all passes read."""
-        return sum(count * each.slabs.read_bytes for each, count in alike(self.passes))
+        return sum(count * each.read_bytes for each, count in alike(self.passes))
 
     @property
     def written_bytes(self) -> int:
         """Decoded bytes that all passes write."""
-        return sum(each.nbytes for each in self.passes)
+        return sum(each.target_bytes for each in self.passes)
 
     @property
     def memory(self) -> Memory:
@@ -138,10 +115,10 @@ class IteratePlan(Holding):
     @property
     def scratch_bytes(self) -> int:
         """Peak bytes on disk besides source and target."""
-        return min(len(self.passes) - 1, 2) * self.passes[0].nbytes
+        return min(len(self.passes) - 1, 2) * self.passes[0].target_bytes
 
 
-def alike(passes: Iterable[SweptPass]) -> list[tuple[SweptPass, int]]:
+def alike(passes: Iterable[SlabPlan]) -> list[tuple[SlabPlan, int]]:
     """Return the distinct passes, each with its number of occurrences: most are the same object."""
     counts = Counter(map(id, passes))
     return [(each, counts[number]) for number, each in {id(each): each for each in passes}.items()]
@@ -234,10 +211,10 @@ class _Passes:
         among = (*self.sources, *self.scratch, *self.targets) if len(counts) > 1 else ()
         room = replace(self, counts=frozenset(counts), options=replace(self.options, among=among))
         above = self.options.past_cache_above / len(counts)  # the cache receives the writes of all passes
-        same = room.options.cut_as(**room._best(max(counts)).slabs.cut, past_cache_above=above)
+        same = room.options.cut_as(**room._best(max(counts)).cut, past_cache_above=above)
 
         @cache
-        def one(count: int, first: bool, last: bool) -> SweptPass:
+        def one(count: int, first: bool, last: bool) -> SlabPlan:
             ends = self.sources if first else self.scratch, self.targets if last else self.scratch
             return room._pass(count, *ends, same)
 
@@ -249,28 +226,28 @@ class _Passes:
             seconds=sum(count * each.seconds for each, count in alike(passes)),
         )
 
-    def _best(self, count: int) -> SweptPass:
+    def _best(self, count: int) -> SlabPlan:
         """Return the best pass, doubling the height of its slabs as long as that is faster."""
         best = self._pass(count, self.sources, self.targets, self.options)
-        while self.options.height is None and self.options.heights is None and len(best.slabs.cut_axes) < 2:
-            slabs, axis = best.slabs, best.slabs.axis
-            most = max(slabs.shape[axis], 1) if slabs.shared else longest(slabs.edges[axis])
-            if slabs.height >= most:
+        while self.options.height is None and self.options.heights is None and len(best.cut_axes) < 2:
+            axis = best.axis
+            most = max(best.shape[axis], 1) if best.shared else longest(best.edges[axis])
+            if best.height >= most:
                 break
-            height = 2 * slabs.height if slabs.shared else min(2 * slabs.height, most)
+            height = 2 * best.height if best.shared else min(2 * best.height, most)
             try:
-                taller = replace(self.options, axis=axis, height=height, ranks=slabs.ranks)
+                taller = replace(self.options, axis=axis, height=height, ranks=best.ranks)
                 other = self._pass(count, self.sources, self.targets, taller)
             except BudgetError:
                 break
-            if other.slabs.ranks < slabs.ranks or other.seconds >= best.seconds:
+            if other.ranks < best.ranks or other.seconds >= best.seconds:
                 break
             best = other
         return best
 
     def _pass(
         self, count: int, sources: tuple[Stored, ...], targets: tuple[Stored, ...], options: SweepOptions
-    ) -> SweptPass:
+    ) -> SlabPlan:
         """Return the best pass, trying smaller blocks if large ones do not fit for all threads that sweep together."""
         found, refused = [], []
         for power in (LARGEST, *SMALLER)[: None if self.threads > 1 else 1]:
@@ -278,7 +255,7 @@ class _Passes:
                 found.append(self._cut(count, sources, targets, options, largest=power))
             except BudgetError as error:
                 refused.append(error)
-            if found and found[-1].slabs.ranks_here * found[-1].threads >= self.threads:
+            if found and found[-1].ranks_here * found[-1].threads >= self.threads:
                 break
         if not found:
             raise min(refused, key=lambda error: error.least)
@@ -293,7 +270,7 @@ class _Passes:
         threads: int = 1,
         *,
         largest: int,
-    ) -> SweptPass:
+    ) -> SlabPlan:
         arrays, edge, shape = [*sources, *self.beside], options.boundary, options.shape_of(sources)
         itemsize = sum(each.itemsize for each in arrays)
         assert isinstance(options.depth, tuple), "options have been checked"
@@ -329,7 +306,7 @@ class _Passes:
                 same = options.cut_as(**slabs.cut)
                 return self._cut(count, sources, targets, same, idle, largest=largest)
         took = seconds(slabs, swept_bytes, slabs.ranks * threads)
-        return SweptPass(slabs=slabs, sweeps=swept(slabs.heights), threads=threads, seconds=took)
+        return replace(slabs, sweeps=swept(slabs.heights), threads=threads, pass_seconds=took)
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
         """Return the memory of sweeping a tile: buffers, kernel, residuals."""

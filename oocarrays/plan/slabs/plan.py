@@ -30,6 +30,7 @@ from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry, all_of, gathered, gathered_bytes, written
 from oocarrays.plan.slabs.kinds import alike, neighbours, read_elements
 from oocarrays.plan.slabs.options import COSTS
+from oocarrays.plan.slabs.sweeps import Sweeps
 
 
 @lru_cache(8)
@@ -169,6 +170,10 @@ class SlabPlan(SlabGeometry, Holding):
 
     copies: SourceCopies | None = None
     """Copies that the pass reads; then ``sources`` describe the copies."""
+    sweeps: Sweeps | None = field(default=None, compare=False)
+    """Sweeps of every slab, in a pass of an iteration; ``depth`` is then the halo of all sweeps."""
+    threads: int = field(default=1, compare=False)
+    """Number of tiles of a slab swept at one time, if there are fewer ranks than processors."""
     pass_seconds: float = field(default=0.0, compare=False)
     """Predicted seconds of the pass, with a kernel as fast as a few copies of its blocks."""
     alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
@@ -356,6 +361,11 @@ class SlabPlan(SlabGeometry, Holding):
     def source_bytes(self) -> int:
         """Decoded bytes of all sources."""
         return math.prod(self.shape) * sum(source.itemsize for source in self.sources)
+
+    @property
+    def target_bytes(self) -> int:
+        """Decoded bytes of all targets."""
+        return self.bytes_made(self.shape, self.targets)
 
     @property
     def read_bytes(self) -> int:
