@@ -23,7 +23,7 @@ from oocarrays.graphs.slabs.kernel import Kernel
 from oocarrays.graphs.slabs.program import SlabPass, room_for
 from oocarrays.graphs.slabs.resume import existing, recorded_slabs, recover_pass
 from oocarrays.graphs.slabs.scratch import PassScratch, Sweep
-from oocarrays.graphs.slabs.sweeps import Fused, Residual, as_bits, as_residual, largest
+from oocarrays.graphs.slabs.sweeps import Residual, as_bits, as_residual, largest
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.iterate import IteratePlan
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -105,11 +105,9 @@ class Course:
     def _program(self, progress: Progress) -> SlabPass:
         """Return the program of the next pass."""
         (step, last), number = self.step(progress.residuals), len(progress.residuals)
-        assert step.sweeps is not None, "passes of an iteration sweep"
         return SlabPass(
             plan=step, reads=self.beside if number else (*self.sources, *self.beside), writes=self.targets,
-            kernel=Fused(kernel=self.kernel, sweeps=step.sweeps, threads=step.threads, fields=len(self.targets)),
-            workers=self.processes, sweep=Sweep(
+            kernel=self.kernel, workers=self.processes, sweep=Sweep(
                 number=number, last=last, residual=self.residual, scratch=self.scratch, room=self.room(),
                 before=progress.residual, gone=progress.gone,
             ),

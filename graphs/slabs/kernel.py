@@ -27,7 +27,7 @@ import numpy as np
 
 from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.slabs.sweeps import largest, residual_of
+from oocarrays.graphs.slabs.sweeps import Fused, largest, residual_of
 from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.kernels.differences import Tolerance, differences
 from oocarrays.kernels.results import ResultTerms, checked, fitting
@@ -119,12 +119,9 @@ def _apply(live: Live[Any], slab: Slab, blocks: Blocks) -> Any:
 
 
 def _sweep(live: Live[Any], slab: Slab, blocks: Blocks) -> Blocks:
-    plan, fused, residual, pool = (
-        live.program.plan,
-        live.program.kernel,
-        live.program.sweep.residual,
-        state_of(live).pool,
-    )
+    program, plan, pool = live.program, live.program.plan, state_of(live).pool
+    fused = Fused(kernel=program.kernel, sweeps=plan.sweeps, threads=plan.threads, fields=len(program.writes))
+    residual = program.sweep.residual
     ends = [list(zip(each.lower, each.upper, strict=True)) for each in (plan.window(slab), plan.core(slab))]
     found: list[float] = []
     watch = None if residual is None else lambda before, after: found.append(residual_of(residual, before, after))

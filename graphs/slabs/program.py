@@ -67,7 +67,7 @@ class SlabPass(Program):
     }  # fmt: skip
     plan: SlabPlan
     kernel: Any
-    """Function of a window of each source, a `Kernel`; in an iteration all sweeps of a pass, `Fused`."""
+    """Function of a window of each source, a `Kernel`; in an iteration that of one sweep."""
     reads: Sequence[ArrayFile | RankFiles]
     """Sources, aligned; those that are swept in the first pass of an iteration only."""
     writes: Sequence[TargetSpec]

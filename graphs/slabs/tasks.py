@@ -11,6 +11,7 @@ import numpy as np
 
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Part
 from oocarrays.graphs.slabs.kernel import results_of, state_of
 from oocarrays.graphs.slabs.scratch import Sweep
 from oocarrays.graphs.slabs.sweeps import as_bits, as_residual, largest
@@ -71,28 +72,21 @@ def compute(
 def write(live: Live[Any], number: int, rank: int, results: Blocks | None) -> Parts | float | None:
     """Write the whole chunks of a slab; return its parts of gathered targets, or in an iteration its residual."""
     program, slab = live.program, Slab(number, rank)
-    if program.sweep is not None:
-        return _known_residual(live, slab) if results is None else _write_swept(live, slab, results)
-    if results is not None:
-        live.record(slab, _stored(live, slab, results))
-    if not program.plan.coarser:
-        return None
-    return regain(live, number, rank) if results is None else _parts(program.plan, slab, results)
-
-
-def _write_swept(live: Live[Any], slab: Slab, results: Blocks) -> float:
-    """Write the chunks of a slab; return its residual."""
-    *made, residual = results
-    part, stored = live.program.part(slab), _stored(live, slab, made)
-    if live.program.sweep and live.program.sweep.residual is not None:
-        live.record((*part, as_bits(float(residual))))
+    part, sweep = program.part(slab), program.sweep
+    if results is None:
+        return regain(live, number, rank) if program.plan.coarser else sweep and _known_residual(live, part)
+    stored = _stored(live, slab, results)
+    if sweep is not None and sweep.residual is not None:
+        live.record((*part, as_bits(float(results[-1]))))
     live.record(part, stored)
-    return float(residual)
+    if sweep is not None:
+        return float(results[-1])
+    return _parts(program.plan, slab, results) if program.plan.coarser else None
 
 
-def _known_residual(live: Live[Any], slab: Slab) -> float | None:
+def _known_residual(live: Live[Any], part: Part) -> float | None:
     """Return the recorded residual of a slab that has been written; None without one, and after the run's end."""
-    part, parts = live.program.part(slab), live.journal.parts() if live.journal.is_there() else ()
+    parts = live.journal.parts() if live.journal.is_there() else ()
     return next((as_residual(each[3]) for each in parts if len(each) == 4 and each[:3] == part), None)
 
 

@@ -26,7 +26,7 @@ from oocarrays.plan import cost
 from oocarrays.plan.cost import Work, overlapped
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import alternative
-from oocarrays.plan.search import largest
+from oocarrays.plan.search import Alternative, cheapest, largest
 from oocarrays.plan.slabs.geometry import gathered_bytes, units
 from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.options import SlabOptions
@@ -49,10 +49,12 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
     best, others = best_slabs(sources, targets, options, seconds)
     others = [each for each in others if each.title != best.title]
     least = {each.title: each for each in sorted(others, key=lambda each: each.bare.nbytes, reverse=True)}
-    priced = [alternative(best, best.title, seconds(best))]
-    priced += (alternative(each, title, seconds(each) if each.fits else None) for title, each in least.items())
-    alternatives = tuple(each.judged(priced[0], best.budget) for each in priced)
-    return replace(best, pass_seconds=priced[0].seconds or 0.0, alternatives=alternatives)
+
+    def price(plan: SlabPlan) -> Alternative:
+        return alternative(plan, plan.title, seconds(plan) if plan is best or plan.fits else None)
+
+    _, alternatives = cheapest([best, *least.values()], price, best.budget, "one slab")
+    return replace(best, pass_seconds=alternatives[0].seconds or 0.0, alternatives=alternatives)
 
 
 def best_slabs(
