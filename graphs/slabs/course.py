@@ -135,6 +135,8 @@ class Course:
         lost = began._lost_input(left, here) if here.residuals else frozenset()
         if lost:
             here = replace(began, recovered=replace(began.recovered, lost=lost))._known(left.stored)
+            mine = () if here.gone else (part for part in lost if part[:1] == (len(here.residuals),))
+            here = replace(here, parts=here.parts.union(mine))  # they are found to be lost again
         recovered = recover_pass(here.of_pass(left), self._program(here))
         if not recovered.anew:
             return replace(self, recovered=replace(recovered, lost=lost - {KEPT}), so_far=so_far)
@@ -188,18 +190,19 @@ class Course:
         start, lost = len(self.so_far.residuals), self.recovered.lost
         parts, again = {*recorded, *self.recovered.done} - lost, {part[0] if part else start for part in lost}
         found = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
-        passes: defaultdict[int, frozenset[Part]] = defaultdict(frozenset)
+        passes: defaultdict[int, set[Part]] = defaultdict(set)
         for part in parts:
-            passes[part[0]] |= {part} if len(part) == 3 else frozenset()
-        latest, here = max((number for number, slabs in passes.items() if slabs), default=0), self.so_far
+            if len(part) == 3:
+                passes[part[0]].add(part)
+        latest, here = max(passes, default=0), self.so_far
         while True:
             number, (step, last) = len(here.residuals), self.step(here.residuals)
-            slabs = passes[number]
+            slabs = passes.get(number, set())
             most = largest([here.residual, *(found.get(part, -np.inf) for part in slabs)])
             is_over = number not in again and (number < latest or len(slabs) == step.count)
             if last or not is_over:
                 kept = self.recovered.kept if number == start else {}
-                here = replace(here, parts=slabs | _files(parts), residual=most, kept=kept)
+                here = replace(here, parts=_files(parts) | slabs, residual=most, kept=kept)
                 return self._usable(here, frozenset(part for part in parts if len(part) > 1))
             here = Progress(residuals=(*here.residuals, most))
 
@@ -228,6 +231,5 @@ def _files(parts: Collection[Part]) -> frozenset[Part]:
 
 def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
     """Return a plan with recorded cuts of slabs."""
-
     passes = tuple(replace(step, **cut) for step in plan.passes)
     return replace(plan, passes=passes, copy=plan.copy and replace(plan.copy, **cut))
