@@ -36,10 +36,8 @@ class WindowSegment(NamedTuple):
     """Positions in the window."""
     elements: Taken
     """Elements of the axis at those positions; -1 for the constant."""
-    inside: bool
-    """Whether they belong to the main read of the window."""
-    turn: int
-    """Number of periods beyond the array's edges; 0 inside it."""
+    main: bool
+    """Whether they are the main read of the window."""
     region: int
     """Region that contains them."""
     number: int
@@ -106,7 +104,7 @@ class SlabAxis(NamedTuple):
         yield from self._around(region, number, lower, min(start, upper))
         if start < upper:
             place = slice(start - lower, there[1] - lower)
-            yield WindowSegment(place, range(*there), True, 0, region, number, True)
+            yield WindowSegment(place, range(*there), True, region, number, True)
             yield from self._around(region, number, there[1], upper)
 
     def _around(self, region: int, number: int, start: int, stop: int) -> Iterator[WindowSegment]:
@@ -124,8 +122,8 @@ class SlabAxis(NamedTuple):
         first = self.window(region, number)[0]
         for a, b in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), stop - start]):
             yield WindowSegment(
-                slice(start - first + a, start - first + b), _straight(stands[a:b]), bool(inside[a]), int(beyond[a]),
-                int(regions[a]), int(numbers[a]), bool(met[a]),
+                slice(start - first + a, start - first + b), _straight(stands[a:b]), False, int(regions[a]),
+                int(numbers[a]), bool(met[a]),
             )  # fmt: skip
 
     def _owners(self, region: int, stands: np.ndarray, beyond: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

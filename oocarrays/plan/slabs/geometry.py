@@ -227,7 +227,7 @@ class SlabGeometry(SlabTerms):
     def _cut_up(self, slab: Slab) -> Iterator[Piece]:
         along = [list(each.segments(region, number)) for each, region, number in self.at(slab)]
         for each in product(*along):
-            if all(segment.inside and not segment.turn for segment in each):
+            if all(segment.main for segment in each):
                 continue
             place, elements = tuple(segment.place for segment in each), tuple(segment.elements for segment in each)
             met = all(segment.met for segment in each)
