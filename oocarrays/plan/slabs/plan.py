@@ -214,10 +214,9 @@ class SlabPlan(SlabGeometry, Holding):
 
     def reuse_fact(self) -> tuple[Value, ...]:
         """Return the bytes saved by reuse, and those that are read again."""
-        if not self.reuse:
-            return ("none: slabs are read with their halo",)
         again = self.again_bytes
-        return "saves ", Bytes(self.saved_bytes), *((", ", Bytes(again), " are read again") if again else ())
+        saved = ("saves ", Bytes(self.saved_bytes)) if self.reuse else ("none: slabs are read with their halo",)
+        return *saved, *((", ", Bytes(again), " are read again") if again else ())
 
     def _made(self) -> Facts:
         """Return the shapes of targets that differ from the sources, and the gathered ones."""
