@@ -189,7 +189,7 @@ class Course:
         """Return the progress of a run that has recorded these parts, and recovered others."""
         start, lost = len(self.so_far.residuals), self.recovered.lost
         parts, again = {*recorded, *self.recovered.done} - lost, {part[0] if part else start for part in lost}
-        found = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
+        found: dict[Part, float] = {part[:3]: as_residual(part[3]) for part in parts if len(part) == 4}
         passes: defaultdict[int, set[Part]] = defaultdict(set)
         for part in parts:
             if len(part) == 3:

@@ -64,7 +64,7 @@ def recover_pass(left: Interrupted, program: SlabPass) -> Recovered:
 def existing(left: Interrupted, program: SlabPass) -> dict[str, StoreLike]:
     """Return the files of a pass that its run has made, and perhaps closed, by name; none on workers' own disks."""
 
-    def is_there(rank: int, place: StoreLike) -> bool:
+    def is_there(rank: int, place: Any) -> bool:
         if not program.is_last:
             return is_scratch(place)
         return unfinished_run(place) == left.id or ((rank,) in left.stored and is_finished(place))

@@ -133,7 +133,8 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
         self._runs = [run]
         found: Any = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
         self._spent = self.meter
-        if self._course.residual and run.program.plan.sweeps.count:
+        swept = run.program.plan.sweeps
+        if self._course.residual and swept and swept.count:
             self.residuals.append(found)
         return None if run.program.is_last else progress.after(found)
 

@@ -290,7 +290,7 @@ class _Passes:
             """Return the bytes that one core copies in the time of sweeping a slab, some of its rows twice."""
             axes = {*slabs.cut_axes, slabs.axis}
             halos = (max(count - 1, 0) * depth[axis] / min(slabs.heights[axis], max(shape[axis], 1)) for axis in axes)
-            twice = math.prod(1 + halo for halo in halos)
+            twice: float = math.prod(1 + halo for halo in halos)
             cost = fitting(slabs.heights, max(count, 1))[1]
             return math.prod(slabs.heights) * itemsize * (2 + count * cost * twice * slabs.costs.sweep_copies)
 
