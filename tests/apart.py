@@ -19,7 +19,7 @@ def writes_streams(place: str) -> None:
     s.write(np.full(50, -1))
     for turn in itertools.count(1):
         s.write(np.arange(100) + 100 * (turn - 1), at=np.arange(100) * 7 % 50)
-        s._part.apart._each_writer(lambda writer: writer.drain())
+        s._part.ib._each_writer(lambda writer: writer.drain())
         if turn % 5 == 0:
             s.flush()
             print(turn, flush=True)

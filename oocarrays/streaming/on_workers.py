@@ -21,11 +21,10 @@ from oocarrays.graphs.cluster.placement import workers_of
 from oocarrays.mapping.given import whole
 from oocarrays.plan.streams.calls import MODES, Mode, of_cells
 from oocarrays.plan.streams.meta import Meta, WriterFacts
+from oocarrays.storage.streams.independent import Linked
 from oocarrays.storage.streams.part import RanksPart
-from oocarrays.storage.streams.segments import Linked
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
-from oocarrays.streaming.items import as_items
 from oocarrays.streaming.lazy import dask_ragged
 from oocarrays.streaming.opened import OpenFile, OpenStreams, close_when_dropped
 from oocarrays.streaming.ragged import DaskRagged
@@ -150,21 +149,18 @@ class RankStreams(OpenStreams):
             If values, mask or cells do not fit the shape.
         """
         self._open.check(writes=True)
-        given = self._blocks(values, where) if at is None else self._events(values, where, at)
+        if hasattr(values, "dask") and at is None:
+            given = self._blocks(values, where)
+        else:
+            cells = self._file.meta.cells
+            call, dtype = CellValues(shape=self.shape, item=self.dtype, lower=0).call(values, where, at)
+            given = [(of_cells(call, *cells.of_rank(rank)), dtype) for rank in self._used]
         found = self._ranks.each(Streams.prepared, given)
         with self._open.failing():
             self._ranks.each(Streams.perform, [(self._open.agree(found),)] * self.ranks)
 
-    def _events(self, values: Any, where: Any, at: Any) -> list[tuple[Any, Any]]:
-        cells = self._file.meta.cells
-        call, _ = CellValues(shape=self.shape, item=self.dtype, lower=0).call(values, where, at)
-        return [(of_cells(call, *cells.of_rank(rank)), None) for rank in self._used]
-
-    def _blocks(self, values: Any, where: Any) -> list[tuple[Any, Any]]:
-        """Divide values and mask among ranks; one value applies to every cell."""
-        array = values if hasattr(values, "dask") else as_items(values, self.dtype)
-        if not array.ndim and not hasattr(array, "dask"):
-            array = np.full(self.shape, array)
+    def _blocks(self, array: da.Array, where: Any) -> list[tuple[Any, Any]]:
+        """Divide values of Dask and a mask among ranks."""
         if array.shape[: len(self.shape)] != self.shape:
             raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}")
         if where is not None and np.shape(where) != self.shape:

@@ -9,32 +9,19 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from oocarrays.errors import OocError, UnsupportedError
-from oocarrays.plan.streams.calls import Mode, ModeAnswer, agreed
+from oocarrays.plan.streams.calls import Mode, Prepared, agreed
 from oocarrays.plan.streams.meta import Meta, WriterFacts, committed
-from oocarrays.storage.streams.segments import Linked
+from oocarrays.storage.streams.independent import Linked
 from oocarrays.storage.streams.stream_file import StreamFile
 
 _ENDS: list[weakref.finalize] = []
 """Finalizers of streams that are open in this process."""
 S = TypeVar("S", bound="OpenStreams")
-
-
-class Prepared(NamedTuple):
-    """A write that a rank has prepared."""
-
-    answer: ModeAnswer
-    """Mode that its cells allow."""
-    dtype: np.dtype
-    """Type of the items."""
-    appends: bool
-    """Whether the write only appends."""
-    begun: Mode | None
-    """Mode that was begun last."""
 
 
 class Ranks(Protocol):
@@ -84,7 +71,7 @@ class OpenFile:
 
         From the second mode on, the file records the lengths of earlier segments.
         """
-        mode, nbytes, _ = found[0].answer if len(found) == 1 else agreed(each.answer for each in found)
+        mode, nbytes = agreed(found)
         if any(each.appends for each in found) and any(each.begun != mode for each in found):
             self.ranks.begin(mode, nbytes, found[0].dtype)
             if mode != "NB":

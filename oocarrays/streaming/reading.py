@@ -21,9 +21,10 @@ from oocarrays.storage.files.array_file import preview
 from oocarrays.storage.files.formats import check_shards, compressors_in
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
+from oocarrays.storage.streams.readahead import StreamReader
 from oocarrays.streaming.items import as_array, as_items, check_view
 from oocarrays.streaming.ragged import Ragged
-from oocarrays.streaming.text import printed, scanned, tokens_of
+from oocarrays.streaming.text import Token, printed, scanned, tokens_of
 
 SHARE = 8
 """Divisor of the budget for gathering steps."""
@@ -115,27 +116,29 @@ def simple(position: np.ndarray) -> int | np.ndarray:
     return position if len(position) else 0
 
 
-def read_level(part: RanksPart, items: int, item: np.dtype) -> np.ndarray | None:
+def read_level(reader: StreamReader, items: int, item: np.dtype) -> np.ndarray | None:
     """Read the same number of items of all cells at one common position: cells × items. Return None if a cell has
     fewer."""
-    position, nbytes = part.position, items * item.itemsize
+    part, nbytes = reader.part, items * item.itemsize
+    position = part.position
     if not isinstance(position, int) or position + nbytes > part.level_end():
         return None
-    rows = part.read_level(position, nbytes)
+    rows = reader.level(position, nbytes)
     part.position = position + nbytes
     viewed = rows.view(item) if rows.shape[1] and rows.strides[1] == 1 else np.empty((len(rows), 0), item)
     return np.ascontiguousarray(viewed)  # copied as items, many times faster than as bytes
 
 
-def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) -> Any:
+def read_each(reader: StreamReader, n: Any, mask: np.ndarray | None, item: np.dtype) -> Any:
     """Read a number of items of each cell, or of the cells of a mask: an array if all cells have that number."""
+    part = reader.part
     counts = _wanted(part, n)
     cells = np.arange(part.count) if mask is None else np.flatnonzero(mask)
     here = slice(None) if mask is None else cells
     position = part.tell()
     left = np.maximum(part.ends() - position, 0)[here] // item.itemsize
     got = left if counts is None else np.minimum(counts[here], left)
-    data = part.read(cells, position[here], got * item.itemsize)
+    data = reader.read(cells, position[here], got * item.itemsize)
     position[here] += got * item.itemsize
     part.position = simple(position)
     is_full = counts is not None and bool((got == counts[here]).all()) and np.ndim(n) == 0
@@ -162,10 +165,10 @@ def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:
 class Cell:
     """Stream of one cell; its writes reach the file after all cells have had their turn."""
 
-    __slots__ = ("_end", "_part", "_position", "_stored", "place", "written")
+    __slots__ = ("_end", "_part", "_position", "_reader", "_stored", "place", "written")
 
-    def __init__(self, part: RanksPart, place: int, position: int, end: int) -> None:
-        self._part = part
+    def __init__(self, reader: StreamReader, place: int, position: int, end: int) -> None:
+        self._reader, self._part = reader, reader.part
         self.place = place
         """Its number among the cells of this process."""
         self._position = position
@@ -197,7 +200,7 @@ class Cell:
         """Return the next bytes, from the file and from the cell's own writes since."""
         start, self._position = self._position, self._position + count
         stored = min(max(self._stored - start, 0), count)
-        found = self._part.ahead.one(self.place, start, stored).tobytes() if stored else b""
+        found = self._reader.one(self.place, start, stored).tobytes() if stored else b""
         if not self.written:
             return found
         data = bytearray(found.ljust(count, b"\0"))
@@ -245,10 +248,20 @@ class Cell:
 
         The list is empty if none matched; `eof` returns whether text is left.
         """
-        start, tokens = self._position, tokens_of(format)
-        values, place, _ = scanned(tokens, self._bytes(max(self._end - start, 0)))
+        return self.matched(tokens_of(format))[0]
+
+    def matched(self, tokens: list[Token]) -> tuple[list[Any], bool]:
+        """Read text as far as it matches; return the values, and whether the text ended before the next one."""
+        start, left, size = self._position, max(self._end - self._position, 0), 256
+        while True:
+            self._position = start
+            text = self._bytes(min(size, left))
+            values, place, has_ended = scanned(tokens, text)
+            if place < len(text) or len(text) == left:
+                break
+            size *= 4  # the match may continue
         self._position = start + place
-        return values
+        return values, has_ended
 
     def seek(self, offset: int, whence: int = 0) -> None:
         """Move the position: bytes from the beginning, from the position, or from the end."""

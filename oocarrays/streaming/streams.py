@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import InputError, OocError, UnsupportedError
+from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode
+from oocarrays.plan.streams.calls import Call, CellBytes, Level, Mode, Prepared
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainStreams
+from oocarrays.storage.streams.readahead import StreamReader
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
-from oocarrays.streaming.opened import OpenFile, OpenStreams, Prepared
+from oocarrays.streaming.opened import OpenFile, OpenStreams
 from oocarrays.streaming.ragged import DaskRagged, Ragged
 from oocarrays.streaming.reading import (
     Cell,
@@ -32,7 +33,7 @@ from oocarrays.streaming.reading import (
     simple,
     steps_settings,
 )
-from oocarrays.streaming.text import printed, scanned_cells, tokens_of
+from oocarrays.streaming.text import columns_of, printed, tokens_of
 
 
 class Streams(OpenStreams):
@@ -43,7 +44,7 @@ class Streams(OpenStreams):
 
     def __init__(self, file: StreamFile, part: RanksPart, mode: str) -> None:
         super().__init__(OpenFile(file, mode, part), part.shape)
-        self._part = part
+        self._part, self._reader = part, StreamReader(part)
         part.appends = mode == "a"
         self._call: Call | None = None
         self._cells = part.count
@@ -65,12 +66,10 @@ class Streams(OpenStreams):
     @property
     def segments(self) -> dict[str, dict[str, int]]:
         """Block size of each segment, and the bytes of all streams in it."""
-        part, common, apart = self._part, self._part.common, self._part.apart
-        lengths = int(apart.lengths().sum())
-        blocks = {"NB": part.nb_block if part.nb_end else 0, "CB": common.block if common.nbytes else 0}
-        nbytes = {"NB": part.nb_end * self._cells, "CB": common.nbytes * self._cells, "IB": lengths}
-        blocks["IB"] = apart.ib.block if lengths else 0
-        return {name: {"block": blocks[name], "bytes": nbytes[name]} for name in ("NB", "CB", "IB")}
+        part, lengths = self._part, int(self._part.ib.lengths().sum())
+        segments = {"NB": part.nb.regular, "CB": part.cb.regular}
+        found = {name: {"block": each.block, "bytes": each.nbytes * self._cells} for name, each in segments.items()}
+        return found | {"IB": {"block": part.ib.ib.block if lengths else 0, "bytes": lengths}}
 
     @property
     def lengths(self) -> np.ndarray:
@@ -130,40 +129,37 @@ class Streams(OpenStreams):
             self._write(call, self._item)
 
     def prepared(self, values: Any, where: Any) -> Prepared:
-        """Check a write, or events that are checked, and keep it for `perform`."""
+        """Check a write, or take a call that is checked with the type of its items, and keep it for `perform`."""
         self._open.check()
-        call, dtype = (values, self._item) if isinstance(values, Events) else self._given.call(values, where, None)
+        call, dtype = (values, where) if isinstance(values, Call) else self._given.call(values, where, None)
         self._call = call
-        appends = self._part.goes_to_ends()
-        return Prepared(self._part.found(call), dtype, appends, self._part.begun)
+        return self._part.prepared(call, dtype)
 
     def perform(self, mode: Mode) -> None:
         """Perform the prepared write in the mode that all ranks agreed on."""
         call, self._call = self._call, None
-        if call is not None and (call.nbytes if isinstance(call, Level) else len(call.cells)):
-            self._part.write(call, mode)
+        if call is not None and not call.is_empty:
+            self._put(call, mode)
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
         """Write in the mode that the tests select; after a failure, streams can only be closed."""
         self._open.check(writes=True)
-        if not (call.nbytes if isinstance(call, Level) else len(call.cells)):
+        if call.is_empty:
             return
         if isinstance(self._file, PlainStreams):
             self._write_steps(call)
             return
-        try:
-            appends, answer, begun = self._part.goes_to_ends(), self._part.found(call), self._part.begun
-            is_new = appends and answer.mode != begun
-            mode = self._open.agree([Prepared(answer, dtype, appends, begun)]) if is_new else answer.mode
-            self._part.write(call, mode)
-        except OocError as error:
-            self._open.failure = error
-            raise
+        with self._open.failing():
+            self._put(call, self._open.agree([self._part.prepared(call, dtype)]))
+
+    def _put(self, call: Call, mode: Mode) -> None:
+        self._reader.discard()
+        self._part.write(call, mode)
 
     def _write_steps(self, call: Call) -> None:
         """Write steps of a plain file, which supports NB only: all cells, at one position, whole items."""
         part, nbytes = self._part, self._item_bytes
-        position = part.nb_end if part.goes_to_ends() else part.position
+        position = part.nb.nbytes if part.goes_to_ends() else part.position
         if not isinstance(call, Level) or not isinstance(position, int) or (position | call.nbytes) % nbytes:
             raise UnsupportedError(
                 f"{self._file.name} is a plain binary file, in which all cells write as many items at the same place; "
@@ -171,10 +167,10 @@ class Streams(OpenStreams):
             )
         items = np.moveaxis(call.rows.reshape(self._cells, -1, nbytes), 1, 0)
         with self._open.failing():
-            gap = max(position - part.nb_end, 0) // nbytes
+            gap = max(position - part.nb.nbytes, 0) // nbytes
             part.position = None if gap else part.position
             for step in (*[np.zeros_like(items[0])] * gap, *items):
-                part.write(Level(values=np.ascontiguousarray(step), nbytes=nbytes, is_contiguous=True), "NB")
+                self._put(Level(values=np.ascontiguousarray(step), nbytes=nbytes, is_contiguous=True), "NB")
 
     # ------------------------------------------------------------------ reading
 
@@ -201,10 +197,10 @@ class Streams(OpenStreams):
         item = self._item if dtype is None else element_type(dtype)
         check_view(self._item, item, self._file.name)
         if where is None and (n is None or isinstance(n, int)) and n != -1:
-            values = read_level(self._part, 1 if n is None else whole(n, "n", 0), item)
+            values = read_level(self._reader, 1 if n is None else whole(n, "n", 0), item)
             if values is not None:
                 return values.reshape(self._shape if n is None else (*self._shape, n))
-        return read_each(self._part, n, None if where is None else self._given.mask(where).reshape(-1), item)
+        return read_each(self._reader, n, None if where is None else self._given.mask(where).reshape(-1), item)
 
     def to_dask(self) -> DaskRagged:
         """Return all of every stream as lazy Dask arrays; positions stay.
@@ -286,7 +282,7 @@ class Streams(OpenStreams):
         self._open.check()
         number = self._given.number(cell)
         nbytes = self._part.end_of(number) // self._item_bytes * self._item_bytes
-        data = self._part.ahead.one(number, 0, nbytes)
+        data = self._reader.one(number, 0, nbytes)
         return (data if data.base is None else data.copy()).view(self._item)
 
     # ------------------------------------------------------------------ positions
@@ -363,8 +359,10 @@ class Streams(OpenStreams):
         """
         self._check_bytes()
         self._open.check()
-        position, counts, columns = scanned_cells(self._part, tokens_of(format))
-        self._part.position = simple(position)
+        tokens = tokens_of(format)
+        found = self._called(lambda cell: cell.matched(tokens), [])
+        counts = np.array([-1 if ended and not values else len(values) for values, ended in found], np.int64)
+        columns = columns_of(tokens, [values for values, _ in found])
         return counts.reshape(self._shape), [column.reshape(self._shape) for column in columns]
 
     def each(self, function: Callable[..., Any], *values: Any) -> np.ndarray | None:
@@ -385,19 +383,23 @@ class Streams(OpenStreams):
         self._open.check()
         if not callable(function):
             raise InputError(f"each() takes a function of a cell, not {function!r:.80}")
-        arrays = [self._given.of_cells(value) for value in values]
+        results = self._called(function, [self._given.of_cells(value) for value in values])
+        return returned(results, self._shape)
+
+    def _called(self, function: Callable[..., Any], arrays: list[list[Any]]) -> list[Any]:
+        """Return the results of a function of each cell."""
         position, ends = self._part.tell(), self._part.ends()
         results: list[Any] = []
         cells: list[Cell] = []
-        self._part.ahead.follow(position)
+        self._reader.follow(position)
         try:
             for number, bounds in enumerate(zip(position.tolist(), ends.tolist(), strict=True)):
-                cells.append(Cell(self._part, number, *bounds))
+                cells.append(Cell(self._reader, number, *bounds))
                 results.append(function(cells[-1], *(array[number] for array in arrays)))
         finally:
-            self._part.ahead.follow(None)
+            self._reader.follow(None)
             self._finish(cells)
-        return returned(results, self._shape)
+        return results
 
     def _finish(self, cells: list[Cell]) -> None:
         """Write the cells' data, and set each cell's position."""

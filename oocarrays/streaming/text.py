@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.plan.streams.units import before
-from oocarrays.storage.streams.part import RanksPart
 
 LENGTH = "(?P<length>hh|h|ll|l|L|q|j|z|t)?"
 PRINTED = re.compile(
@@ -183,33 +181,10 @@ def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
     return values, place, False
 
 
-def scanned_cells(part: RanksPart, tokens: list[Token]) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Match the text of each cell from its position; return the positions after the matches.
-
-    Also return the number of matched conversions of each cell, as C does, -1 if its text ended before the first; and
-    the values of each conversion: 0, nan or empty for cells without a match.
-    """
-    found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
-    position, ends = part.tell(), part.ends()
-    cells, size = np.arange(part.count), 256
-    while len(cells):
-        rest = np.maximum(ends - position, 0)[cells]
-        left = np.minimum(rest, size)
-        data = part.read(cells, position[cells], left).tobytes()
-        starts, more = before(left).tolist(), []
-        for cell, start, count, all_left in zip(cells.tolist(), starts, left.tolist(), rest.tolist(), strict=True):
-            found[cell] = scanned(tokens, data[start : start + count])
-            if found[cell][1] == count < all_left:  # the match may continue
-                more.append(cell)
-        cells, size = np.array(more, np.int64), size * 4
-    position += np.array([place for _, place, _ in found], np.int64)
-    counts = np.array([-1 if ended and not values else len(values) for values, _, ended in found], np.int64)
+def columns_of(tokens: list[Token], found: list[list[Any]]) -> list[np.ndarray]:
+    """Return the values of each conversion from those of each cell: 0, nan or empty for cells without a match."""
     kinds = [token.type for token in tokens if token.type is not None]
-    return (
-        position,
-        counts,
-        [_column([values for values, *_ in found], number, kind) for number, kind in enumerate(kinds)],
-    )
+    return [_column(found, number, kind) for number, kind in enumerate(kinds)]
 
 
 def _column(found: list[list[Any]], number: int, kind: type) -> np.ndarray:

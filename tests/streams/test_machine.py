@@ -254,7 +254,7 @@ class Machine(RuleBasedStateMachine):
         """
         if self.is_replaced:
             self.flush()
-        self.streams._part.apart.close()
+        self.streams._part.end()
         self.streams._file.release()
         had, self.cells = self.cells, [bytearray(cell) for cell in self.flushed]
         self.open(mode, ranks)

@@ -85,4 +85,4 @@ def test_reads_here_and_there_bring_little_more_than_they_want(place: Path) -> N
             at = rng.integers(0, 3900, 200)
             s.seek(at * 8)
             np.testing.assert_array_equal(s.read(), values[np.arange(200), at])
-            assert s._part.ahead._window is None or s._part.ahead._window.data.nbytes <= 200 * 512
+            assert s._reader._window.data.nbytes <= 200 * 512

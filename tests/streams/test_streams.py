@@ -45,13 +45,14 @@ def test_figure_3_two_values_of_8_bytes_in_buffers_of_10(place: Path) -> None:
         s.write(strided(one))
         part = s._part
         assert s.mode == "CB"
-        assert part.common.nbytes == 8
-        assert part.common.buffer[:, :8].tobytes() == one.tobytes()
+        assert part.cb.nbytes == 8
+        part.cb.drain()
+        assert part.cb.buffers.data.reshape(4, 10)[:, :8].tobytes() == one.tobytes()
         s.write(strided(two))
-        assert part.common.nbytes == 16
-        assert part.common.rows is not None
-        assert part.common.rows.count == 1
-        assert part.common.buffer[:, :6].tobytes() == two.view("u1").reshape(4, 8)[:, 2:].tobytes()
+        part.cb.drain()
+        assert part.cb.nbytes == 16
+        assert part.cb.count == 1
+        assert part.cb.buffers.data.reshape(4, 10)[:, :6].tobytes() == two.view("u1").reshape(4, 8)[:, 2:].tobytes()
     rows = np.asarray(zarr.open_array(place / "cb", mode="r")[...])
     streams = np.stack((one, two), 1).view("u1").reshape(4, 16)
     assert rows.shape == (2, 4, 10)
@@ -124,7 +125,7 @@ def test_a_cell_at_random_takes_one_request_a_superblock(place: Path) -> None:
     for cell in (3, 4999, 1234):
         with ooc.streams.open_streams(place) as s:
             before = s.meter.read_requests
-            extents = s._part.apart.reader.directory.scan(np.array([cell]))
+            extents = s._part.ib.reader.directory.scan(np.array([cell]))
             with ooc.streams.open_streams(place) as other:
                 assert len(other[cell]) * 8 == s.lengths[cell]
                 touched = len(set((extents.place // 4096).tolist()))
@@ -399,7 +400,7 @@ def test_what_was_begun_and_never_flushed_is_begun_anew(place: Path, first: str)
         s.write(np.repeat(values, 2)[::2])
     else:
         s.write(values, where=np.arange(6) > 2)
-    s._part.apart.close()
+    s._part.end()
     s._file.release()
     want = np.arange(24, dtype="i2").reshape(6, 4)
     with ooc.streams.open_streams(place, "a") as s:

@@ -126,7 +126,7 @@ class Buffers:
     def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
         """Add bytes of some cells, and return the completed blocks."""
         if len(cells) == self.cells and len(cells) and self._is_level(counts):
-            return self._push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
+            return self.push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
         common = int(np.bitwise_or.reduce(counts)) if len(counts) else 0
         self._unit = unit_of(self._unit, common)  # a divisor of all pushed byte counts
         return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
@@ -136,7 +136,8 @@ class Buffers:
         first, level = counts[0], self.fill[0]
         return bool((counts == first).all() and (self.fill == level).all())
 
-    def _push_level(self, count: int, values: np.ndarray) -> CellRun:
+    def push_level(self, count: int, values: np.ndarray) -> CellRun:
+        """Add ``count`` bytes to every buffer; all are equally full."""
         self._unit = unit_of(self._unit, count)
         had, total = int(self.fill[0]), int(self.fill[0]) + count
         going, staying = total - total % self.block, total % self.block

@@ -14,7 +14,7 @@ as it is written, and never back: after one write in IB, all further ones use IB
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -25,43 +25,35 @@ MODES: tuple[Mode, ...] = ("NB", "CB", "IB")
 """Modes from the fastest to the most general."""
 
 
-class ModeAnswer(NamedTuple):
-    """Result of one rank's tests of a call, exchanged between ranks."""
+class Prepared(NamedTuple):
+    """A write as far as one rank determines it, exchanged between ranks."""
 
     mode: Mode
     """Fastest mode that its own cells allow."""
     nbytes: int
-    """Bytes of each of its cells; -1 if they differ."""
-    everywhere: bool
-    """Whether all of its cells take part."""
+    """Bytes of each of its cells; -1 if they differ, or some write nothing."""
+    dtype: np.dtype
+    """Type of the items."""
+    appends: bool
+    """Whether the write only appends."""
+    begun: Mode | None
+    """Mode that was begun last."""
 
 
-def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, block: int) -> Mode:
-    """Return the mode of a write at the end of all streams."""
-    if current == "IB" or not everywhere or nbytes < 0:
+def write_mode(current: Mode, nbytes: int, contiguous: bool, block: int) -> Mode:
+    """Return the mode of a write of as many bytes to the ends of all streams."""
+    if current == "IB":
         return "IB"
     if current == "CB" or not contiguous or (block and nbytes != block):
         return "CB"
     return "NB"
 
 
-def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) -> Mode:
-    """Return the mode of a read of the same bytes of all streams."""
-    if offset < 0 or nbytes < 0 or offset + nbytes > cb_end:
-        return "IB"
-    if block and offset + nbytes <= nb_end and offset % block == 0 and nbytes % block == 0:
-        return "NB"
-    return "CB"
-
-
-def agreed(found: Iterable[ModeAnswer]) -> ModeAnswer:
-    """Return the common mode, bytes and participation of all ranks."""
-    each = list(found)
-    mode = MODES[max((MODES.index(one.mode) for one in each), default=0)]
-    sizes = {one.nbytes for one in each}
-    nbytes = sizes.pop() if len(sizes) == 1 else -1
-    everywhere = all(one.everywhere for one in each)
-    return ModeAnswer(mode if nbytes >= 0 and everywhere else "IB", nbytes, everywhere)
+def agreed(found: Sequence[Prepared]) -> tuple[Mode, int]:
+    """Return the mode in which all ranks can write, and the bytes of each cell."""
+    if len({one.nbytes for one in found}) > 1:
+        return "IB", -1
+    return max((one.mode for one in found), key=MODES.index), found[0].nbytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +66,10 @@ class Level:
     """Bytes of each cell."""
     is_contiguous: bool
     """Whether the values of consecutive cells were adjacent in the caller's memory."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.nbytes
 
     @property
     def rows(self) -> np.ndarray:
@@ -90,6 +86,10 @@ class Events:
     """Cell of each item, by its number in the file."""
     items: np.ndarray
     """Row of bytes for each item."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self.cells)
 
     def as_runs(self) -> CellBytes:
         """Return the items as bytes sorted by cell."""
@@ -109,6 +109,10 @@ class CellBytes:
     """Number of bytes of each cell."""
     data: np.ndarray
     """Bytes, one cell after the other."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not len(self.cells)
 
 
 Call = Level | Events | CellBytes

@@ -152,16 +152,16 @@ def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> n
     return whole
 
 
-def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the requested bytes of each cell as runs: place in the segment, offset in a result, and number of
-    bytes."""
-    lower, upper = offsets[extents.owner], (offsets + counts)[extents.owner]
-    begin = np.maximum(extents.offset, lower)
-    length = np.minimum(extents.offset + extents.count, upper) - begin
+def overlaps(
+    extents: Extents, offsets: np.ndarray, counts: np.ndarray, into: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the requested bytes of each cell as runs: place in the segment, in a result, and number of bytes."""
+    owner = extents.owner
+    begin = np.maximum(extents.offset, offsets[owner])
+    length = np.minimum(extents.offset + extents.count, (offsets + counts)[owner]) - begin
     wanted = np.flatnonzero(length > 0)
-    begin, owner = begin[wanted], extents.owner[wanted]
-    into = before(counts)[owner] + begin - offsets[owner]
-    return extents.place[wanted] + begin - extents.offset[wanted], into, length[wanted]
+    begin, owner = begin[wanted], owner[wanted]
+    return extents.place[wanted] + begin - extents.offset[wanted], into[owner] + begin - offsets[owner], length[wanted]
 
 
 def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:

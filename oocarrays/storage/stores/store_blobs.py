@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol, TypeVar
 
 import numpy as np
 import zarr
@@ -88,20 +87,6 @@ class StoreBlobs:
 
 
 Blobs = LocalBlobs | StoreBlobs
-K = TypeVar("K", contravariant=True)
-
-
-class Chunks(Protocol[K]):
-    """Stored chunks by key: those of an array, or steps of a plain file by number."""
-
-    def exists(self, key: K, /) -> bool:
-        """Return whether a chunk is stored."""
-
-    def read_into(self, key: K, offset: int, out: memoryview, /) -> bool:
-        """Fill ``out`` with bytes of a chunk from ``offset`` on; return False if it is missing."""
-
-    def put(self, key: K, data: memoryview, /) -> None:
-        """Replace a chunk."""
 
 
 def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:

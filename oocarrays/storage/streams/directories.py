@@ -35,7 +35,7 @@ from oocarrays.plan.streams.directory import (
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import RawChunks
-from oocarrays.storage.streams.rows import CellBlocks
+from oocarrays.storage.streams.rows import CellBlocks, Part
 from oocarrays.storage.streams.stream_file import StreamFile, open_file, stored_numbers
 
 FEW = 64
@@ -232,15 +232,11 @@ class Reader:
             return None
         return LevelBlocks(self.data, self.directory, self.cells)
 
-    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of ascending cells, one cell after the other; the bytes must exist."""
-        out = np.empty(int(counts.sum()), np.uint8)
-        done = 0
-        for part in self._parts(cells):
-            upto = done + int(counts[part].sum())
-            self.data.read(self.pieces(cells[part], offsets[part], counts[part]), out[done:upto])
-            done = upto
-        return out
+    def read(self, cells: np.ndarray, part: Part, out: np.ndarray) -> None:
+        """Read bytes of ascending cells into their places in ``out``; the bytes must exist."""
+        for some in self._parts(cells):
+            offsets, counts, into = (each[some] for each in part)
+            self.data.read(self.pieces(cells[some], (offsets, counts, into)), out)
 
     def _parts(self, cells: np.ndarray) -> Iterator[slice]:
         """Yield slices of cells with directory data that fits in memory."""
@@ -253,11 +249,11 @@ class Reader:
             yield slice(start, stop)
             start = stop
 
-    def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Pieces:
+    def pieces(self, cells: np.ndarray, part: Part) -> Pieces:
         """Return the superblock pieces that hold bytes of some cells."""
-        place, into, count = overlaps(self._found(cells), offsets, counts)
+        place, into, count = overlaps(self._found(cells), *part)
         superblock, rest = np.divmod(place, self.directory.ib.superblock)
-        if int(count.sum()) != int(counts.sum()) or bool((rest + count > self.directory.ib.superblock).any()):
+        if int(count.sum()) != int(part[1].sum()) or bool((rest + count > self.directory.ib.superblock).any()):
             raise self.directory.damaged("lacks blocks of its streams")
         return Pieces(superblock, rest, into, count)
 

@@ -1,4 +1,4 @@
-"""Writes in IB: a rank gathers the data of each of its cells, and stores them in superblocks.
+"""Segment of IB: each rank gathers the data of its cells, and stores them in superblocks; one reader for all ranks.
 
     calls ──► log ──► sorted by cell ──► buffers of cells ──► blocks in superblocks
                                                  └──► pointers ──► entries in superblocks of the directory
@@ -15,33 +15,31 @@ partial superblock is written on flush, and written again when full.
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
 from oocarrays.plan.streams.buffers import Buffers, CellRun, grouped
+from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
 from oocarrays.plan.streams.directory import HEAD, NONE, cut, level_entries, pointers
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
-from oocarrays.storage.streams.raw import RawChunks
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.streams.directories import Directory, Reader
+from oocarrays.storage.streams.raw import ChunkCache, RawChunks
+from oocarrays.storage.streams.rows import CellBlocks, Part
+from oocarrays.storage.streams.stream_file import StreamFile
 
 
 class Superblocks:
     """Superblocks of one rank."""
 
-    def __init__(self, chunks: RawChunks, nbytes: int, first: int, step: int, fill: int = 0) -> None:
-        self.chunks = chunks
-        self.nbytes = nbytes
-        self.first = first
-        self.step = step
-        self.fill = fill
+    def __init__(self, chunks: RawChunks, first: int, step: int) -> None:
+        self.chunks, self.nbytes = chunks, chunks.nbytes
+        self.first, self.step = first, step
         self.end = 0
-        self._tail = np.empty(0, np.uint8)
-        self._is_changed = False
-
-    def number(self, turn: int) -> int:
-        """Return the number of the rank's superblock at a turn."""
-        return self.first + turn * self.step
 
     def append(self, data: np.ndarray) -> None:
         """Append bytes; write full superblocks, without a copy if their bytes are contiguous in ``data``."""
@@ -49,10 +47,8 @@ class Superblocks:
         while done < len(data):
             turn, place = divmod(self.end, self.nbytes)
             part = data[done : done + self.nbytes - place]
-            if len(part) == self.nbytes:
-                self.chunks.put(self.number(turn), part)
-            else:
-                self._gather(turn, place, part)
+            ends = place + len(part) == self.nbytes
+            self.chunks.write(self.first + turn * self.step, place, part, ends=ends)
             self.end += len(part)
             done += len(part)
 
@@ -65,31 +61,11 @@ class Superblocks:
     def place(self) -> int:
         """Offset in the segment of the next byte."""
         turn, place = divmod(self.end, self.nbytes)
-        return self.number(turn) * self.nbytes + place
+        return (self.first + turn * self.step) * self.nbytes + place
 
     def skip(self) -> None:
         """Pad the current superblock to its end."""
-        self.append(np.full(self.room, self.fill, np.uint8))
-
-    def _gather(self, turn: int, place: int, part: np.ndarray) -> None:
-        if not place:
-            self._tail = np.full(self.nbytes, self.fill, np.uint8)
-            self.chunks.hold(self.number(turn), self._tail)
-        self._tail[place : place + len(part)] = part
-        self._is_changed = True
-        if place + len(part) == self.nbytes:
-            self.chunks.put(self.number(turn), self._tail)
-            self._is_changed = False
-
-    def settle(self) -> None:
-        """Write the partial superblock."""
-        if self._is_changed:
-            self.chunks.put(self.number(self.end // self.nbytes), self._tail, held=True)
-            self._is_changed = False
-
-    def changed(self) -> None:
-        """Mark the partial superblock as changed."""
-        self._is_changed = bool(self.end % self.nbytes)
+        self.append(np.full(self.room, self.chunks.fill or 0, np.uint8))
 
     def places(self, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Split runs appended from ``start`` into pieces: the run, place in the segment and size in bytes of each."""
@@ -103,8 +79,8 @@ LEVEL_BYTES, LEVEL_COPIES = 2**23, 4
 And the memory for that, as a multiple of these bytes."""
 LEAST_LOG = 2**11
 """Minimum bytes of the log, if memory allows hardly any."""
-Logged = tuple[int, np.ndarray | None]
-"""Number of items of a call, and their cells; None for all cells."""
+FEW_CALLS = 4
+"""Calls of all cells: fewer of them beside events are sorted as events."""
 
 
 class RankWriter:
@@ -114,22 +90,22 @@ class RankWriter:
         self, cells: tuple[int, int], ib: Independent, place: tuple[int, int], data: RawChunks, directory: RawChunks,
         sorting_bytes: int,
     ) -> None:  # fmt: skip
-        (self.lower, upper), (rank, ranks) = cells, place
-        self.count = upper - self.lower
+        (self.lower, self.upper), (rank, ranks) = cells, place
+        self.count = self.upper - self.lower
         self.ib = ib
         self._buffers = Buffers(self.count, ib.block)
         self._pointers = Buffers(self.count, 8 * ib.pointers, padding=NONE & 0xFF)
-        self.data = Superblocks(data, ib.superblock, ib.base[0] + rank, ranks)
-        entry = 8 * (HEAD + ib.pointers)
-        self.directory = Superblocks(directory, ib.entries * entry, ib.base[1] + rank, ranks, fill=NONE & 0xFF)
+        self.data = Superblocks(data, ib.base[0] + rank, ranks)
+        self.directory = Superblocks(directory, ib.base[1] + rank, ranks)
         self.lengths = np.zeros(self.count, np.int64)
         self._sorting_bytes = sorting_bytes
         self._most, self._most_level = 0, max(sorting_bytes // LEVEL_COPIES, LEAST_LOG)
         self._index = np.dtype(np.int32 if self.count < 2**31 else np.int64)
         self._room = np.empty(0, np.uint8)
-        self._calls: list[Logged] = []
+        self._calls: list[np.ndarray | None] = []  # cells of each logged call; None for all cells
         self._logged = self._width = 0
         self._has_events = False  # whether a call of the log names its cells
+        self._levels = 0  # calls of all cells that came last
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -138,23 +114,21 @@ class RankWriter:
 
     # ------------------------------------------------------------------ calls
 
-    def append_level(self, values: np.ndarray) -> None:
-        """Append equally many bytes to every cell: a row of bytes for each."""
-        self._turn_to(values.shape[1])
-        self._note(values, None)
-
-    def append_events(self, cells: np.ndarray, items: np.ndarray) -> None:
-        """Append items to cells of the file in any order: a row of bytes and a cell for each item."""
-        self._turn_to(items.shape[1])
-        at_once = max(self._most // max(items.shape[1], 1), 1)
-        for start in range(0, len(items), at_once):
-            self._note(items[start : start + at_once], cells[start : start + at_once] - self.lower)
-
-    def append_runs(self, cells: np.ndarray, counts: np.ndarray, data: np.ndarray) -> None:
-        """Append ``counts`` bytes to each of ascending cells of the file."""
-        self.drain()
-        self._take(self._buffers.push(cells - self.lower, counts, data))
-        self.lengths[cells - self.lower] += counts
+    def append(self, call: Call) -> None:
+        """Append the rank's part of a call."""
+        if isinstance(call, Level):
+            self._turn_to(call.nbytes)
+            self._note(call.rows, None)
+        elif isinstance(call, Events):
+            self._turn_to(call.items.shape[1])
+            at_once = max(self._most // max(self._width, 1), 1)
+            for start in range(0, len(call.items), at_once):
+                some = slice(start, start + at_once)
+                self._note(call.items[some], call.cells[some] - self.lower)
+        else:
+            self.drain()
+            self._take(self._buffers.push(call.cells - self.lower, call.counts, call.data))
+            self.lengths[call.cells - self.lower] += call.counts
 
     def _turn_to(self, width: int) -> None:
         """Log items of ``width`` bytes from now on, and size the log for one sort."""
@@ -165,75 +139,60 @@ class RankWriter:
         self._width, self._most = width, max(at_once * width, LEAST_LOG)
 
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
-        """Log the bytes of a call contiguously, so that the log is moved as one array."""
+        """Log the bytes of a call contiguously, so that the log is moved as one array.
+
+        The log has calls of all cells, which need no sort, or events, with few calls of all cells among them.
+        """
+        self._levels = self._levels + 1 if cells is None else 0
+        if self._levels >= FEW_CALLS if self._has_events else cells is not None and len(self._calls) >= FEW_CALLS:
+            self.drain()
         most = self._most if self._has_events or cells is not None else self._most_level
         if self._logged + items.nbytes > most:
             self.drain()
-        call = len(items), None if cells is None else cells.astype(self._index)
+        named = None if cells is None else cells.astype(self._index)
         if items.nbytes > most:
-            self._drain(np.ascontiguousarray(items).reshape(-1), [call])
+            self._move(np.ascontiguousarray(items).reshape(-1), [named])
             return
-        self._calls.append(call)
+        self._calls.append(named)
         self._has_events |= cells is not None
         if not len(self._room):
             self._room = np.empty(self._most_level, np.uint8)
         self._room[self._logged : self._logged + items.nbytes].reshape(items.shape)[:] = items
         self._logged += items.nbytes
-        if cells is None and self._logged >= LEVEL_BYTES:
-            self._drain_whole()
+        if not self._has_events and self._logged >= LEVEL_BYTES:
+            filled = int(self._buffers.fill[0]) + len(self._calls) * self._width
+            over, rest = divmod(filled % self.ib.block, self._width)
+            self.drain(keep=0 if rest else over)
 
     # ------------------------------------------------------------------ the log
 
-    def drain(self) -> None:
-        """Move logged calls to the buffers of their cells, and full blocks to superblocks."""
-        calls, logged = self._calls, self._logged
-        self._calls, self._logged, self._has_events = [], 0, False
-        self._drain(self._room[:logged], calls)
+    def drain(self, keep: int = 0) -> None:
+        """Move logged calls to the buffers of their cells, and full blocks to superblocks.
 
-    def _drain_whole(self) -> None:
-        """Drain the calls of all cells that make whole blocks; keep the last ones in the log."""
-        is_level, last = runs_of_kind(self._calls)[-1]
-        if not is_level:
-            self.drain()
+        The last calls are kept, which are of all cells: so are those that make no whole blocks.
+        """
+        upto = max(len(self._calls) - keep, 0)
+        if not upto:
             return
-        self._drain_first(self._logged - len(last) * self.count * self._width, self._calls[: -len(last)])
-        spare, rest = divmod((int(self._buffers.fill[0]) + len(last) * self._width) % self.ib.block, self._width)
-        if not rest and spare >= len(last):
-            return
-        spare = 0 if rest else spare
-        self._drain_first(self._logged - spare * self.count * self._width, last[: len(last) - spare])
-
-    def _drain_first(self, nbytes: int, calls: list[Logged]) -> None:
-        """Drain the first calls of the log, ``nbytes`` long; the remaining ones must be of all cells."""
-        if not calls:
-            return
-        self._drain(self._room[:nbytes], calls)
+        nbytes = self._logged - (len(self._calls) - upto) * self.count * self._width
+        self._move(self._room[:nbytes], self._calls[:upto])
         self._room[: self._logged - nbytes] = self._room[nbytes : self._logged]
-        self._calls, self._logged, self._has_events = self._calls[len(calls) :], self._logged - nbytes, False
+        self._calls, self._logged, self._has_events = self._calls[upto:], self._logged - nbytes, False
 
-    def _drain(self, items: np.ndarray, calls: list[Logged]) -> None:
+    def _move(self, items: np.ndarray, calls: list[np.ndarray | None]) -> None:
         if not len(items):
             return
-        place = 0
-        for is_level, group in runs_of_kind(calls):
-            nbytes = sum(count for count, _ in group) * self._width
-            part = items[place : place + nbytes]
-            place += nbytes
-            if is_level:
-                self._drain_level(part, len(group))
-            else:
-                everyone = np.arange(self.count, dtype=self._index)
-                self._drain_events(part, [everyone if cells is None else cells for _, cells in group])
-
-    def _drain_level(self, items: np.ndarray, calls: int) -> None:
-        counts = np.full(self.count, calls * self._width)
-        self._take(self._buffers.push(np.arange(self.count), counts, side_by_side(items, calls, self._width)))
-        self.lengths += calls * self._width
-
-    def _drain_events(self, items: np.ndarray, cells: list[np.ndarray]) -> None:
-        unit = unit_of(self._width)
-        each = items.view(UNITS[unit]).reshape(-1, self._width // unit)
-        found, counts, values = grouped(np.concatenate(cells), each[:, 0] if unit == self._width else each, self.count)
+        if all(cells is None for cells in calls):
+            self._take(self._buffers.push(
+                np.arange(self.count), np.full(self.count, len(calls) * self._width),
+                side_by_side(items, len(calls), self._width),
+            ))  # fmt: skip
+            self.lengths += len(calls) * self._width
+            return
+        everyone = np.arange(self.count, dtype=self._index)
+        cells, unit = np.concatenate([everyone if each is None else each for each in calls]), unit_of(self._width)
+        units = items.view(UNITS[unit]).reshape(-1, self._width // unit)
+        found, counts, values = grouped(cells, units[:, 0] if unit == self._width else units, self.count)
         counts = counts * self._width
         self._take(self._buffers.push(found, counts, values))
         self.lengths[found] += counts
@@ -293,23 +252,140 @@ class RankWriter:
         entries[:, HEAD:] = run.data.view(np.int64).reshape(-1, self.ib.pointers)
         self.directory.append(entries.view(np.uint8).reshape(-1))
 
-    def settle(self) -> None:
-        """Write all buffered data to the store, including partial blocks and entries."""
+    def flush(self) -> None:
+        """Move all buffered data to superblocks, including partial blocks and entries."""
         self.drain()
         self._take(self._buffers.flush())
         self._enter(self._pointers.flush())
-        self.data.settle()
-        self.directory.settle()
 
 
-def runs_of_kind(calls: list[Logged]) -> list[tuple[bool, list[Logged]]]:
-    """Group calls into runs: four and more consecutive calls of all cells, which need no sort, or others."""
-    runs: list[tuple[bool, list[Logged]]] = []
-    for of_all, each in groupby(calls, lambda call: call[1] is None):
-        group = list(each)
-        is_level = of_all and (len(group) >= 4 or len(group) == len(calls))
-        if runs and not is_level and not runs[-1][0]:
-            runs[-1][1].extend(group)
+Linked = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""First entry of each cell, all level entries, and the length of each cell."""
+
+
+class IndependentSegment:
+    """Segment of IB for the cells of some ranks."""
+
+    def __init__(
+        self, file: StreamFile, ranks: range, cells: tuple[int, int], ib: Independent, budget: int, *, threads: int
+    ) -> None:
+        self.file, self.ranks, self.cells, self.ib, self.budget = file, ranks, cells, ib, budget
+        self.writers: list[RankWriter] = []
+        self.is_there = False
+        """Whether it exists in the store."""
+        self._had = np.zeros(cells[1] - cells[0], np.int64)
+        self._least: int | None = None
+        self._reader: Reader | None = None
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(ranks) > 1 else None
+
+    def begin(self, meter: Meter, cache: ChunkCache, *, writes: bool) -> None:
+        """Attach to an existing or new segment."""
+        meta, self.is_there = self.file.meta, True
+        data = self.file.array("ib", write=writes)
+        self._data = RawChunks.of_array(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
+        self._directory = self.file.directory(meter, cache, write=writes)
+        if meta.ib.block:
+            self._open(meta.ib)
+        if writes:
+            each = min(2**28, self.budget // 2) // max(len(self.ranks), 1)  # bytes of unsorted calls
+            place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
+            self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
+
+    def _open(self, ib: Independent) -> None:
+        """Read the lengths of the cells of an existing segment."""
+        view = Directory(self._directory, ib)
+        file, mine = self.file, slice(*self.cells)
+
+        def kept(name: str) -> np.ndarray:
+            """Return the values of this process's cells in an array of all cells."""
+            return file.kept(name).reshape(-1)[mine]
+
+        self._had = kept("length") if ib.is_linked else view.lengths(file.meta.cells.count)[mine]
+        heads = (lambda: (kept("first"), file.kept("level"))) if ib.is_linked else None  # without a cycle through self
+        self._reader = Reader(self._data, view, self.cells, self._had, heads, self.budget // 4)
+
+    # ------------------------------------------------------------------ contents
+
+    def lengths(self) -> np.ndarray:
+        """Return the bytes of each stream in the segment."""
+        if not self.writers:
+            return self._had
+        self._each_writer(RankWriter.drain)
+        return self._had + np.concatenate([writer.lengths for writer in self.writers])
+
+    def least(self) -> int:
+        """Return the bytes that all streams have in the segment."""
+        if self._least is None or self.writers:
+            self._least = int(self.lengths().min()) if len(self._had) else 0
+        return self._least
+
+    @property
+    def reader(self) -> Reader:
+        if self._reader is None:
+            self._each_writer(RankWriter.flush)
+            view = Directory(self._directory, self.written())
+            self._reader = Reader(self._data, view, self.cells, self.lengths(), None, self.budget // 4)
+        return self._reader
+
+    def at(self, offset: int) -> CellBlocks | None:
+        """Return the blocks that hold a byte of all streams; None if no such blocks exist.
+
+        Blocks of local files are memory-mapped; those of other stores are better read all together.
+        """
+        levels = self.reader.levels if self._data.is_local else None
+        return None if levels is None else levels.at(offset)
+
+    def read(self, cells: np.ndarray, part: Part, out: np.ndarray) -> None:
+        """Read bytes of some cells into their places in ``out``."""
+        self.reader.read(cells, part, out)
+
+    def written(self) -> Independent:
+        """Return the segment as written by the ranks of this process, with all entries of their cells."""
+        ranks = self.file.meta.cells.ranks
+        ends = dict(self.ends())
+        return replace(
+            self.ib, ranks=ranks, ends=tuple(ends.get(rank, (0, 0)) for rank in range(ranks)), is_linked=False
+        )
+
+    def ends(self) -> tuple[tuple[int, tuple[int, int]], ...]:
+        """Return the number of each writing rank, with its position in data and directory."""
+        return tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self.writers, strict=False))
+
+    def discard(self) -> None:
+        """Discard the reader, because the file has changed."""
+        if self.writers:
+            self._reader = None
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, call: Call) -> None:
+        """Append a call, each rank for its own cells."""
+        shift = self.cells[0] if isinstance(call, Level) else 0
+        self._each_writer(lambda writer: writer.append(of_cells(call, writer.lower - shift, writer.upper - shift)))
+
+    def _each_writer(self, act: Callable[[RankWriter], None]) -> None:
+        if self._pool is None:
+            for writer in self.writers:
+                act(writer)
         else:
-            runs.append((is_level, group))
-    return runs
+            list(self._pool.map(act, self.writers))
+
+    def change(self, cells: np.ndarray, part: Part, data: np.ndarray) -> None:
+        """Replace bytes of some cells of this process."""
+        self._data.change(self.reader.pieces(cells, part), data)
+
+    def settle(self) -> None:
+        """Write all buffered data to the store."""
+        if self.writers:
+            self._each_writer(RankWriter.flush)
+            self._data.settle()
+            self._directory.settle()
+
+    def link(self, ib: Independent) -> Linked:
+        """Link the directory settled by all ranks; return first and level entries, and the length of each cell."""
+        return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None

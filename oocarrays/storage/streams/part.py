@@ -1,8 +1,7 @@
-"""Streams of the cells of some ranks in one process: writes, reads and positions.
+"""Streams of the cells of some ranks in one process: their segments, positions and writes.
 
 write ──► at the end?   ──► append in the mode agreed on by all ranks
           before it?    ──► replace existing bytes, segment by segment, and append the rest
-read  ──► whole rows of NB directly, anything else with read-ahead
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.streams.buffers import Chunking, segments
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer, read_mode, write_mode
-from oocarrays.plan.streams.meta import Meta, Regular, WriterFacts, check_budget, independent
+from oocarrays.plan.streams.calls import MODES, Call, CellBytes, Events, Level, Mode, Prepared, write_mode
+from oocarrays.plan.streams.meta import Meta, WriterFacts, check_budget, independent
 from oocarrays.plan.streams.units import before, copy_runs
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.streams.independent import IndependentSegment, Linked
 from oocarrays.storage.streams.raw import RawChunks, chunk_cache
-from oocarrays.storage.streams.readahead import ReadAhead
-from oocarrays.storage.streams.rows import CellBlocks, Rows
-from oocarrays.storage.streams.segments import CommonSegment, IndependentSegment, Linked
+from oocarrays.storage.streams.rows import CellBlocks, Part, RowSegment
 from oocarrays.storage.streams.stream_file import StreamFile
 
 
@@ -31,88 +30,62 @@ class RanksPart:
         self, file: StreamFile, ranks: range, budget: int, *, writes: bool, asked: dict[str, int] | None = None,
         threads: int = 1,
     ) -> None:  # fmt: skip
-        self.file = file
-        self.ranks = ranks
-        self.writes = writes
+        self.file, self.ranks, self.budget, self.writes = file, ranks, budget, writes
         self.meter = Meter()
-        meta = file.meta
+        meta, asked = file.meta, asked or {}
         self.lower = meta.cells.of_rank(ranks.start)[0]
         self.upper = meta.cells.of_rank(ranks.stop - 1)[1] if len(ranks) else self.lower
         self.count = self.upper - self.lower
         self.item = meta.item
-        self.asked = asked or {}
-        ib = meta.ib if meta.ib.block else independent(self.count, self.item.itemsize, budget, self.asked)
+        ib = meta.ib if meta.ib.block else independent(self.count, self.item.itemsize, budget, asked)
         check_budget(meta, self.count, len(ranks), budget, writes=writes)
-        self.budget = budget
         self.position: int | np.ndarray | None = None if writes else 0
         self.appends = False  # mode "a": each write appends to the streams that it names
         self.begun: Mode | None = None
         self.mode: Mode = "IB" if meta.ib.block else "CB" if meta.cb.block else "NB"
         self._cache = chunk_cache(budget // 8)
-        self._nb: Rows | None = None
-        self.nb_block = meta.nb.block
-        self.common = CommonSegment(meta.cb.block or self.asked.get("cb_block", 64), meta.cb.nbytes, writes=writes)
-        self.apart = IndependentSegment(file, ranks, ib, budget, threads=threads)
-        self.ahead = ReadAhead(self)
-        self._open()
-
-    def _open(self) -> None:
-        meta = self.file.meta
-        if meta.nb.block:
-            self._nb = self._rows("nb", meta.nb.block, meta.nb.nbytes // meta.nb.block)
-        if meta.cb.block:
-            self._begin_common()
-        if meta.ib.block:
-            self._begin_apart()
+        cells = self.lower, self.upper
+        self.nb, self.cb = RowSegment(meta.nb, 0, cells), RowSegment(meta.cb, asked.get("cb_block", 64), cells)
+        self.ib = IndependentSegment(file, ranks, cells, ib, budget, threads=threads)
+        for mode, block in zip(MODES, (meta.nb.block, meta.cb.block, meta.ib.block), strict=True):
+            if block:
+                self._attach(mode, block)
 
     # ------------------------------------------------------------------ segments
 
-    def _rows(self, name: str, block: int, count: int) -> Rows:
+    def _attach(self, mode: Mode, block: int) -> None:
+        """Attach to the stored arrays of a mode."""
+        if mode == "IB":
+            self.ib.begin(self.meter, self._cache, writes=self.writes)
+            return
+        segment, cells = self.nb if mode == "NB" else self.cb, self.file.meta.cells
+        segment.block = block
         steps = self.file.steps(self.meter, self.budget, self._cache)
         if steps is not None:
-            width = max(self.file.meta.cells.count, 1)
-            return Rows(steps, Chunking(block, 1, width, 1), (self.lower, self.upper), count, writes=self.writes)
-        array, cells = self.file.array(name, write=self.writes), self.file.meta.cells
-        width = cells.chunk_rows * max(cells.inner, 1)
-        chunking = Chunking(block, array.chunks[0], width, max(-(-cells.count // width), 1))
+            segment.begin(steps, Chunking(block, 1, max(cells.count, 1), 1))
+            return
+        array, width = self.file.array(mode.lower(), write=self.writes), cells.chunk_rows * max(cells.inner, 1)
+        chunking = Chunking(block, array.chunks[0], width, max(ceil_div(cells.count, width), 1))
         index = partial(_row_index, chunking.columns, array.ndim)
-        chunks = RawChunks.of_array(array, index, chunking.nbytes, self.meter, self._cache)
-        return Rows(chunks, chunking, (self.lower, self.upper), count, writes=self.writes)
-
-    def _begin_common(self) -> None:
-        self.common.begin(self._rows("cb", self.common.block, self.common.nbytes // self.common.block), self.count)
-
-    def _begin_apart(self) -> None:
-        self.apart.begin(self.meter, self._cache, writes=self.writes)
+        segment.begin(RawChunks.of_array(array, index, chunking.nbytes, self.meter, self._cache), chunking)
 
     def begin(self, mode: Mode, nbytes: int, dtype: Any) -> None:
-        """Create the arrays of a mode in the store; call it in one process only."""
+        """Create the arrays of a mode in the store."""
         self.begun = mode
-        if mode == "NB" and not self.nb_block:
+        if mode == "NB" and not self.nb.block:
             self.file.make_rows("nb", nbytes, dtype, self._most_gathered)
-        elif mode == "CB" and self.common.rows is None:
-            fits = self.nb_end % self.item.itemsize == 0
-            self.file.make_rows("cb", self.common.block, self.item if fits else "u1", self._most_gathered)
+        elif mode == "CB" and not self.cb.is_there:
+            fits = self.nb.nbytes % self.item.itemsize == 0
+            self.file.make_rows("cb", self.cb.block, self.item if fits else "u1", self._most_gathered)
         elif mode == "IB" and self.mode != "IB":
-            self.file.make_independent(self.apart.ib)
+            self.file.make_independent(self.ib.ib)
 
     @property
     def _most_gathered(self) -> int:
         """Maximum bytes of a chunk of rows; each column of cells holds one such chunk in each of two segments."""
         cells = self.file.meta.cells
-        columns = -(-self.count // max(cells.chunk_rows * cells.inner, 1))
+        columns = ceil_div(self.count, max(cells.chunk_rows * cells.inner, 1))
         return self.budget // 8 // max(columns, 1)
-
-    def _enter(self, mode: Mode, nbytes: int) -> None:
-        """Switch to the mode of an appending call."""
-        if mode == "NB" and self._nb is None:
-            self.nb_block = nbytes
-            self._nb = self._rows("nb", nbytes, 0)
-        elif mode == "CB" and self.common.rows is None:
-            self._begin_common()
-        elif mode == "IB" and not self.apart.writers:
-            self._begin_apart()
-        self.mode = mode
 
     # ------------------------------------------------------------------ contents
 
@@ -125,25 +98,21 @@ class RanksPart:
         return (self.count // max(cells.inner, 1), *cells.shape[1:]) if cells.shape else ()
 
     @property
-    def nb_end(self) -> int:
-        return self._nb.count * self.nb_block if self._nb is not None else 0
-
-    @property
     def cb_end(self) -> int:
         """Bytes of each stream in NB and CB."""
-        return self.nb_end + self.common.nbytes
+        return self.nb.nbytes + self.cb.nbytes
 
     def ends(self) -> np.ndarray:
         """Return the bytes of each stream."""
-        return self.apart.lengths() + self.cb_end
+        return self.ib.lengths() + self.cb_end
 
     def end_of(self, cell: int) -> int:
         """Return the bytes of one stream."""
-        return int(self.apart.lengths()[cell]) + self.cb_end
+        return int(self.ib.lengths()[cell]) + self.cb_end
 
     def level_end(self) -> int:
         """Return the bytes that all streams have."""
-        return self.cb_end + self.apart.least()
+        return self.cb_end + self.ib.least()
 
     def tell(self) -> np.ndarray:
         """Return the position of each stream."""
@@ -152,15 +121,6 @@ class RanksPart:
         return np.broadcast_to(np.asarray(self.position, np.int64), (self.count,)).copy()
 
     # ------------------------------------------------------------------ writing
-
-    def found(self, call: Call) -> ModeAnswer:
-        """Return the mode of a write as far as these cells determine it."""
-        if not isinstance(call, Level):
-            return ModeAnswer("IB", -1, False)
-        if self.position is not None and not self.appends:
-            return ModeAnswer("IB", call.nbytes, True)  # ranks at the end append by themselves if others are not
-        mode = write_mode(self.mode, call.nbytes, True, call.is_contiguous, self.nb_block)
-        return ModeAnswer(mode, call.nbytes, True)
 
     def is_at_end(self) -> bool:
         """Return whether all streams are at their ends, and cache a positive answer."""
@@ -171,6 +131,15 @@ class RanksPart:
     def goes_to_ends(self) -> bool:
         """Return whether the next write only appends."""
         return self.is_at_end() or self.appends
+
+    def prepared(self, call: Call, dtype: np.dtype) -> Prepared:
+        """Return a write as far as these cells determine it."""
+        appends = self.goes_to_ends()
+        if not isinstance(call, Level):
+            return Prepared("IB", -1, dtype, appends, self.begun)
+        mode = write_mode(self.mode, call.nbytes, call.is_contiguous, self.nb.block)
+        # ranks at the end append by themselves if others are not
+        return Prepared(mode if appends else "IB", call.nbytes, dtype, appends, self.begun)
 
     def write(self, call: Call, mode: Mode) -> None:
         """Write a call, in the mode agreed on by all ranks."""
@@ -191,16 +160,20 @@ class RanksPart:
             self.position = position
 
     def _append(self, call: Call, mode: Mode) -> None:
+        """Append in a mode, and attach to its arrays if it is new."""
         if isinstance(call, Level) and not call.nbytes:
             return
-        self._enter(mode, call.nbytes if isinstance(call, Level) else 0)
-        self._discard()
-        if mode == "NB" and self._nb is not None and isinstance(call, Level):
-            self._nb.append(call.values.reshape(-1).view(np.uint8))
-        elif mode == "CB" and isinstance(call, Level):
-            self.common.append(call.rows)
-        else:
-            self.apart.append(call)
+        self.mode = mode
+        self.ib.discard()
+        if isinstance(call, Level) and mode != "IB":
+            segment = self.nb if mode == "NB" else self.cb
+            if not segment.is_there:
+                self._attach(mode, segment.block or call.nbytes)
+            segment.append(call.rows)
+            return
+        if not self.ib.writers:
+            self._attach("IB", 0)
+        self.ib.append(call)
 
     def _replace(self, call: Call) -> None:
         """Write at the positions: replace existing bytes, and append those beyond the ends."""
@@ -218,30 +191,30 @@ class RanksPart:
 
     def _replace_row(self, call: Level, offset: int) -> bool:
         """Replace one whole row of NB directly from the values; return whether that was possible."""
-        if self._nb is None or not call.is_contiguous or call.nbytes != self.nb_block:
+        row = self.row_at(offset, call.nbytes)
+        if row is None or not call.is_contiguous:
             return False
-        if read_mode(offset, call.nbytes, self.nb_block, self.nb_end, self.cb_end) != "NB":
-            return False
-        self._discard()
-        self._nb.replace(offset // self.nb_block, call.values.reshape(-1).view(np.uint8))
+        self.ib.discard()
+        self.nb.replace(row, call.rows.reshape(-1))
         self.position = offset + call.nbytes
         return True
 
+    def row_at(self, offset: int, nbytes: int) -> int | None:
+        """Return the number of the row of NB that bytes of all streams are; None if they are not a row."""
+        is_row = nbytes and nbytes == self.nb.block and not offset % nbytes and offset + nbytes <= self.nb.nbytes
+        return offset // nbytes if is_row else None
+
     def _change(self, runs: CellBytes, offsets: np.ndarray) -> None:
         cells = runs.cells - self.lower
-        ends = self.ends()[cells]
-        parts = segments(offsets, runs.counts, self.nb_end, self.cb_end, ends)
-        self._discard()
-        if parts.nb[1].any() and self._nb is not None:
-            self._nb.change(runs.cells, parts.nb, runs.data)
-        if parts.cb[1].any():
-            self.common.change(runs.cells, parts.cb, runs.data)
-        if parts.ib[1].any():
-            self.apart.change(cells, parts.ib, runs.data)
+        parts = segments(offsets, runs.counts, self.nb.nbytes, self.cb_end, self.ends()[cells])
+        self.ib.discard()
+        for segment, part in zip((self.nb, self.cb, self.ib), parts[:3], strict=True):
+            if part[1].any():
+                segment.change(cells, part, runs.data)
         if parts.beyond[1].any():
             self._append_beyond(runs, parts.beyond)
 
-    def _append_beyond(self, runs: CellBytes, beyond: tuple[np.ndarray, ...]) -> None:
+    def _append_beyond(self, runs: CellBytes, beyond: Part) -> None:
         """Append the bytes beyond the ends of streams, with zeros in gaps."""
         some = np.flatnonzero(beyond[1])
         gaps, counts, at = (each[some] for each in beyond)
@@ -252,95 +225,52 @@ class RanksPart:
 
     def _grow(self, runs: CellBytes) -> None:
         """Append runs in the fastest possible mode."""
-        count = int(runs.counts[0]) if len(runs.counts) else 0
-        level = len(runs.cells) == self.count == self.file.meta.cells.count and bool((runs.counts == count).all())
-        call: Call = (
-            Level(values=runs.data.reshape(self.count, count), nbytes=count, is_contiguous=True) if level else runs
-        )
-        mode = write_mode(self.mode, count if level else -1, level, True, self.nb_block)
+        call: Call = runs
+        mode: Mode = "IB"
+        count = int(runs.counts[0])
+        if len(runs.cells) == self.count == self.file.meta.cells.count and bool((runs.counts == count).all()):
+            call = Level(values=runs.data.reshape(self.count, count), nbytes=count, is_contiguous=True)
+            mode = write_mode(self.mode, count, True, self.nb.block)
         self.begin(mode, count, self.item)
         self._append(call, mode)
 
     # ------------------------------------------------------------------ reading
 
-    def _discard(self) -> None:
-        """Discard cached reads, because the file has changed."""
-        self.ahead.discard()
-        self.apart.discard()
-
-    def read_level(self, offset: int, nbytes: int) -> np.ndarray:
-        """Return the same bytes of all streams, a row for each cell; the bytes must exist."""
-        mode = read_mode(offset, nbytes, self.nb_block, self.nb_end, self.cb_end)
-        if mode == "NB" and self._nb is not None and nbytes == self.nb_block:
-            out = np.empty((self.count, nbytes), np.uint8)
-            self._nb.read_row(offset // nbytes, out.reshape(-1))
-            return out
-        self.common.settle()
-        if not nbytes:
-            return np.empty((self.count, 0), np.uint8)
-        end = self.cb_end if offset < self.cb_end else self.level_end()  # without access to IB if possible
-        return self.ahead.level(offset, nbytes, end)
-
-    def blocks_at(self, offset: int) -> CellBlocks | None:
+    def at(self, offset: int) -> CellBlocks | None:
         """Return the blocks that hold a byte of all streams; None if they are scattered."""
-        if self._nb is not None and offset < self.nb_end:
-            return self._nb.blocks(offset // self.nb_block, 0)
-        if self.common.rows is not None and offset < self.cb_end:
-            blocks = self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
-            return blocks._replace(upper=min(blocks.upper, self.cb_end))  # the last row may be partial
-        return self.apart.blocks_at(offset - self.cb_end, self.cb_end)
-
-    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of ascending cells, with read-ahead, one cell after the other; the bytes must exist."""
-        return (self.ahead.read if self.count > 1 else self.fetch)(cells, offsets, counts)
+        starts = ((self.ib, self.cb_end), (self.cb, self.nb.nbytes), (self.nb, 0))
+        segment, start = next(each for each in starts if offset >= each[1])
+        found = segment.at(offset - start)
+        return None if found is None else CellBlocks(found.lower + start, found.upper + start, found.parts)
 
     def fetch(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return bytes of ascending cells from their segments, one cell after the other; the bytes must exist."""
-        if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
-            return self.apart.reader.read(cells, offsets - self.cb_end, counts)
-        within = np.iinfo(np.int64).max
-        parts = segments(offsets, counts, self.nb_end, self.cb_end, np.full(len(cells), within))
         out = np.empty(int(counts.sum()), np.uint8)
-        if self._nb is not None and parts.nb[1].any():
-            self._nb.read(cells + self.lower, parts.nb, out)
-        if self.common.rows is not None and parts.cb[1].any():
-            self.common.settle()
-            self.common.rows.read(cells + self.lower, parts.cb, out)
-        if parts.ib[1].any():
-            self._read_ib(cells, parts.ib, out)
+        if self.ib.is_there and len(cells) and int(offsets.min()) >= self.cb_end:
+            self.ib.read(cells, (offsets - self.cb_end, counts, before(counts)), out)
+            return out
+        parts = segments(offsets, counts, self.nb.nbytes, self.cb_end, np.full(len(cells), np.iinfo(np.int64).max))
+        for segment, part in zip((self.nb, self.cb, self.ib), parts[:3], strict=True):
+            if part[1].any():
+                segment.read(cells, part, out)
         return out
-
-    def _read_ib(self, cells: np.ndarray, part: tuple[np.ndarray, ...], out: np.ndarray) -> None:
-        some = np.flatnonzero(part[1])
-        offsets, counts, into = (each[some] for each in part)
-        data = self.apart.reader.read(cells[some], offsets, counts)
-        if len(data) == len(out):
-            out[:] = data
-            return
-        copy_runs(out, into, data, before(counts), counts)
 
     # ------------------------------------------------------------------ flushing
 
     def settle(self) -> list[WriterFacts]:
         """Write all buffered data to the store, and return the resulting sizes."""
-        if self._nb is not None and self.writes:
-            self._nb.settle()
-        self.common.settle()
-        self.apart.settle()
-        nb, cb = (
-            Regular(block=block if nbytes else 0, nbytes=nbytes)
-            for block, nbytes in ((self.nb_block, self.nb_end), (self.common.block, self.common.nbytes))
-        )
-        ends = tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self.apart.writers, strict=False))
-        return [WriterFacts(nb, cb, self.apart.ib, ends)]
+        if self.writes:
+            for segment in (self.nb, self.cb, self.ib):
+                segment.settle()
+        return [WriterFacts(self.nb.regular, self.cb.regular, self.ib.ib, self.ib.ends())]
 
     def link(self, meta: Meta) -> Linked:
         """Link the directory of a file whose ranks have settled."""
-        return self.apart.link(meta.ib)
+        return self.ib.link(meta.ib)
 
     def end(self) -> None:
         """End the threads of the ranks."""
-        self.apart.close()
+        self.ib.close()
 
 
 def _row_index(columns: int, ndim: int, number: int) -> tuple[int, ...]:

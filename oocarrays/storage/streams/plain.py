@@ -74,9 +74,6 @@ class PlainSteps:
             self.file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
         self._close = weakref.finalize(self, os.close, self.file)
 
-    def exists(self, number: int) -> bool:
-        return self._place(number + 1) <= os.fstat(self.file).st_size
-
     def _place(self, number: int) -> int:
         return self.layout.offset + number * self.layout.step_bytes
 

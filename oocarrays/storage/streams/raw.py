@@ -1,4 +1,8 @@
-"""Raw chunks of a segment: stored bytes, read whole or in part, replaced whole.
+"""Raw chunks of a segment: stored bytes, read whole or in part, gathered until they are whole, replaced whole.
+
+    write ──► a whole chunk       ──► put, without a copy
+          ──► a part of a chunk   ──► held until it ends ──► put        settle: put what is held, and keep it
+    read  ──► held, or cached, or mapped, or read
 
 Each chunk is replaced atomically: after a crash it is the old one or the new one. Plain binary files are written in
 place.
@@ -22,7 +26,7 @@ from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import Chunks, blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 ChunkCache = Cache[tuple[int, int], np.ndarray]
 """Cache of chunks, by the identity of their array and their number."""
@@ -34,10 +38,10 @@ def chunk_cache(nbytes: int) -> ChunkCache:
 
 
 class RawChunks:
-    """Uncompressed chunks by number."""
+    """Uncompressed chunks by number, in ``blobs``, which have ``read_into`` and ``put`` by key."""
 
     def __init__(
-        self, blobs: Chunks[Any], key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
+        self, blobs: Any, key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
         cache: ChunkCache | None = None, fill: int | None = None,
     ) -> None:  # fmt: skip
         self.name = name
@@ -46,10 +50,13 @@ class RawChunks:
         self.fill = fill
         self._blobs = blobs
         self._meter = meter
-        self._cache = cache or chunk_cache(0)
-        self._pages = chunk_cache(2**26)  # of files: the system reclaims their pages as needed
+        self.is_local = isinstance(blobs, LocalBlobs)
+        """Whether each chunk is a local file."""
         self._maps = self.is_local and nbytes >= COPIED_BYTES and can_map()
-        self._tails: dict[int, np.ndarray] = {}
+        # of files: the system reclaims their pages as needed
+        self._cache = chunk_cache(2**26) if self._maps else cache or chunk_cache(0)
+        self._held: dict[int, np.ndarray] = {}
+        self._changed: set[int] = set()
 
     @classmethod
     def of_array(
@@ -63,27 +70,60 @@ class RawChunks:
 
         return cls(blobs_of(array), key, nbytes, meter, name=str(array.store_path), cache=cache, fill=fill)
 
-    def hold(self, number: int, data: np.ndarray) -> None:
-        """Serve reads of a chunk from memory until it is written."""
-        self._tails[number] = data
+    # ------------------------------------------------------------------ writing
 
-    def put(self, number: int, data: np.ndarray, *, held: bool = False) -> None:
+    def write(self, number: int, place: int, data: np.ndarray, *, ends: bool) -> None:
+        """Write bytes of a chunk from ``place`` on; they are held until some bytes end it, or it is settled."""
+        if ends and len(data) == self.nbytes:
+            self.put(number, data)
+            return
+        held = self._held.get(number)
+        if held is None:
+            held = self.get(number).copy() if place else np.full(self.nbytes, self.fill or 0, np.uint8)
+            self._held[number] = held
+        held[place : place + len(data)] = data
+        self._changed.add(number)
+        if ends:
+            self.put(number, held)
+
+    def put(self, number: int, data: np.ndarray) -> None:
+        """Replace a chunk."""
+        self._store(number, data)
+        self._held.pop(number, None)
+        self._changed.discard(number)
+
+    def _store(self, number: int, data: np.ndarray) -> None:
         self._blobs.put(self.key(number), byte_view(data))
         self._meter.add(write_requests=1, written_bytes=data.nbytes)
         self._cache.drop((id(self), number))
-        self._pages.drop((id(self), number))
-        if not held:
-            self._tails.pop(number, None)
+
+    def settle(self) -> None:
+        """Store all changed chunks, and keep holding them."""
+        for number in sorted(self._changed):
+            self._store(number, self._held[number])
+        self._changed.clear()
+
+    def change(self, pieces: Pieces, data: np.ndarray) -> None:
+        """Change pieces of existing chunks: each is read, changed and replaced, unless it is held."""
+        for number, here in pieces.by_chunk():
+            held = self._held.get(number)
+            chunk = self.get(number).copy() if held is None else held
+            copy_runs(chunk, here.place, data, here.into, here.count)
+            if held is None:
+                self.put(number, chunk)
+            else:
+                self._changed.add(number)
+
+    # ------------------------------------------------------------------ reading
 
     def get(self, number: int) -> np.ndarray:
         """Return a chunk for reading: the pages of a large local file, otherwise a copy in memory."""
-        found = self._tails.get(number)
+        found = self._held.get(number)
         if found is None:
-            cache = self._pages if self._maps else self._cache
-            found = cache.get((id(self), number))
-            if found is None:
-                found = self._mapped(number) if self._maps else self._loaded(number)
-                cache.keep((id(self), number), found)
+            found = self._cache.get((id(self), number))
+        if found is None:
+            found = self._mapped(number) if self._maps else self._loaded(number)
+            self._cache.keep((id(self), number), found)
         return found
 
     def _loaded(self, number: int) -> np.ndarray:
@@ -92,7 +132,6 @@ class RawChunks:
         return data
 
     def _mapped(self, number: int) -> np.ndarray:
-        assert isinstance(self._blobs, LocalBlobs), "only local files have pages"
         try:
             blob = self._blobs.open(self.key(number))
         except MissingBlob:
@@ -104,14 +143,9 @@ class RawChunks:
         self._meter.add(read_requests=1, read_bytes=self.nbytes)
         return pages
 
-    @property
-    def is_local(self) -> bool:
-        """Whether each chunk is a local file."""
-        return isinstance(self._blobs, LocalBlobs)
-
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
         """Fill ``out`` with bytes of a chunk from ``place``, in one request."""
-        held = self._tails.get(number)
+        held = self._held.get(number)
         if held is not None:
             out[:] = held[place : place + len(out)]
             return
@@ -121,50 +155,43 @@ class RawChunks:
             out[:] = self.fill
         self._meter.add(read_requests=1, read_bytes=len(out))
 
+    def part(self, number: int, place: int, nbytes: int) -> np.ndarray:
+        """Return bytes of a chunk: few of them are read by themselves."""
+        if not self._reads_apart(number, nbytes):
+            return self.get(number)[place : place + nbytes]
+        out = np.empty(nbytes, np.uint8)
+        self.read_into(number, place, out)
+        return out
+
     def read(self, pieces: Pieces, out: np.ndarray) -> None:
         """Copy pieces of chunks into a result, reading each chunk at most once."""
         for number, here in pieces.by_chunk():
-            if len(here.count) == 1 and int(here.count[0]) * 8 < self.nbytes and not self._is_kept(number):
+            if len(here.count) == 1 and self._reads_apart(number, int(here.count[0])):
                 into, count = int(here.into[0]), int(here.count[0])
                 self.read_into(number, int(here.place[0]), out[into : into + count])
             else:
                 copy_runs(out, here.into, self.get(number), here.place, here.count)
 
-    def _is_kept(self, number: int) -> bool:
-        return (self._pages if self._maps else self._cache).get((id(self), number)) is not None
-
-    def change(self, pieces: Pieces, data: np.ndarray) -> None:
-        """Change pieces of existing chunks: each is read, changed and replaced."""
-        for number, here in pieces.by_chunk():
-            held = number in self._tails
-            chunk = self._tails[number] if held else self.get(number).copy()
-            copy_runs(chunk, here.place, data, here.into, here.count)
-            if not held:
-                self.put(number, chunk)
+    def _reads_apart(self, number: int, nbytes: int) -> bool:
+        """Return whether bytes are too few to read their whole chunk."""
+        return nbytes * 8 < self.nbytes and self._cache.get((id(self), number)) is None
 
 
-class Steps(RawChunks):
-    """Steps of any Zarr array, as chunks; the steps of one read are cached."""
+class ArraySteps:
+    """Steps of any Zarr array along an axis, as blobs by number; the steps of one read are cached."""
 
-    def __init__(self, array: zarr.Array, axis: int, meter: Meter, budget: int) -> None:
-        nbytes = array.nbytes // max(array.shape[axis], 1)
-        super().__init__(blobs_of(array), str, nbytes, meter, name=str(array.store_path))
-        self._array = array
-        self._axis = axis
-        self._at_once = max(min(array.chunks[axis], budget // 4 // max(nbytes, 1)), 1)
+    def __init__(self, array: zarr.Array, axis: int, budget: int) -> None:
+        self.nbytes = array.nbytes // max(array.shape[axis], 1)
+        self._array, self._axis = array, axis
+        self._at_once = max(min(array.chunks[axis], budget // 4 // max(self.nbytes, 1)), 1)
         self._first, self._rows = -1, np.empty((0, 0), np.uint8)
 
-    def get(self, number: int) -> np.ndarray:
-        self.read_into(number, 0, np.empty(0, np.uint8))
-        step: np.ndarray = self._rows[number - self._first]
-        return step
-
-    def read_into(self, number: int, place: int, out: np.ndarray) -> None:
+    def read_into(self, number: int, place: int, out: memoryview) -> bool:
         first = number // self._at_once * self._at_once
         if first != self._first:
             steps = slice(first, first + self._at_once)
             block = np.moveaxis(np.asarray(self._array[(slice(None),) * self._axis + (steps,)]), self._axis, 0)
             self._rows = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(len(block), self.nbytes)
             self._first = first
-            self._meter.add(read_requests=1, read_bytes=self._rows.nbytes)
-        out[:] = self._rows[number - first, place : place + len(out)]
+        out[:] = self._rows[number - first, place : place + len(out)].data
+        return True

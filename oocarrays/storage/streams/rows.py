@@ -1,22 +1,28 @@
-"""Rows of a segment of NB or CB: one block of every cell, appended, read and replaced.
+"""Segments of NB and CB: rows of one block of every cell, appended, read and replaced.
 
     row k   │ cell 0 │ cell 1 │ … │ cell N−1 │     a chunk holds some rows of the cells of a rank, or of a part of them
 
-A large row is a chunk by itself, and is written without a copy. Small rows are gathered into a chunk, which is written
-when it is full, and on flush.
+NB   calls of a block of each cell   ──► rows, without a copy
+CB   other calls of all cells        ──► the log of calls ──► buffers of all cells, full together ──► rows
+
+A large row is a chunk by itself. Small rows are gathered into a chunk, which is written when it is full, and on flush.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import Chunking, Pieces
-from oocarrays.plan.streams.units import before, copy_columns, copy_runs
+from oocarrays.plan.streams.buffers import Buffers, Chunking, Pieces
+from oocarrays.plan.streams.meta import Regular
+from oocarrays.plan.streams.units import copy_columns, copy_runs, side_by_side
 from oocarrays.storage.streams.raw import RawChunks
+
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""First byte of each cell in a segment, number of bytes, and their place in a result."""
 
 
 class CellBlocks(NamedTuple):
@@ -30,159 +36,191 @@ class CellBlocks(NamedTuple):
     """First and last cell, and a function that returns their bytes, one row for each."""
 
 
-class Rows:
-    """Rows of some cells, which begin at the first cell of a chunk."""
+class RowSegment:
+    """Segment of NB or CB for some cells, which begin at the first cell of a chunk."""
 
-    def __init__(
-        self, chunks: RawChunks, chunking: Chunking, cells: tuple[int, int], count: int, *, writes: bool = True
-    ) -> None:
-        self.chunks = chunks
-        self.chunking = chunking
-        self.cells = cells
-        self.count = count
-        self._tail: list[np.ndarray] = []
-        self._is_changed = False
-        if writes and chunking.rows > 1 and count % chunking.rows:
-            self._begin(load=True)
+    def __init__(self, stored: Regular, block: int, cells: tuple[int, int]) -> None:
+        self.block = stored.block or block
+        """Bytes of a block; 0 while it is unknown."""
+        self.nbytes = stored.nbytes
+        """Bytes of each cell."""
+        self.lower, self.cells = cells[0], cells[1] - cells[0]
+        self.is_there = False
+        """Whether it exists in the store."""
+        self.chunks: RawChunks
+        self.chunking: Chunking
+        self.buffers: Buffers | None = None
+        """Next bytes of each cell, not yet a full row."""
+        self._pushed = stored.nbytes  # bytes of each cell in rows and buffers; others are in the log
+        self._width = 0  # bytes of each cell in a call of the log
+        self._is_stored = True
+
+    def begin(self, chunks: RawChunks, chunking: Chunking) -> None:
+        """Attach to the rows of an existing or new segment."""
+        self.chunks, self.chunking, self.is_there = chunks, chunking, True
+        each, total = chunking.width * self.block, self.cells * self.block
+        self._columns = [
+            (self.lower // chunking.width + k, slice(start, min(start + each, total)))
+            for k, start in enumerate(range(0, total, each))
+        ]
 
     @property
-    def _columns(self) -> range:
-        width = self.chunking.width
-        return range(self.cells[0] // width, -(-self.cells[1] // width)) if self.cells[1] > self.cells[0] else range(0)
+    def regular(self) -> Regular:
+        """The segment as the file records it."""
+        return Regular(block=self.block if self.nbytes else 0, nbytes=self.nbytes)
 
-    def _begin(self, *, load: bool = False) -> None:
-        """Start the chunk of the next row in memory."""
-        self._tail = []
-        for column in self._columns:
-            number = self.chunking.number(self.count, column)
-            chunk = self.chunks.get(number).copy() if load else np.zeros(self.chunking.nbytes, np.uint8)
-            self._tail.append(chunk)
-            self.chunks.hold(number, chunk)
+    @property
+    def count(self) -> int:
+        """Number of full rows."""
+        return self._pushed // self.block
 
-    def append(self, row: np.ndarray) -> None:
-        """Append one row: contiguous bytes of all cells."""
-        self._write(self.count, row)
-        self.count += 1
-        if self._is_changed and not self.count % self.chunking.rows:
-            self._put_tail(self.count - 1, held=False)
-            self._tail = []
+    def _row(self, number: int) -> Iterator[tuple[int, int, slice]]:
+        """Yield the chunks of a row, the place of its bytes in each, and the part of the row."""
+        place = number % self.chunking.rows * self.chunking.width * self.block
+        return ((self.chunking.number(number, column), place, part) for column, part in self._columns)
 
-    def _write(self, number: int, row: np.ndarray) -> None:
-        if self.chunking.rows == 1:
-            self._put_row(number, row)
+    # ------------------------------------------------------------------ writing
+
+    def append(self, values: np.ndarray) -> None:
+        """Append equally many bytes to every cell: a contiguous row of bytes for each.
+
+        Calls are gathered as they come, and transposed when they fill a block. A few bytes in the buffer of each cell
+        would use a cache line each.
+        """
+        width, data = values.shape[1], values.reshape(-1)
+        if width != self._width or self._logged + width > self.block:
+            self._push_log()
+        self.nbytes += width
+        if width >= self.block or not self.cells:
+            self._push(data, width)
             return
-        place = number % self.chunking.rows
-        if not place:
-            self._begin()
-        each = self.chunking.width * self.chunking.block
-        for chunk, part in zip(self._tail, self._parts(row), strict=True):
-            chunk[place * each : place * each + len(part)] = part
-        self._is_changed = True
+        self._width, start = width, self._logged - width
+        if self.buffers is None:
+            self._load()
+        self._log[start * self.cells :][: len(data)] = data
+        if not self.nbytes % self.block:
+            self._push_log()
 
-    def _parts(self, row: np.ndarray) -> list[np.ndarray]:
-        """Return the bytes of a row for each chunk."""
-        each = self.chunking.width * self.chunking.block
-        return [row[start : start + each] for start in range(0, len(row), each)]
+    @property
+    def _logged(self) -> int:
+        """Bytes of each cell in the log."""
+        return self.nbytes - self._pushed
 
-    def _put_row(self, number: int, row: np.ndarray) -> None:
-        """Write a row that is a chunk by itself, padding the last chunk of cells."""
-        for column, part in zip(self._columns, self._parts(row), strict=True):
-            if len(part) < self.chunking.nbytes:
-                part = np.concatenate((part, np.zeros(self.chunking.nbytes - len(part), np.uint8)))
-            self.chunks.put(self.chunking.number(number, column), part)
+    def _load(self) -> Buffers:
+        """Make the buffers, with a partial row of the store."""
+        self.buffers, self._log = Buffers(self.cells, self.block), np.empty(self.cells * self.block, np.uint8)
+        fill = self._pushed % self.block
+        if fill:
+            self.read_row(self.count, self.buffers.data)
+            self.buffers.fill[:] = fill
+        return self.buffers
 
-    def _put_tail(self, number: int, *, held: bool) -> None:
-        for column, chunk in zip(self._columns, self._tail, strict=True):
-            self.chunks.put(self.chunking.number(number, column), chunk, held=held)
-        self._is_changed = False
+    def _push_log(self) -> None:
+        if self._logged:
+            calls = self._logged // self._width
+            self._push(side_by_side(self._log[: self._logged * self.cells], calls, self._width), self._logged)
 
-    def settle(self, part: np.ndarray | None = None) -> None:
-        """Write the gathered rows, with a partial next row if given."""
-        if part is not None:
-            self._write(self.count, part)
-        if self._is_changed:
-            self._put_tail(self.count - (part is None), held=True)
+    def _push(self, data: np.ndarray, width: int) -> None:
+        """Move bytes of all cells to the buffers, and full rows to chunks."""
+        number, is_row = self.count, width == self.block and not self._pushed % self.block
+        if self.cells and not is_row:
+            data = (self.buffers or self._load()).push_level(width, data).data
+        self._pushed += width
+        rows = data.reshape(self.cells, self.count - number, self.block)
+        for row in range(rows.shape[1]):
+            self._put(number + row, np.ascontiguousarray(rows[:, row]).reshape(-1), ends=True)
+        self._is_stored = False
+
+    def _put(self, number: int, row: np.ndarray, *, ends: bool) -> None:
+        ends = ends and not (number + 1) % self.chunking.rows
+        for chunk, place, part in self._row(number):
+            self.chunks.write(chunk, place, row[part], ends=ends)
+
+    def drain(self) -> None:
+        """Move gathered bytes to the chunks, which reads see."""
+        if self._is_stored and not self._logged:
+            return
+        self._push_log()
+        fill = self._pushed % self.block
+        if fill and self.buffers is not None:
+            self.buffers.data.reshape(self.cells, self.block)[:, fill:] = 0
+            self._put(self.count, self.buffers.data, ends=False)
+        self._is_stored = True
+
+    def settle(self) -> None:
+        """Write all gathered bytes to the store."""
+        if self.is_there:
+            self.drain()
+            self.chunks.settle()
 
     def replace(self, number: int, row: np.ndarray) -> None:
         """Replace an existing row."""
         if self.chunking.rows == 1:
-            self._put_row(number, row)
+            self._put(number, row, ends=True)
             return
-        each = self.chunking.width * self.chunking.block
-        chunks = np.array([self.chunking.number(number, column) for column in self._columns])
-        counts = np.array([len(part) for part in self._parts(row)])
-        place = np.full(len(chunks), number % self.chunking.rows * each)
-        self._change(Pieces(chunks, place, before(counts), counts), row)
+        each = [(chunk, place, part.start, part.stop - part.start) for chunk, place, part in self._row(number)]
+        self.chunks.change(Pieces(*np.array(each).T), row)
 
-    def _change(self, pieces: Pieces, data: np.ndarray) -> None:
-        self.chunks.change(pieces, data)
-        self._is_changed = bool(self._tail) or self._is_changed
+    def change(self, cells: np.ndarray, part: Part, data: np.ndarray) -> None:
+        """Replace bytes of some cells, after writing the buffers, which are then loaded again."""
+        self.drain()
+        self.chunks.change(self.chunking.pieces(cells + self.lower, *part), data)
+        self.buffers = None
 
-    def change(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], data: np.ndarray) -> None:
-        """Replace bytes of some cells: ``part`` has their offsets in the segment, sizes, and places in ``data``."""
-        self._change(self.chunking.pieces(cells, *part), data)
+    # ------------------------------------------------------------------ reading
 
-    def read(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
+    def read(self, cells: np.ndarray, part: Part, out: np.ndarray) -> None:
         """Read bytes of some cells into their places in ``out``."""
-        if is_even(cells, part, self.chunking.block):
+        self.drain()
+        if _is_even(cells, part, self.block):
             self._read_even(int(cells[0]), part, out)
         else:
-            self.chunks.read(self.chunking.pieces(cells, *part), out)
+            self.chunks.read(self.chunking.pieces(cells + self.lower, *part), out)
 
-    def _read_even(self, first: int, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
+    def _read_even(self, first: int, part: Part, out: np.ndarray) -> None:
         """Read the same bytes of consecutive cells, row by row, where they are contiguous."""
         offset, nbytes, into = int(part[0][0]), int(part[1][0]), part[2]
-        cells, width = len(into), self.chunking.width
+        cells, end = len(into), offset + nbytes
         lies_so = len(out) == cells * nbytes
         found = out.reshape(cells, nbytes) if lies_so else np.empty((cells, nbytes), np.uint8)
-        done = 0
-        while done < cells:
-            count = min(cells - done, width - (first + done) % width)
-            self._read_column(first + done, offset, found[done : done + count])
-            done += count
+        for start, stop in self._spans(first, first + cells):
+            for number in range(offset // self.block, -(-end // self.block)):
+                lower, upper = max(number * self.block, offset), min((number + 1) * self.block, end)
+                rows, where = self._block(number, start, stop), slice(lower % self.block, upper - number * self.block)
+                copy_columns(found[start - first : stop - first], slice(lower - offset, upper - offset), rows, where)
         if not lies_so:
             copy_runs(out, into, found.reshape(-1), np.arange(cells) * nbytes, part[1])
 
-    def _read_column(self, first: int, offset: int, out: np.ndarray) -> None:
-        """Read the same bytes of consecutive cells in the same chunks: cells × bytes."""
-        chunking, (cells, nbytes) = self.chunking, out.shape
-        block, (column, place) = chunking.block, divmod(first, chunking.width)
-        room = np.empty(cells * block, np.uint8)
-        for number in range(offset // block, -(-(offset + nbytes) // block)):
-            start, row = (number % chunking.rows * chunking.width + place) * block, room
-            if chunking.rows > 1:
-                row = self.chunks.get(chunking.number(number, column))[start : start + len(room)]
-            else:
-                self.chunks.read_into(chunking.number(number, column), start, room)
-            lower, upper = max(number * block, offset), min((number + 1) * block, offset + nbytes)
-            where = slice(lower - number * block, upper - number * block)
-            copy_columns(out, slice(lower - offset, upper - offset), row.reshape(cells, block), where)
+    def _spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield runs of cells in the same chunks."""
+        while first < last:
+            stop = min(first + self.chunking.width - (self.lower + first) % self.chunking.width, last)
+            yield first, stop
+            first = stop
+
+    def _block(self, number: int, first: int, last: int) -> np.ndarray:
+        """Return a block of consecutive cells in the same chunk, a row for each."""
+        column, place = divmod(self.lower + first, self.chunking.width)
+        start, count = (number % self.chunking.rows * self.chunking.width + place) * self.block, last - first
+        chunk = self.chunking.number(number, column)
+        if self.chunking.rows == 1:
+            return self.chunks.part(chunk, start, count * self.block).reshape(count, self.block)
+        return self.chunks.get(chunk)[start : start + count * self.block].reshape(count, self.block)
 
     def read_row(self, number: int, out: np.ndarray) -> None:
         """Read one row of all cells directly into contiguous bytes."""
-        each = self.chunking.width * self.chunking.block
-        place = number % self.chunking.rows * each
-        for column, part in zip(self._columns, self._parts(out), strict=True):
-            self.chunks.read_into(self.chunking.number(number, column), place, part)
+        for chunk, place, part in self._row(number):
+            self.chunks.read_into(chunk, place, out[part])
 
-    def blocks(self, number: int, preceding: int) -> CellBlocks:
-        """Return one row of all cells in place; ``preceding`` bytes of each stream precede the segment."""
-        chunking, (lower, upper) = self.chunking, self.cells
-        each, parts = chunking.width * chunking.block, []
-        place = number % chunking.rows * each
-
-        def rows(column: int, cells: int) -> np.ndarray:
-            chunk = self.chunks.get(chunking.number(number, column))
-            return chunk[place : place + cells * chunking.block].reshape(cells, chunking.block)
-
-        for column in self._columns:
-            first, last = (min(k * chunking.width, upper) - lower for k in (column, column + 1))
-            parts.append((first, last, partial(rows, column, last - first)))
-        start = preceding + number * chunking.block
-        return CellBlocks(start, start + chunking.block, parts)
+    def at(self, offset: int) -> CellBlocks:
+        """Return the row of all cells that holds a byte of them; the last one may be partial."""
+        number = offset // self.block
+        spans = self._spans(0, self.cells)
+        parts = [(first, last, partial(self._block, number, first, last)) for first, last in spans]
+        return CellBlocks(number * self.block, min((number + 1) * self.block, self.nbytes), parts)
 
 
-def is_even(cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], block: int) -> bool:
+def _is_even(cells: np.ndarray, part: Part, block: int) -> bool:
     """Return whether many consecutive cells are read at the same offset, a block or more of each."""
     if len(cells) < 16 or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
         return False

@@ -36,7 +36,7 @@ from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.raw import ChunkCache, RawChunks, Steps
+from oocarrays.storage.streams.raw import ArraySteps, ChunkCache, RawChunks
 
 LOCK = ".oocarrays-streams"
 """Name of the lock file in the group's folder, held by the writer."""
@@ -262,7 +262,8 @@ class ArrayStreams(StreamFile):
         return self
 
     def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks:
-        return Steps(self.source, self.axis, meter, budget)
+        steps = ArraySteps(self.source, self.axis, budget)
+        return RawChunks(steps, int, steps.nbytes, meter, name=str(self.source.store_path))
 
 
 def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
