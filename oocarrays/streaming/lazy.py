@@ -6,6 +6,7 @@ write     chunks of values ──► computed, as many as fit, one after the oth
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import numpy as np
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError
 from oocarrays.plan.streams.calls import CellBytes
 from oocarrays.plan.streams.meta import check_budget
-from oocarrays.plan.streams.units import ValuesCut, cell_chunks, parts_of, value_cuts
+from oocarrays.plan.streams.units import ValuesCut, cell_chunks, groups, parts_of, value_cuts
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.ragged import DaskRagged, Ragged, checked_counts
@@ -101,8 +102,9 @@ class GivenBlocks:
 
     def calls(self, made: Callable[[Any], np.ndarray], lower: int) -> Iterator[CellBytes]:
         """Compute blocks one after the other, and yield the bytes of each."""
-        counts = self.counts.reshape(-1)
-        for start, stop in self._bounds():
+        counts, bounds = self.counts.reshape(-1), [0, *itertools.accumulate(self.values.chunks[0])]
+        for run in groups(np.array(self.values.chunks[0]), self.items):
+            start, stop = bounds[run.start], bounds[run.stop]
             block = np.ascontiguousarray(made(self.values[start:stop].compute()))
             if block.shape != (stop - start,):
                 raise InputError(f"a block of values has shape {block.shape}, but its chunks state {(stop - start,)}")
@@ -111,17 +113,6 @@ class GivenBlocks:
                 cells, _, number = parts_of(counts, begin, end)
                 data = block[begin - start : end - start].view(np.uint8)
                 yield CellBytes(cells=cells + lower, counts=number * block.dtype.itemsize, data=data)
-
-    def _bounds(self) -> Iterator[tuple[int, int]]:
-        """Yield runs of chunks that fit together."""
-        start = stop = 0
-        for count in self.values.chunks[0]:
-            if stop > start and stop + count - start > self.items:
-                yield start, stop
-                start = stop
-            stop += count
-        if stop > start:
-            yield start, stop
 
 
 def is_dask(given: Any) -> bool:

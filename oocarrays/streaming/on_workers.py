@@ -42,17 +42,15 @@ def _rank_addresses(client: Client, ranks: int) -> list[str]:
 
 
 class WorkerRanks:
-    """Ranks of one file, each on its worker."""
+    """Ranks of one file, each on its worker, where ``make`` creates it by its number."""
 
-    def __init__(self, client: Client, addresses: Sequence[str], file: StreamFile, budget: int) -> None:
-        self.client = client
+    def __init__(
+        self, client: Client, addresses: list[str], file: StreamFile, budget: int, make: Callable[[int], Streams]
+    ) -> None:
+        self.client, self.addresses = client, addresses
         self.name = uuid.uuid4().hex
-        self.addresses = list(addresses)
         self._file, self._budget = file, budget
-
-    def create(self, make: Callable[[int], Any]) -> None:
-        """Create every rank on its worker."""
-        self.client.gather(self._on_each(_create, [(make,)] * len(self.addresses)))
+        client.gather(self._on_each(_create, [(make,)] * len(addresses)))
 
     def start(self, act: Callable[..., Any], given: Sequence[tuple[Any, ...]] | None = None) -> list[Future]:
         """Start a call on every rank with its own arguments, without waiting."""
@@ -74,18 +72,11 @@ class WorkerRanks:
             for rank, (address, one) in enumerate(zip(self.addresses, given, strict=True))
         ]
 
-    def blocks(self, blocks: Sequence[Any]) -> list[Any]:
-        """Compute the block of each rank on the worker of that rank."""
-        return [
-            self.client.compute(block, workers=[address]) if hasattr(block, "dask") else block
-            for block, address in zip(blocks, self.addresses, strict=True)
-        ]
-
     def settle(self) -> list[WriterFacts]:
-        return [facts for each in self.each(_settle) for facts in each]
+        return [facts for each in self.each(lambda streams: streams._part.settle()) for facts in each]
 
     def begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
-        self.each(_begin, [(mode, nbytes, dtype)] * len(self.addresses))
+        self.each(lambda streams: streams._part.begin(mode, nbytes, dtype))
 
     def link(self, meta: Meta) -> Linked:
         """Link the directory that all ranks have written, here."""
@@ -109,9 +100,8 @@ class RankStreams(OpenStreams):
         self._used = [rank for rank in range(cells.ranks) if cells.of_rank(rank)[0] < cells.of_rank(rank)[1]] or [0]
         addresses = _rank_addresses(client, len(self._used))
         shared = max(addresses.count(address) for address in addresses)
-        self._ranks = WorkerRanks(client, addresses, file, budget)
         make = partial(_made, file=file, used=self._used, mode=mode, budget=budget // shared, blocks=blocks)
-        self._ranks.create(make)
+        self._ranks = WorkerRanks(client, addresses, file, budget, make)
         super().__init__(OpenFile(file, mode, self._ranks), cells.shape)
         close_when_dropped(self, file, file.release, "only what was flushed is there")
 
@@ -135,10 +125,13 @@ class RankStreams(OpenStreams):
         return [(lower // inner, upper // inner) for lower, upper in map(cells.of_rank, self._used)]
 
     def _dealt(self, values: Any) -> list[Any]:
-        """Cut an array of the cells into the blocks of the ranks."""
-        if not self.shape:
-            return [values]
-        return [values[lower:upper] for lower, upper in self._bounds()]
+        """Cut an array of the cells into the blocks of the ranks; those of Dask are computed on the ranks' workers."""
+        blocks = [values[lower:upper] for lower, upper in self._bounds()] if self.shape else [values]
+        compute, addresses = self._ranks.client.compute, self._ranks.addresses
+        return [
+            compute(block, workers=[address]) if hasattr(block, "dask") else block
+            for block, address in zip(blocks, addresses, strict=True)
+        ]
 
     def write(self, values: Any, *, where: Any = None, at: Any = None) -> None:
         """Write items, as `Streams.write`: a numpy or Dask array; its first axis is divided among ranks.
@@ -157,7 +150,8 @@ class RankStreams(OpenStreams):
             given = [(of_cells(call, *cells.of_rank(rank)), dtype) for rank in self._used]
         found = self._ranks.each(Streams.prepared, given)
         with self._open.failing():
-            self._ranks.each(Streams.perform, [(self._open.agree(found),)] * self.ranks)
+            mode = self._open.agree(found)
+            self._ranks.each(lambda streams: streams.perform(mode))
 
     def _blocks(self, array: da.Array, where: Any) -> list[tuple[Any, Any]]:
         """Divide values of Dask and a mask among ranks."""
@@ -165,8 +159,8 @@ class RankStreams(OpenStreams):
             raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}")
         if where is not None and np.shape(where) != self.shape:
             raise InputError(f"where= of shape {np.shape(where)} is no mask of shape {self.shape}")
-        masks = [None] * self.ranks if where is None else self._ranks.blocks(self._dealt(where))
-        return list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True))
+        masks = [None] * self.ranks if where is None else self._dealt(where)
+        return list(zip(self._dealt(array), masks, strict=True))
 
     def read(self, n: int | None = None) -> da.Array:
         """Read the same number of items of each cell: a Dask array with one block a rank.
@@ -184,7 +178,7 @@ class RankStreams(OpenStreams):
         least = min(self._ranks.each(_least_left))
         if least < (1 if n is None else n):
             raise SelectionError(f"a cell has {least} items left, fewer than the {n or 1} requested: use each()")
-        futures = self._ranks.start(Streams.read, [(n,)] * self.ranks)
+        futures = self._ranks.start(lambda streams: streams.read(n))
         within = () if n is None else (n,)
         shapes = [
             ((upper - lower), *self.shape[1:], *within) if self.shape else within for lower, upper in self._bounds()
@@ -205,12 +199,16 @@ class RankStreams(OpenStreams):
         self._open.check()
         if self._open.mode != "r":
             self._file.make_independent(self._ranks.settle()[0].ib)
-        self._ranks.each(_each, [(function,)] * self.ranks)
+
+        def act(streams: Streams) -> None:
+            streams.each(function)  # its results stay there
+
+        self._ranks.each(act)
 
     def seek(self, offset: int, whence: int = 0) -> None:
         """Move the position of every stream, as `Streams.seek`."""
         self._open.check()
-        self._ranks.each(Streams.seek, [(offset, whence)] * self.ranks)
+        self._ranks.each(lambda streams: streams.seek(offset, whence))
 
     def tell(self) -> np.ndarray:
         """Return the bytes of each stream before its position."""
@@ -246,18 +244,6 @@ def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: 
     if mode == "r+":
         part.position = 0
     return Streams(file, part, mode)
-
-
-def _begin(streams: Streams, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
-    streams._part.begin(mode, nbytes, dtype)
-
-
-def _settle(streams: Streams) -> list[WriterFacts]:
-    return streams._part.settle()
-
-
-def _each(streams: Streams, function: Any) -> None:
-    streams.each(function)  # its results stay here
 
 
 def _least_left(streams: Streams) -> int:

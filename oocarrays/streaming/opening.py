@@ -229,10 +229,9 @@ def _begun(file: StreamFile, mode: str, ranks: int, make: Callable[[], S]) -> S:
 def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
     if blocks is not None and not isinstance(blocks, Mapping):
         raise InputError(f"blocks={blocks!r} is no mapping such as {{'superblock': 2**20}}")
-    for name, size in (blocks or {}).items():
+    for name in blocks or {}:
         chosen(name, "blocks", ("cb_block", "ib_block", "ib_pointers", "superblock"))
-        whole(size, f"blocks[{name!r}]", 1)
-    return dict(blocks or {})
+    return {name: whole(size, f"blocks[{name!r}]", 1) for name, size in (blocks or {}).items()}
 
 
 def _asked(shape: Any, dtype: Any, ranks: int) -> Meta:

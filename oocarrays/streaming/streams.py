@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.errors import InputError, OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Level, Mode, Prepared
@@ -149,8 +149,13 @@ class Streams(OpenStreams):
         if isinstance(self._file, PlainStreams):
             self._write_steps(call)
             return
-        with self._open.failing():
-            self._put(call, self._open.agree([self._part.prepared(call, dtype)]))
+        try:
+            found = self._part.prepared(call, dtype)
+            is_new = found.appends and found.mode != found.begun
+            self._put(call, self._open.agree([found]) if is_new else found.mode)
+        except OocError as error:
+            self._open.failure = error
+            raise
 
     def _put(self, call: Call, mode: Mode) -> None:
         self._reader.discard()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.streams.units import UNITS, before, in_units, spread, spreads, unit_of
+from oocarrays.plan.streams.units import UNITS, before, cut, in_units, spreads, unit_of
 
 
 class Pieces(NamedTuple):
@@ -66,15 +66,11 @@ class Chunking(NamedTuple):
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, into: np.ndarray) -> Pieces:
         some = np.flatnonzero(counts)
         cells, offsets, counts, into = cells[some], offsets[some], counts[some], into[some]
-        ends = offsets + counts
-        rows = (ends - 1) // self.block - offsets // self.block + 1
-        of = np.repeat(np.arange(len(cells)), rows)
-        row = spread(offsets // self.block, rows)
-        lower = np.maximum(row * self.block, offsets[of])
-        upper = np.minimum((row + 1) * self.block, ends[of])
+        of, lower, count = cut(offsets, counts, self.block)
+        row, inside = np.divmod(lower, self.block)
         chunk = row // self.rows * self.columns + cells[of] // self.width
-        place = ((row % self.rows) * self.width + cells[of] % self.width) * self.block + lower - row * self.block
-        return Pieces(chunk, place, into[of] + lower - offsets[of], upper - lower)
+        place = ((row % self.rows) * self.width + cells[of] % self.width) * self.block + inside
+        return Pieces(chunk, place, into[of] + lower - offsets[of], count)
 
 
 class Segments(NamedTuple):

@@ -32,17 +32,6 @@ LEVEL = -2
 """First word of a level entry is this minus its first cell; the second is the number of cells."""
 
 
-def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut consecutive runs from ``start`` on at the ends of superblocks."""
-    starts = start + before(lengths)
-    ends = starts + lengths
-    pieces = (ends - 1) // superblock - starts // superblock + 1
-    of = np.repeat(np.arange(len(lengths)), pieces)
-    bounds = (spread(starts // superblock, pieces)) * superblock
-    lower, upper = np.maximum(bounds, starts[of]), np.minimum(bounds + superblock, ends[of])
-    return of, lower, upper - lower
-
-
 def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return a pointer to each run: its start, in blocks, and its bytes."""
     made: np.ndarray = blocks << BITS | counts

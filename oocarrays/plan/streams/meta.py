@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, DescriptorError
+from oocarrays.errors import BudgetError, DescriptorError, JournalError
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, read_as, written
 from oocarrays.plan.streams.buffers import Buffers
 
 VERSION = 1
@@ -141,7 +141,7 @@ class Meta:
 
     cells: Cells
     """Cells of the file, and the ranks of the last writers."""
-    dtype: Any
+    dtype: Any = field(default=None, metadata={"json": None})
     """Type of an item for reading, as numpy's description of a type."""
     nb: Regular = Regular()
     """First segment."""
@@ -158,7 +158,7 @@ class Meta:
         return type_of(self.dtype)
 
     def as_json(self) -> Document:
-        return {"version": VERSION, **asdict(self)}
+        return {"version": VERSION, "dtype": self.dtype, **written(self)}
 
 
 class WriterFacts(NamedTuple):
@@ -190,18 +190,13 @@ def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) 
 def meta_from(found: Any, place: str) -> Meta:
     """Return the metadata from the output of `Meta.as_json`."""
     try:
-        if found["version"] != VERSION:
-            raise DescriptorError(f"{place} holds streams of version {found['version']}; this one reads {VERSION}")
-        cells, ib = found["cells"], dict(found["ib"])
-        ib |= {"base": tuple(ib["base"]), "ends": tuple(map(tuple, ib["ends"]))}
-        return Meta(
-            cells=Cells(**(cells | {"shape": tuple(cells["shape"])})), dtype=found["dtype"],
-            nb=Regular(**found["nb"]), cb=Regular(**found["cb"]), ib=Independent(**ib), is_closed=found["is_closed"],
-        )  # fmt: skip
-    except (LookupError, TypeError, ValueError) as error:
-        if isinstance(error, DescriptorError):
-            raise
+        rest = dict(found)
+        version, dtype = rest.pop("version"), rest.pop("dtype")
+        if version == VERSION:
+            return replace(read_as(Meta, rest, "attribute"), dtype=dtype)
+    except (LookupError, TypeError, ValueError, JournalError) as error:
         raise DescriptorError(f"{place} does not describe its streams as this version does: {error!r}") from None
+    raise DescriptorError(f"{place} holds streams of version {version}; this one reads {VERSION}")
 
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
@@ -239,16 +234,8 @@ def described(item: np.dtype) -> Any:
         return {"base": described(item.subdtype[0]), "shape": list(item.subdtype[1])}
     if item.names is None:
         return item.str
-    fields = [(name, *item.fields[name][:2]) for name in item.names]  # type: ignore[index]
-    packed = np.dtype([(name, each) for name, each, _ in fields])
-    if packed == item and not any(_is_nested(each) for _, each, _ in fields):
-        return [[list(part) if isinstance(part, tuple) else part for part in field] for field in item.descr]
-    each = [[name, described(each), offset] for name, each, offset in fields]
-    return {"fields": each, "itemsize": item.itemsize}
-
-
-def _is_nested(item: np.dtype) -> bool:
-    return item.base.names is not None or (item.subdtype is not None and item.subdtype[0].subdtype is not None)
+    fields = ((name, *item.fields[name][:2]) for name in item.names)  # type: ignore[index]
+    return {"fields": [[name, described(each), offset] for name, each, offset in fields], "itemsize": item.itemsize}
 
 
 def type_of(said: Any) -> np.dtype:

@@ -45,19 +45,20 @@ def cell_chunks(items: np.ndarray, most: int) -> tuple[tuple[int, ...], ...]:
         if axis + 1 < items.ndim and extent and each.mean() > most:
             chunks.append((1,) * extent)
         else:
-            return *chunks, _filled(each, most), *((n,) for n in items.shape[axis + 1 :])
+            lengths = tuple(run.stop - run.start for run in groups(each, most)) or (0,)
+            return *chunks, lengths, *((n,) for n in items.shape[axis + 1 :])
     return tuple(chunks)
 
 
-def _filled(sizes: np.ndarray, most: int) -> tuple[int, ...]:
-    """Return lengths of consecutive rows with up to ``most`` items together, at least one row each."""
-    ends, lengths, start = np.cumsum(sizes), [], 0
+def groups(sizes: np.ndarray, most: int) -> list[slice]:
+    """Return runs of consecutive sizes of up to ``most`` together, at least one size each."""
+    ends, found, start = np.cumsum(sizes), [], 0
     while start < len(sizes):
         had = ends[start - 1] if start else 0
         stop = max(int(np.searchsorted(ends, had + most, "right")), start + 1)
-        lengths.append(stop - start)
+        found.append(slice(start, stop))
         start = stop
-    return tuple(lengths) or (0,)
+    return found
 
 
 def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int) -> list[ValuesCut]:
@@ -129,6 +130,16 @@ def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
 def before(counts: np.ndarray) -> np.ndarray:
     sums: np.ndarray = np.cumsum(counts) - counts
     return sums
+
+
+def cut(starts: np.ndarray, counts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut runs at multiples of ``size``: return the run, start and length of each piece; no run is empty."""
+    ends = starts + counts
+    pieces = (ends - 1) // size - starts // size + 1
+    of = np.repeat(np.arange(len(counts)), pieces)
+    bounds = spread(starts // size, pieces) * size
+    lower, upper = np.maximum(bounds, starts[of]), np.minimum(bounds + size, ends[of])
+    return of, lower, upper - lower
 
 
 def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:

@@ -10,7 +10,7 @@ The paper omits recovery: "the VP values in the directory blocks allow the strea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,6 +33,7 @@ from oocarrays.plan.streams.directory import (
     overlaps,
 )
 from oocarrays.plan.streams.meta import Independent
+from oocarrays.plan.streams.units import groups
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import RawChunks
 from oocarrays.storage.streams.rows import CellBlocks, Part
@@ -234,20 +235,10 @@ class Reader:
 
     def read(self, cells: np.ndarray, part: Part, out: np.ndarray) -> None:
         """Read bytes of ascending cells into their places in ``out``; the bytes must exist."""
-        for some in self._parts(cells):
+        blocks = self.lengths[cells] // max(self.directory.ib.block, 1) + 1
+        for some in groups(blocks * 256, self._most):  # bytes of an entry and of data derived from it
             offsets, counts, into = (each[some] for each in part)
             self.data.read(self.pieces(cells[some], (offsets, counts, into)), out)
-
-    def _parts(self, cells: np.ndarray) -> Iterator[slice]:
-        """Yield slices of cells with directory data that fits in memory."""
-        blocks = self.lengths[cells] // max(self.directory.ib.block, 1) + 1
-        needed = np.cumsum(blocks * 256)  # bytes of an entry and of data derived from it
-        start = 0
-        while start < len(cells):
-            had = int(needed[start - 1]) if start else 0
-            stop = max(int(np.searchsorted(needed, had + self._most, "right")), start + 1)
-            yield slice(start, stop)
-            start = stop
 
     def pieces(self, cells: np.ndarray, part: Part) -> Pieces:
         """Return the superblock pieces that hold bytes of some cells."""

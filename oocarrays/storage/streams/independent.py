@@ -23,9 +23,9 @@ import numpy as np
 
 from oocarrays.plan.streams.buffers import Buffers, CellRun, grouped
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
-from oocarrays.plan.streams.directory import HEAD, NONE, cut, level_entries, pointers
+from oocarrays.plan.streams.directory import HEAD, NONE, level_entries, pointers
 from oocarrays.plan.streams.meta import Independent
-from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
+from oocarrays.plan.streams.units import UNITS, before, cut, side_by_side, unit_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.directories import Directory, Reader
 from oocarrays.storage.streams.raw import ChunkCache, RawChunks
@@ -69,7 +69,7 @@ class Superblocks:
 
     def places(self, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Split runs appended from ``start`` into pieces: the run, place in the segment and size in bytes of each."""
-        of, starts, counts = cut(start, lengths, self.nbytes)
+        of, starts, counts = cut(start + before(lengths), lengths, self.nbytes)
         turn, place = np.divmod(starts, self.nbytes)
         return of, (self.first + turn * self.step) * self.nbytes + place, counts
 

@@ -51,9 +51,8 @@ class RowSegment:
         self.chunking: Chunking
         self.buffers: Buffers | None = None
         """Next bytes of each cell, not yet a full row."""
-        self._pushed = stored.nbytes  # bytes of each cell in rows and buffers; others are in the log
-        self._width = 0  # bytes of each cell in a call of the log
-        self._is_stored = True
+        self._logged = self._width = 0  # bytes of each cell in the log of calls, and in one call of it
+        self._is_drained = True  # whether the chunks have what the buffers have
 
     def begin(self, chunks: RawChunks, chunking: Chunking) -> None:
         """Attach to the rows of an existing or new segment."""
@@ -72,7 +71,7 @@ class RowSegment:
     @property
     def count(self) -> int:
         """Number of full rows."""
-        return self._pushed // self.block
+        return (self.nbytes - self._logged) // self.block
 
     def _row(self, number: int) -> Iterator[tuple[int, int, slice]]:
         """Yield the chunks of a row, the place of its bytes in each, and the part of the row."""
@@ -88,48 +87,42 @@ class RowSegment:
         would use a cache line each.
         """
         width, data = values.shape[1], values.reshape(-1)
-        if width != self._width or self._logged + width > self.block:
+        if self._logged and (width != self._width or self._logged + width > self.block):
             self._push_log()
-        self.nbytes += width
         if width >= self.block or not self.cells:
             self._push(data, width)
             return
-        self._width, start = width, self._logged - width
         if self.buffers is None:
             self._load()
-        self._log[start * self.cells :][: len(data)] = data
+        self._log[self._logged * self.cells :][: len(data)] = data
+        self._width, self._logged, self.nbytes = width, self._logged + width, self.nbytes + width
         if not self.nbytes % self.block:
             self._push_log()
-
-    @property
-    def _logged(self) -> int:
-        """Bytes of each cell in the log."""
-        return self.nbytes - self._pushed
 
     def _load(self) -> Buffers:
         """Make the buffers, with a partial row of the store."""
         self.buffers, self._log = Buffers(self.cells, self.block), np.empty(self.cells * self.block, np.uint8)
-        fill = self._pushed % self.block
+        fill = self.nbytes % self.block
         if fill:
             self.read_row(self.count, self.buffers.data)
             self.buffers.fill[:] = fill
         return self.buffers
 
     def _push_log(self) -> None:
-        if self._logged:
-            calls = self._logged // self._width
-            self._push(side_by_side(self._log[: self._logged * self.cells], calls, self._width), self._logged)
+        logged, self._logged = self._logged, 0
+        self.nbytes -= logged
+        self._push(side_by_side(self._log[: logged * self.cells], logged // self._width, self._width), logged)
 
     def _push(self, data: np.ndarray, width: int) -> None:
         """Move bytes of all cells to the buffers, and full rows to chunks."""
-        number, is_row = self.count, width == self.block and not self._pushed % self.block
+        number, is_row = self.count, width == self.block and not self.nbytes % self.block
         if self.cells and not is_row:
             data = (self.buffers or self._load()).push_level(width, data).data
-        self._pushed += width
+        self.nbytes += width
         rows = data.reshape(self.cells, self.count - number, self.block)
         for row in range(rows.shape[1]):
             self._put(number + row, np.ascontiguousarray(rows[:, row]).reshape(-1), ends=True)
-        self._is_stored = False
+        self._is_drained = False
 
     def _put(self, number: int, row: np.ndarray, *, ends: bool) -> None:
         ends = ends and not (number + 1) % self.chunking.rows
@@ -137,15 +130,14 @@ class RowSegment:
             self.chunks.write(chunk, place, row[part], ends=ends)
 
     def drain(self) -> None:
-        """Move gathered bytes to the chunks, which reads see."""
-        if self._is_stored and not self._logged:
-            return
-        self._push_log()
-        fill = self._pushed % self.block
-        if fill and self.buffers is not None:
+        """Move gathered bytes to the chunks, where reads find them."""
+        if self._logged:
+            self._push_log()
+        fill = self.nbytes % self.block if self.block else 0
+        if fill and self.buffers is not None and not self._is_drained:
             self.buffers.data.reshape(self.cells, self.block)[:, fill:] = 0
             self._put(self.count, self.buffers.data, ends=False)
-        self._is_stored = True
+        self._is_drained = True
 
     def settle(self) -> None:
         """Write all gathered bytes to the store."""
