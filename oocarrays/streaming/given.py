@@ -11,7 +11,7 @@ import numpy as np
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
 from oocarrays.streaming.items import as_array, as_items
-from oocarrays.streaming.ragged import Ragged, cell_number, ragged_of
+from oocarrays.streaming.ragged import Ragged, ragged_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +123,6 @@ class CellValues:
             return np.broadcast_to(array, self.shape).reshape(-1).tolist()
         except ValueError:
             raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}") from None
-
-    def number(self, cell: Any) -> int:
-        return cell_number(cell, self.shape)
 
 
 def _rows(items: np.ndarray, count: int) -> np.ndarray:

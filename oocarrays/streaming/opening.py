@@ -345,20 +345,15 @@ def streams_from_ragged(
     [[1.5, 2.5], [], [3.5]]
     """
     chosen(mode, "mode", ("w", "a"))
-    ragged = counts if values is None else (counts, values)
-    if is_dask(ragged):
-        _write_dask(store, ragged, mode, options)
-        return
-    ragged = ragged if isinstance(ragged, Ragged) else Ragged(counts, values)
-    made: Settings = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
+    ragged: Any = counts if values is None else (counts, values)
+    if is_dask(ragged):  # in the given memory: streams use three quarters of it, and blocks the rest
+        options["memory"] = settings.budget(options.get("memory")) // 4 * 3
+        blocks = given_blocks(ragged, None, options["memory"])
+        ragged = blocks if isinstance(blocks, Ragged) else (blocks.counts, blocks.values)
+        shape, dtype = blocks.counts.shape, blocks.values.dtype
+    else:
+        whole_values = counts if isinstance(counts, Ragged) else Ragged(counts, values)
+        shape, dtype = whole_values.shape, whole_values.dtype
+    made: Settings = {"shape": shape, "dtype": dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options)) as streams:
-        streams.write(ragged if values is None else (counts, values))
-
-
-def _write_dask(store: StoreLike, given: tuple[Any, Any], mode: Literal["w", "a"], options: Settings) -> None:
-    """Write ragged items of Dask in the given memory: streams use three quarters of it, and blocks the rest."""
-    budget = settings.budget(options.get("memory")) // 4 * 3
-    ragged = given_blocks(given, None, budget)
-    made: Settings = {"shape": ragged.counts.shape, "dtype": ragged.values.dtype} if mode == "w" else {}
-    with open_streams(store, mode, **(made | options | {"memory": budget})) as streams:
-        streams.write(ragged if isinstance(ragged, Ragged) else (ragged.counts, ragged.values))
+        streams.write(ragged)

@@ -21,7 +21,7 @@ from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.opened import OpenFile, OpenStreams
-from oocarrays.streaming.ragged import DaskRagged, Ragged
+from oocarrays.streaming.ragged import DaskRagged, Ragged, cell_number
 from oocarrays.streaming.reading import (
     Cell,
     boxes_of,
@@ -285,7 +285,7 @@ class Streams(OpenStreams):
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return the whole stream of one cell; its position stays."""
         self._open.check()
-        number = self._given.number(cell)
+        number = cell_number(cell, self._shape)
         nbytes = self._part.end_of(number) // self._item_bytes * self._item_bytes
         data = self._reader.one(number, 0, nbytes)
         return (data if data.base is None else data.copy()).view(self._item)

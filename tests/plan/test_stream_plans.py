@@ -33,4 +33,4 @@ def test_beyond_2_to_the_31_by_arithmetic() -> None:
     assert pieces.place[0] == 500 * 8 + 3
     parts = segments(np.array([2**33]), np.array([16]), 2**33 + 4, 2**33 + 8, np.array([2**34]))
     assert [int(part[1][0]) for part in parts] == [4, 4, 8, 0]
-    assert parts.ib[0][0] == 0
+    assert parts[2][0][0] == 0

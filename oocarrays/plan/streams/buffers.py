@@ -73,19 +73,12 @@ class Chunking(NamedTuple):
         return Pieces(chunk, place, into[of] + lower - offsets[of], count)
 
 
-class Segments(NamedTuple):
-    """Bytes of some cells in each segment, and beyond the end of the streams."""
-
-    nb: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """First byte of each cell in the segment, number of bytes, and offset in a result."""
-    cb: tuple[np.ndarray, np.ndarray, np.ndarray]
-    ib: tuple[np.ndarray, np.ndarray, np.ndarray]
-    beyond: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """Bytes beyond the end of the stream; the first byte is counted from there."""
+Part = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""First byte of each cell in a segment, number of bytes, and their place in a result."""
 
 
-def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, ends: np.ndarray) -> Segments:
-    """Divide bytes of some cells over the segments of a file."""
+def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, ends: np.ndarray) -> list[Part]:
+    """Divide bytes of some cells over NB, CB and IB, and those beyond the end of a stream, counted from there."""
     into, upper = before(counts), offsets + counts
     bounds = (np.zeros_like(ends), np.full_like(ends, nb_end), np.full_like(ends, cb_end), ends)
     parts = []
@@ -93,7 +86,7 @@ def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, 
         first = np.maximum(offsets, lower)
         count = np.maximum(np.minimum(upper, limit) - first, 0)
         parts.append((np.where(count > 0, first - lower, 0), count, into + np.where(count > 0, first - offsets, 0)))
-    return Segments(*parts)
+    return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +133,8 @@ class Buffers:
         unit = unit_of(self.block, count, had)
         rows, new = (in_units(each, unit).reshape(self.cells, -1) for each in (self.data, values))
         had, count, going, staying = had // unit, count // unit, going // unit, staying // unit
-        out = _beside(rows[:, :had], new[:, : going - had]) if had and going else new[:, : max(going - had, 0)]
+        out = new[:, : max(going - had, 0)]
+        out = np.concatenate((rows[:, :had], out), axis=1) if had and going else out
         kept = staying if going else count
         rows[:, staying - kept : staying] = new[:, count - kept :]
         self.fill[:] = staying * unit
@@ -158,28 +152,16 @@ class Buffers:
         starts, flat = before(counts), in_units(self.data, self._unit)
         full = np.flatnonzero(whole)
         going = np.where(whole > 0, whole * width - had, 0)
-        out = self._out(cells[full], whole[full], had[full], values, starts[full], going[full])
+        out = np.empty(int(whole.sum()) * width, values.dtype)  # of full buffers: the old bytes, then the new ones
+        first = before(whole[full])
+        out.reshape(-1, width)[first] = flat.reshape(self.cells, width).take(cells[full], 0)
+        _move(out, first * width + had[full], values, starts[full], going[full])
         staying = counts - going
         _move(flat, cells * width + np.where(whole > 0, 0, had), values, starts + going, staying)
         self.fill[cells] = (total - whole * width) * self._unit
-        return (
-            CellRun(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8))
-            if len(full)
-            else NOTHING
-        )
-
-    def _out(
-        self, cells: np.ndarray, whole: np.ndarray, had: np.ndarray, values: np.ndarray, starts: np.ndarray,
-        going: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Return the whole blocks of full buffers: the old bytes, then the new ones."""
-        width = self.block // self._unit
-        out = np.empty(int(whole.sum()) * width, values.dtype)
-        first = before(whole)
-        kept = in_units(self.data, self._unit).reshape(self.cells, width)
-        out.reshape(-1, width)[first] = kept.take(cells, 0)
-        _move(out, first * width + had, values, starts, going)
-        return out
+        if not len(full):
+            return NOTHING
+        return CellRun(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8))
 
     def flush(self) -> CellRun:
         """Return the contents of the buffers, each padded to a block."""
@@ -211,13 +193,6 @@ def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray,
     some = np.flatnonzero((counts > 0) & ~is_long)
     there, here = spreads(counts[some], into[some], of[some])
     out[there] = values.take(here)
-
-
-def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return rows joined side by side."""
-    out = np.empty((len(left), left.shape[1] + right.shape[1]), left.dtype)
-    out[:, : left.shape[1]], out[:, left.shape[1] :] = left, right
-    return out
 
 
 NOTHING = CellRun(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))

@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from oocarrays.plan.streams.buffers import grouped
+
 Mode = Literal["NB", "CB", "IB"]
 MODES: tuple[Mode, ...] = ("NB", "CB", "IB")
 """Modes from the fastest to the most general."""
@@ -77,6 +79,11 @@ class Level:
         values = np.ascontiguousarray(self.values)
         return values.reshape(-1).view(np.uint8).reshape(len(values), self.nbytes)
 
+    def as_runs(self, lower: int) -> CellBytes:
+        """Return the values as bytes of cells, the first of which is number ``lower``."""
+        cells = np.arange(lower, lower + len(self.values))
+        return CellBytes(cells=cells, counts=np.full(len(cells), self.nbytes), data=self.rows.reshape(-1))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
@@ -91,12 +98,10 @@ class Events:
     def is_empty(self) -> bool:
         return not len(self.cells)
 
-    def as_runs(self) -> CellBytes:
+    def as_runs(self, lower: int) -> CellBytes:
         """Return the items as bytes sorted by cell."""
-        order = np.argsort(self.cells, kind="stable")
-        cells, counts = np.unique(self.cells, return_counts=True)
-        data = np.ascontiguousarray(self.items[order]).reshape(-1)
-        return CellBytes(cells=cells, counts=counts * self.items.shape[1], data=data)
+        cells, counts, items = grouped(self.cells, self.items, int(self.cells.max(initial=0)) + 1)
+        return CellBytes(cells=cells, counts=counts * items.shape[1], data=items.reshape(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,9 @@ class CellBytes:
     @property
     def is_empty(self) -> bool:
         return not len(self.cells)
+
+    def as_runs(self, lower: int) -> CellBytes:
+        return self
 
 
 Call = Level | Events | CellBytes

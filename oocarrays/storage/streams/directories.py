@@ -18,7 +18,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.plan.streams.buffers import Pieces
+from oocarrays.plan.streams.buffers import Part, Pieces
 from oocarrays.plan.streams.directory import (
     BITS,
     HEAD,
@@ -36,7 +36,7 @@ from oocarrays.plan.streams.meta import Independent
 from oocarrays.plan.streams.units import groups
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import RawChunks
-from oocarrays.storage.streams.rows import CellBlocks, Part
+from oocarrays.storage.streams.rows import CellBlocks
 from oocarrays.storage.streams.stream_file import StreamFile, open_file, stored_numbers
 
 FEW = 64
@@ -289,7 +289,7 @@ def _rebuilt(file: StreamFile) -> Rebuilt:
     if not meta.ib.block:
         file.commit(replace(meta, is_closed=True))
         return Rebuilt(place=file.name, flushed_bytes=0, nbytes=0)
-    directory, chunks = file.array("directory", write=True), file.directory(Meter(), write=True)
+    directory, chunks = file.array("directory", write=True), file.chunks("directory", Meter(), write=True)
     cells, before = meta.cells.count, 0
     with suppress(CorruptChunkError):
         before = int(Directory(chunks, meta.ib).lengths(cells).sum())

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import Buffers, CellRun, grouped
+from oocarrays.plan.streams.buffers import Buffers, CellRun, Part, grouped
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
 from oocarrays.plan.streams.directory import HEAD, NONE, level_entries, pointers
 from oocarrays.plan.streams.meta import Independent
@@ -29,7 +29,7 @@ from oocarrays.plan.streams.units import UNITS, before, cut, side_by_side, unit_
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.directories import Directory, Reader
 from oocarrays.storage.streams.raw import ChunkCache, RawChunks
-from oocarrays.storage.streams.rows import CellBlocks, Part
+from oocarrays.storage.streams.rows import CellBlocks
 from oocarrays.storage.streams.stream_file import StreamFile
 
 
@@ -281,9 +281,8 @@ class IndependentSegment:
     def begin(self, meter: Meter, cache: ChunkCache, *, writes: bool) -> None:
         """Attach to an existing or new segment."""
         meta, self.is_there = self.file.meta, True
-        data = self.file.array("ib", write=writes)
-        self._data = RawChunks.of_array(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
-        self._directory = self.file.directory(meter, cache, write=writes)
+        self._data = self.file.chunks("ib", meter, cache, write=writes)
+        self._directory = self.file.chunks("directory", meter, cache, write=writes)
         if meta.ib.block:
             self._open(meta.ib)
         if writes:

@@ -6,20 +6,19 @@ write ──► at the end?   ──► append in the mode agreed on by all rank
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.streams.buffers import Chunking, segments
-from oocarrays.plan.streams.calls import MODES, Call, CellBytes, Events, Level, Mode, Prepared, write_mode
+from oocarrays.plan.streams.buffers import Chunking, Part, segments
+from oocarrays.plan.streams.calls import MODES, Call, CellBytes, Level, Mode, Prepared, write_mode
 from oocarrays.plan.streams.meta import Meta, WriterFacts, check_budget, independent
 from oocarrays.plan.streams.units import before, copy_runs
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.independent import IndependentSegment, Linked
-from oocarrays.storage.streams.raw import RawChunks, chunk_cache
-from oocarrays.storage.streams.rows import CellBlocks, Part, RowSegment
+from oocarrays.storage.streams.raw import chunk_cache
+from oocarrays.storage.streams.rows import CellBlocks, RowSegment
 from oocarrays.storage.streams.stream_file import StreamFile
 
 
@@ -64,10 +63,10 @@ class RanksPart:
         if steps is not None:
             segment.begin(steps, Chunking(block, 1, max(cells.count, 1), 1))
             return
-        array, width = self.file.array(mode.lower(), write=self.writes), cells.chunk_rows * max(cells.inner, 1)
-        chunking = Chunking(block, array.chunks[0], width, max(ceil_div(cells.count, width), 1))
-        index = partial(_row_index, chunking.columns, array.ndim)
-        segment.begin(RawChunks.of_array(array, index, chunking.nbytes, self.meter, self._cache), chunking)
+        width = cells.chunk_rows * max(cells.inner, 1)
+        columns = max(ceil_div(cells.count, width), 1)
+        chunks = self.file.chunks(mode.lower(), self.meter, self._cache, write=self.writes, columns=columns)
+        segment.begin(chunks, Chunking(block, chunks.nbytes // (width * block), width, columns))
 
     def begin(self, mode: Mode, nbytes: int, dtype: Any) -> None:
         """Create the arrays of a mode in the store."""
@@ -179,12 +178,7 @@ class RanksPart:
         """Write at the positions: replace existing bytes, and append those beyond the ends."""
         if isinstance(call, Level) and isinstance(self.position, int) and self._replace_row(call, self.position):
             return
-        runs = call.as_runs() if isinstance(call, Events) else call
-        if isinstance(runs, Level):
-            everyone = np.arange(self.lower, self.upper)
-            counts = np.full(self.count, runs.nbytes)
-            runs = CellBytes(cells=everyone, counts=counts, data=runs.rows.reshape(-1))
-        position = self.tell()
+        runs, position = call.as_runs(self.lower), self.tell()
         self._change(runs, position[runs.cells - self.lower])
         position[runs.cells - self.lower] += runs.counts
         self.position = position
@@ -206,13 +200,13 @@ class RanksPart:
 
     def _change(self, runs: CellBytes, offsets: np.ndarray) -> None:
         cells = runs.cells - self.lower
-        parts = segments(offsets, runs.counts, self.nb.nbytes, self.cb_end, self.ends()[cells])
+        *parts, beyond = segments(offsets, runs.counts, self.nb.nbytes, self.cb_end, self.ends()[cells])
         self.ib.discard()
-        for segment, part in zip((self.nb, self.cb, self.ib), parts[:3], strict=True):
+        for segment, part in zip((self.nb, self.cb, self.ib), parts, strict=True):
             if part[1].any():
                 segment.change(cells, part, runs.data)
-        if parts.beyond[1].any():
-            self._append_beyond(runs, parts.beyond)
+        if beyond[1].any():
+            self._append_beyond(runs, beyond)
 
     def _append_beyond(self, runs: CellBytes, beyond: Part) -> None:
         """Append the bytes beyond the ends of streams, with zeros in gaps."""
@@ -249,8 +243,9 @@ class RanksPart:
         if self.ib.is_there and len(cells) and int(offsets.min()) >= self.cb_end:
             self.ib.read(cells, (offsets - self.cb_end, counts, before(counts)), out)
             return out
-        parts = segments(offsets, counts, self.nb.nbytes, self.cb_end, np.full(len(cells), np.iinfo(np.int64).max))
-        for segment, part in zip((self.nb, self.cb, self.ib), parts[:3], strict=True):
+        everything = np.full(len(cells), np.iinfo(np.int64).max)
+        *parts, _ = segments(offsets, counts, self.nb.nbytes, self.cb_end, everything)
+        for segment, part in zip((self.nb, self.cb, self.ib), parts, strict=True):
             if part[1].any():
                 segment.read(cells, part, out)
         return out
@@ -271,9 +266,3 @@ class RanksPart:
     def end(self) -> None:
         """End the threads of the ranks."""
         self.ib.close()
-
-
-def _row_index(columns: int, ndim: int, number: int) -> tuple[int, ...]:
-    """Return the index of a chunk of rows; cells are split along their first axis only."""
-    row, column = divmod(number, columns)
-    return (row, column, *(0,) * (ndim - 2)) if ndim > 1 else (row,)

@@ -8,11 +8,9 @@ of the paper): the file has no metadata; the user states its shape and type.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import weakref
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +21,7 @@ from oocarrays.plan.streams.meta import Cells, Meta, Regular, described
 from oocarrays.storage.local.fs import read_into, translated, write_at
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import ChunkCache, RawChunks
-from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.storage.streams.stream_file import StreamFile, held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +126,14 @@ class PlainStreams(StreamFile):
 
     def hold(self) -> None:
         """Lock the file against other writers of this package."""
-        _lock(self._steps.file, self.name)
+        self._hold = held(self.name, self.name)
         self.is_held = True
 
     def release(self) -> None:
-        """Close the file."""
+        """Close the file, and release the lock."""
         self._steps.close()
+        if self._hold is not None:
+            self._hold.close()
         self.is_held = False
 
     def begin_again(self, ranks: int) -> None:
@@ -162,15 +162,6 @@ def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, du
     return PlainStreams(path, layout, writes=mode != "r", durable=durable)
 
 
-def _lock(file: int, name: str) -> None:
-    """Lock an open file if its file system supports locks; raise if another process holds the lock."""
-    with suppress(OSError):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TargetError(f"{name} is open for writing elsewhere: close it there first") from None
-
-
 def _make(path: str, offset: int, *, overwrite: bool) -> None:
     """Create a file of ``offset`` zeros, replacing an existing one."""
     if os.path.lexists(path) and not overwrite:
@@ -180,8 +171,9 @@ def _make(path: str, offset: int, *, overwrite: bool) -> None:
     with translated("write", path):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         try:
-            _lock(file, path)
+            hold = held(path, path)
             os.ftruncate(file, 0)
             os.ftruncate(file, offset)
+            hold.close()
         finally:
             os.close(file)

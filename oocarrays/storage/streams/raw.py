@@ -26,7 +26,6 @@ from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 ChunkCache = Cache[tuple[int, int], np.ndarray]
 """Cache of chunks, by the identity of their array and their number."""
@@ -57,18 +56,6 @@ class RawChunks:
         self._cache = chunk_cache(2**26) if self._maps else cache or chunk_cache(0)
         self._held: dict[int, np.ndarray] = {}
         self._changed: set[int] = set()
-
-    @classmethod
-    def of_array(
-        cls, array: zarr.Array, index: Callable[[int], tuple[int, ...]], nbytes: int, meter: Meter,
-        cache: ChunkCache | None = None, fill: int | None = None,
-    ) -> RawChunks:  # fmt: skip
-        """Return the chunks of an array; ``index`` maps a number to a chunk index."""
-
-        def key(number: int) -> str:
-            return array.metadata.encode_chunk_key(index(number))
-
-        return cls(blobs_of(array), key, nbytes, meter, name=str(array.store_path), cache=cache, fill=fill)
 
     # ------------------------------------------------------------------ writing
 

@@ -16,13 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import Buffers, Chunking, Pieces
+from oocarrays.plan.streams.buffers import Buffers, Chunking, Part, Pieces
 from oocarrays.plan.streams.meta import Regular
 from oocarrays.plan.streams.units import copy_columns, copy_runs, side_by_side
 from oocarrays.storage.streams.raw import RawChunks
-
-Part = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""First byte of each cell in a segment, number of bytes, and their place in a result."""
 
 
 class CellBlocks(NamedTuple):

@@ -11,6 +11,7 @@ closed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from contextlib import suppress
@@ -36,6 +37,7 @@ from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.streams.raw import ArraySteps, ChunkCache, RawChunks
 
 LOCK = ".oocarrays-streams"
@@ -82,12 +84,7 @@ class StreamFile:
         if self.folder is None:
             self.is_held = True
             return
-        self._hold = Hold(os.path.join(self.folder, LOCK))
-        try:
-            with translated("write", self._hold.path):
-                self._hold.claim(0)
-        except Busy:
-            raise TargetError(f"{self.name} is open for writing elsewhere: close it there first") from None
+        self._hold = held(os.path.join(self.folder, LOCK), self.name)
         self.is_held = True
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
@@ -122,7 +119,7 @@ class StreamFile:
     def _cut_off(self, ib: Independent) -> None:
         """Remove directory entries written after the last flush."""
         array, words = self.array("directory", write=True), HEAD + ib.pointers
-        chunks = self.directory(Meter(), write=True)
+        chunks = self.chunks("directory", Meter(), write=True)
         for number in stored_numbers(array):
             valid = ib.valid_entries(number)
             if not valid:
@@ -137,20 +134,28 @@ class StreamFile:
     def array(self, name: str, *, write: bool = False) -> zarr.Array:
         found = self._arrays.get((name, write))
         if found is None:
-            found = self._arrays[name, write] = self._opened(name, write=write)
+            try:
+                found = zarr.open_array(store_path(self.store) / name, mode="r+" if write else "r", zarr_format=3)
+            except (FileNotFoundError, KeyError, NodeTypeValidationError):
+                raise NotFoundError(f"{self.name} lacks its array {name}: its streams cannot be read") from None
+            self._arrays[name, write] = found
         return found
 
-    def directory(self, meter: Meter, cache: ChunkCache | None = None, *, write: bool) -> RawChunks:
-        """Return the superblocks of the directory of IB."""
-        array = self.array("directory", write=write)
-        nbytes = 8 * array.shape[1] * array.shape[2]
-        return RawChunks.of_array(array, lambda number: (number, 0, 0), nbytes, meter, cache, fill=0xFF)
+    def chunks(
+        self, name: str, meter: Meter, cache: ChunkCache | None = None, *, write: bool, columns: int = 1
+    ) -> RawChunks:
+        """Return the chunks of an array by number: ``columns`` of them are side by side, along the first axis of cells.
 
-    def _opened(self, name: str, *, write: bool) -> zarr.Array:
-        try:
-            return zarr.open_array(store_path(self.store) / name, mode="r+" if write else "r", zarr_format=3)
-        except (FileNotFoundError, KeyError, NodeTypeValidationError):
-            raise NotFoundError(f"{self.name} lacks its array {name}: its streams cannot be read") from None
+        Chunks of the directory that are missing have no entries.
+        """
+        array, fill = self.array(name, write=write), NONE & 0xFF if name == "directory" else None
+
+        def key(number: int) -> str:
+            index = (*divmod(number, columns), *(0,) * array.ndim)
+            return array.metadata.encode_chunk_key(index[: array.ndim])
+
+        nbytes = math.prod(array.chunks) * array.dtype.itemsize
+        return RawChunks(blobs_of(array), key, nbytes, meter, name=str(array.store_path), cache=cache, fill=fill)
 
     def _make(self, name: str, **settings: Any) -> None:
         with suppress(ContainsArrayError), translated("write", f"{self.name}/{name}"):
@@ -222,6 +227,17 @@ class StreamFile:
                 if array.shape[0] != count:
                     with translated("write", f"{self.name}/{name}"):
                         array.resize((count, *array.shape[1:]))
+
+
+def held(path: str, name: str) -> Hold:
+    """Lock a file for the writer of streams; raise if another writer has it."""
+    hold = Hold(path)
+    try:
+        with translated("write", path):
+            hold.claim(0)
+    except Busy:
+        raise TargetError(f"{name} is open for writing elsewhere: close it there first") from None
+    return hold
 
 
 def put_attribute(store: StoreLike, meta: Meta, *, durable: bool) -> None:
