@@ -248,9 +248,9 @@ class Cell:
 
         The list is empty if none matched; `eof` returns whether text is left.
         """
-        return self.matched(tokens_of(format))[0]
+        return self._matched(tokens_of(format))[0]
 
-    def matched(self, tokens: list[Token]) -> tuple[list[Any], bool]:
+    def _matched(self, tokens: list[Token]) -> tuple[list[Any], bool]:
         """Read text as far as it matches; return the values, and whether the text ended before the next one."""
         start, left, size = self._position, max(self._end - self._position, 0), 256
         while True:

@@ -365,7 +365,7 @@ class Streams(OpenStreams):
         self._check_bytes()
         self._open.check()
         tokens = tokens_of(format)
-        found = self._called(lambda cell: cell.matched(tokens), [])
+        found = self._called(lambda cell: cell._matched(tokens), [])
         counts = np.array([-1 if ended and not values else len(values) for values, ended in found], np.int64)
         columns = columns_of(tokens, [values for values, _ in found])
         return counts.reshape(self._shape), [column.reshape(self._shape) for column in columns]

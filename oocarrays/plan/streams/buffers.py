@@ -178,11 +178,6 @@ class Buffers:
         self._unit = unit_of(self.block)
         return CellRun(cells=cells, counts=counts, data=rows.reshape(-1))
 
-    @staticmethod
-    def held_bytes(cells: int, block: int) -> int:
-        """Return the bytes of the buffers of ``cells`` cells."""
-        return cells * (block + np.dtype(np.int32).itemsize)
-
 
 def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
     """Copy runs of units: from 128 on one by one, as irregular events have few of them with most of the bytes."""

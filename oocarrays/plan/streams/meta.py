@@ -20,7 +20,6 @@ import numpy as np
 from oocarrays.errors import BudgetError, DescriptorError, JournalError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.documents import Document, read_as, written
-from oocarrays.plan.streams.buffers import Buffers
 
 VERSION = 1
 """Version of this format."""
@@ -222,7 +221,7 @@ def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: boo
     """Raise if the buffers of all cells of a process do not fit a budget in every mode."""
     ib = meta.ib
     block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
-    buffers = Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers) if writes else 0
+    buffers = cells * (block + 8 * pointers + 2 * np.dtype(np.int32).itemsize) if writes else 0
     least = buffers + (WRITING_BYTES if writes else 200) * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
     if least > budget:
         raise BudgetError(budget, least, f"streams of {cells} cells")

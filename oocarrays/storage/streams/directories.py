@@ -222,11 +222,6 @@ class Reader:
         self._extents: tuple[np.ndarray, Extents] | None = None
 
     @cached_property
-    def _heads(self) -> Heads:
-        assert self._links is not None, "the directory is linked"
-        return self._links()
-
-    @cached_property
     def levels(self) -> LevelBlocks | None:
         """Blocks that all cells wrote together; None without memory to scan the whole directory."""
         if self.directory.nbytes * 4 > self._most:  # a scan holds up to four copies
@@ -254,7 +249,7 @@ class Reader:
             return self._extents[1]
         mine, count = cells + self.cells[0], self.cells[1] - self.cells[0]
         if self._links is not None and len(cells) * FEW < max(count, FEW):
-            first, levels = self._heads
+            first, levels = self._links()
             return self.directory.follow(mine, first[cells], levels)
         found = self.directory.scan(mine)
         nbytes = sum(each.nbytes for each in found)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -300,7 +301,7 @@ class IndependentSegment:
             return file.kept(name).reshape(-1)[mine]
 
         self._had = kept("length") if ib.is_linked else view.lengths(file.meta.cells.count)[mine]
-        heads = (lambda: (kept("first"), file.kept("level"))) if ib.is_linked else None  # without a cycle through self
+        heads = cache(lambda: (kept("first"), file.kept("level"))) if ib.is_linked else None  # no cycle through self
         self._reader = Reader(self._data, view, self.cells, self._had, heads, self.budget // 4)
 
     # ------------------------------------------------------------------ contents

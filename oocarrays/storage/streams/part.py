@@ -171,6 +171,7 @@ class RanksPart:
             segment.append(call.rows)
             return
         if not self.ib.writers:
+            self.cb.release()
             self._attach("IB", 0)
         self.ib.append(call)
 

@@ -136,6 +136,11 @@ class RowSegment:
             self._put(self.count, self.buffers.data, ends=False)
         self._is_drained = True
 
+    def release(self) -> None:
+        """Move gathered bytes to the chunks, and release the buffers, which another append loads again."""
+        self.drain()
+        self.buffers, self._log = None, np.empty(0, np.uint8)
+
     def settle(self) -> None:
         """Write all gathered bytes to the store."""
         if self.is_there:
@@ -151,10 +156,9 @@ class RowSegment:
         self.chunks.change(Pieces(*np.array(each).T), row)
 
     def change(self, cells: np.ndarray, part: Part, data: np.ndarray) -> None:
-        """Replace bytes of some cells, after writing the buffers, which are then loaded again."""
-        self.drain()
+        """Replace bytes of some cells."""
+        self.release()
         self.chunks.change(self.chunking.pieces(cells + self.lower, *part), data)
-        self.buffers = None
 
     # ------------------------------------------------------------------ reading
 
