@@ -46,6 +46,7 @@ class RanksPart:
         cells = self.lower, self.upper
         self.nb, self.cb = RowSegment(meta.nb, 0, cells), RowSegment(meta.cb, asked.get("cb_block", 64), cells)
         self.ib = IndependentSegment(file, ranks, cells, ib, budget, threads=threads)
+        self.segments: tuple[RowSegment | IndependentSegment, ...] = self.nb, self.cb, self.ib
         for mode, block in zip(MODES, (meta.nb.block, meta.cb.block, meta.ib.block), strict=True):
             if block:
                 self._attach(mode, block)
@@ -203,7 +204,7 @@ class RanksPart:
         cells = runs.cells - self.lower
         *parts, beyond = segments(offsets, runs.counts, self.nb.nbytes, self.cb_end, self.ends()[cells])
         self.ib.discard()
-        for segment, part in zip((self.nb, self.cb, self.ib), parts, strict=True):
+        for segment, part in zip(self.segments, parts, strict=True):
             if part[1].any():
                 segment.change(cells, part, runs.data)
         if beyond[1].any():
@@ -233,8 +234,8 @@ class RanksPart:
 
     def at(self, offset: int) -> CellBlocks | None:
         """Return the blocks that hold a byte of all streams; None if they are scattered."""
-        starts = ((self.ib, self.cb_end), (self.cb, self.nb.nbytes), (self.nb, 0))
-        segment, start = next(each for each in starts if offset >= each[1])
+        starts = zip(self.segments, (0, self.nb.nbytes, self.cb_end), strict=True)
+        *_, (segment, start) = (each for each in starts if offset >= each[1])
         found = segment.at(offset - start)
         return None if found is None else CellBlocks(found.lower + start, found.upper + start, found.parts)
 
@@ -246,7 +247,7 @@ class RanksPart:
             return out
         everything = np.full(len(cells), np.iinfo(np.int64).max)
         *parts, _ = segments(offsets, counts, self.nb.nbytes, self.cb_end, everything)
-        for segment, part in zip((self.nb, self.cb, self.ib), parts, strict=True):
+        for segment, part in zip(self.segments, parts, strict=True):
             if part[1].any():
                 segment.read(cells, part, out)
         return out
@@ -256,7 +257,7 @@ class RanksPart:
     def settle(self) -> list[WriterFacts]:
         """Write all buffered data to the store, and return the resulting sizes."""
         if self.writes:
-            for segment in (self.nb, self.cb, self.ib):
+            for segment in self.segments:
                 segment.settle()
         return [WriterFacts(self.nb.regular, self.cb.regular, self.ib.ib, self.ib.ends())]
 

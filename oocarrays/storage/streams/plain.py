@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,23 +62,38 @@ class PlainLayout:
         return self.order == "F" and len(self.shape) > 1
 
 
-class PlainSteps:
-    """Steps of an open file, as chunks by number."""
+class PlainStreams(StreamFile):
+    """A plain binary file as a single NB segment of one item per cell; its steps are chunks by number."""
 
-    def __init__(self, path: str, layout: PlainLayout, *, writes: bool) -> None:
-        self.path = path
+    def __init__(self, path: str, layout: PlainLayout, *, writes: bool, durable: bool = True) -> None:
         self.layout = layout
+        self._given = path, layout, durable
         with translated("open", path):
-            self.file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._close = weakref.finalize(self, os.close, self.file)
+            self._file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._close = weakref.finalize(self, os.close, self._file)
+        size, count = layout.item.itemsize, layout.steps_in(os.fstat(self._file).st_size, path)
+        cells, nb = Cells.of(layout.shape, 1, size), Regular(block=size, nbytes=count * size)
+        super().__init__(path, Meta(cells=cells, dtype=described(layout.item), nb=nb, is_closed=True), durable=durable)
+
+    def __reduce__(self) -> Any:
+        return _opened_again, self._given
+
+    def latest(self) -> StreamFile:
+        """Open the file again for reading."""
+        return _opened_again(*self._given)
+
+    def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks:
+        return RawChunks(self, int, self.layout.step_bytes, meter, name=self.name, cache=cache)
+
+    # ------------------------------------------------------------------ steps
 
     def _place(self, number: int) -> int:
         return self.layout.offset + number * self.layout.step_bytes
 
     def put(self, number: int, data: memoryview) -> None:
         view = self.layout.turned(np.frombuffer(data, np.uint8), into_file=True).data if self.layout.is_turned else data
-        with translated("write", self.path):
-            write_at(self.file, self._place(number), view)
+        with translated("write", self.name):
+            write_at(self._file, self._place(number), view)
 
     def read_into(self, number: int, start: int, out: memoryview) -> bool:
         """Fill ``out`` with bytes of a step from ``start``."""
@@ -91,38 +106,13 @@ class PlainSteps:
         return True
 
     def _read(self, place: int, out: memoryview) -> None:
-        with translated("read", self.path):
-            lacks = read_into(self.file, place, out)
+        with translated("read", self.name):
+            lacks = read_into(self._file, place, out)
         if lacks:
             end = place + len(out) - lacks
-            raise CorruptChunkError(f"{self.path} ends at byte {end}; it is shorter than when it was opened")
+            raise CorruptChunkError(f"{self.name} ends at byte {end}; it is shorter than when it was opened")
 
-    def close(self) -> None:
-        self._close()
-
-
-class PlainStreams(StreamFile):
-    """A plain binary file as a single NB segment of one item per cell."""
-
-    def __init__(self, path: str, layout: PlainLayout, *, writes: bool, durable: bool = True) -> None:
-        cells = Cells.of(layout.shape, 1, layout.item.itemsize)
-        super().__init__(path, Meta(cells=cells, dtype=described(layout.item), is_closed=True), durable=durable)
-        self.layout = layout
-        self._given = path, layout, durable
-        self._steps = PlainSteps(path, layout, writes=writes)
-        count = layout.steps_in(os.fstat(self._steps.file).st_size, path)
-        size = layout.item.itemsize
-        self.meta = replace(self.meta, nb=Regular(block=size, nbytes=count * size))
-
-    def __reduce__(self) -> Any:
-        return _opened_again, self._given
-
-    def latest(self) -> StreamFile:
-        """Open the file again for reading."""
-        return _opened_again(*self._given)
-
-    def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks:
-        return RawChunks(self._steps, int, self.layout.step_bytes, meter, name=self.name, cache=cache)
+    # ------------------------------------------------------------------ the file
 
     def hold(self) -> None:
         """Lock the file against other writers of this package."""
@@ -131,7 +121,7 @@ class PlainStreams(StreamFile):
 
     def release(self) -> None:
         """Close the file, and release the lock."""
-        self._steps.close()
+        self._close()
         if self._hold is not None:
             self._hold.close()
         self.is_held = False
@@ -143,7 +133,7 @@ class PlainStreams(StreamFile):
         """Sync the file to its device."""
         if self.durable and self.is_held:
             with translated("write", self.name):
-                os.fsync(self._steps.file)
+                os.fsync(self._file)
         self.meta = meta
 
 
