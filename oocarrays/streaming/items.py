@@ -23,12 +23,7 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype == item or (item == np.uint8 and array.dtype.kind in "biufcV" and isinstance(values, np.ndarray)):
         return array
-    if not np.can_cast(array.dtype, item, "same_kind"):
-        raise _no_items(array.dtype, item)
-    lost = lost_value(array, item)
-    if lost is not None:
-        raise _no_room(lost, item)
-    return array.astype(item)
+    return _fitted(array, item, np.can_cast(array.dtype, item, "same_kind"))
 
 
 def as_array(given: Any, name: str) -> np.ndarray:
@@ -67,8 +62,14 @@ def _of_python(values: Any, item: np.dtype) -> np.ndarray:
         raise InputError(f"{values!r:.80} are no items of dtype {item}") from None
     if not array.size:
         return array.astype(item)
-    if not (array.dtype.kind in "biufc" and item.kind in "biufc") and not np.can_cast(array.dtype, item, "same_kind"):
-        raise _no_items(array.dtype, item)
+    are_numbers = array.dtype.kind in "biufc" and item.kind in "biufc"
+    return _fitted(array, item, are_numbers or np.can_cast(array.dtype, item, "same_kind"))
+
+
+def _fitted(array: np.ndarray, item: np.dtype, is_kind: bool) -> np.ndarray:
+    """Return values as items; raise unless they are of that kind and each of them fits."""
+    if not is_kind:
+        raise InputError(f"values of dtype {array.dtype} are no items of dtype {item}; convert them with astype()")
     lost = lost_value(array, item)
     if lost is not None:
         raise _no_room(lost, item)
@@ -84,10 +85,6 @@ def _integers(exact: np.ndarray, item: np.dtype) -> np.ndarray:
         if not limits.min <= value <= limits.max:
             raise _no_room(value, item)
     return exact.astype(item)
-
-
-def _no_items(dtype: np.dtype, item: np.dtype) -> InputError:
-    return InputError(f"values of dtype {dtype} are no items of dtype {item}; convert them with astype()")
 
 
 def _no_room(value: object, item: np.dtype) -> InputError:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -58,21 +59,10 @@ class Superblocks:
         """Bytes left in the current superblock."""
         return self.nbytes - self.end % self.nbytes
 
-    @property
-    def place(self) -> int:
-        """Offset in the segment of the next byte."""
-        turn, place = divmod(self.end, self.nbytes)
+    def place(self, ends: Any) -> Any:
+        """Return the offsets in the segment of bytes, by how many come before each in these superblocks."""
+        turn, place = divmod(ends, self.nbytes)
         return (self.first + turn * self.step) * self.nbytes + place
-
-    def skip(self) -> None:
-        """Pad the current superblock to its end."""
-        self.append(np.full(self.room, self.chunks.fill or 0, np.uint8))
-
-    def places(self, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Split runs appended from ``start`` into pieces: the run, place in the segment and size in bytes of each."""
-        of, starts, counts = cut(start + before(lengths), lengths, self.nbytes)
-        turn, place = np.divmod(starts, self.nbytes)
-        return of, (self.first + turn * self.step) * self.nbytes + place, counts
 
 
 LEVEL_BYTES, LEVEL_COPIES = 2**23, 4
@@ -210,13 +200,12 @@ class RankWriter:
         if together and bool((run.counts == run.counts[0]).all()):
             self._take_level(int(run.counts[0]), stride, run.data)
             return
-        start = self.data.end
-        self.data.append(run.data)
         lengths = -(-run.counts // block) * block
-        of, places, counts = self.data.places(start, lengths)
+        of, starts, counts = cut(self.data.end + before(lengths), lengths, self.data.nbytes)
+        self.data.append(run.data)
         last = np.concatenate((of[1:] != of[:-1], [True]))
         counts = np.where(last, counts - (lengths - run.counts)[of], counts)
-        self._point(run.cells[of], pointers(places // block, counts))
+        self._point(run.cells[of], pointers(self.data.place(starts) // block, counts))
 
     def _take_level(self, nbytes: int, stride: int, data: np.ndarray) -> None:
         """Move equally many blocks of every cell to superblocks, whole cells in each, with a level entry per
@@ -225,11 +214,11 @@ class RankWriter:
         while done < self.count:
             some = min(self.data.room // stride, self.count - done)
             if not some:
-                self.data.skip()
+                self.data.append(np.zeros(self.data.room, np.uint8))
                 continue
             cells.append(self.lower + done)
             counts.append(some)
-            places.append(self.data.place)
+            places.append(self.data.place(self.data.end))
             self.data.append(data[done * stride : (done + some) * stride])
             done += some
         blocks = np.array(places) // self.ib.block
