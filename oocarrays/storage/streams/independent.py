@@ -340,15 +340,11 @@ class IndependentSegment:
         """Return the number of each writing rank, with its position in data and directory."""
         return tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self.writers, strict=False))
 
-    def discard(self) -> None:
-        """Discard the reader, because the file has changed."""
-        if self.writers:
-            self._reader = None
-
     # ------------------------------------------------------------------ writing
 
     def append(self, call: Call) -> None:
         """Append a call, each rank for its own cells."""
+        self._reader = None
         shift = self.cells[0] if isinstance(call, Level) else 0
         self._each_writer(lambda writer: writer.append(of_cells(call, writer.lower - shift, writer.upper - shift)))
 

@@ -164,7 +164,6 @@ class RanksPart:
         if isinstance(call, Level) and not call.nbytes:
             return
         self.mode = mode
-        self.ib.discard()
         if isinstance(call, Level) and mode != "IB":
             segment = self.nb if mode == "NB" else self.cb
             if not segment.is_there:
@@ -190,7 +189,6 @@ class RanksPart:
         row = self.row_at(offset, call.nbytes)
         if row is None or not call.is_contiguous:
             return False
-        self.ib.discard()
         self.nb.replace(row, call.rows.reshape(-1))
         self.position = offset + call.nbytes
         return True
@@ -203,7 +201,6 @@ class RanksPart:
     def _change(self, runs: CellBytes, offsets: np.ndarray) -> None:
         cells = runs.cells - self.lower
         *parts, beyond = segments(offsets, runs.counts, self.nb.nbytes, self.cb_end, self.ends()[cells])
-        self.ib.discard()
         for segment, part in zip(self.segments, parts, strict=True):
             if part[1].any():
                 segment.change(cells, part, runs.data)
