@@ -127,10 +127,9 @@ class RankStreams(OpenStreams):
     def _dealt(self, values: Any) -> list[Any]:
         """Cut an array of the cells into the blocks of the ranks; those of Dask are computed on the ranks' workers."""
         blocks = [values[lower:upper] for lower, upper in self._bounds()] if self.shape else [values]
-        compute, addresses = self._ranks.client.compute, self._ranks.addresses
         return [
-            compute(block, workers=[address]) if hasattr(block, "dask") else block
-            for block, address in zip(blocks, addresses, strict=True)
+            self._ranks.client.compute(block, workers=[address]) if hasattr(block, "dask") else block
+            for block, address in zip(blocks, self._ranks.addresses, strict=True)
         ]
 
     def write(self, values: Any, *, where: Any = None, at: Any = None) -> None:

@@ -192,7 +192,8 @@ def meta_from(found: Any, place: str) -> Meta:
         rest = dict(found)
         version, dtype = rest.pop("version"), rest.pop("dtype")
         if version == VERSION:
-            return replace(read_as(Meta, rest, "attribute"), dtype=dtype)
+            read: Meta = read_as(Meta, rest, "attribute")
+            return replace(read, dtype=dtype)
     except (LookupError, TypeError, ValueError, JournalError) as error:
         raise DescriptorError(f"{place} does not describe its streams as this version does: {error!r}") from None
     raise DescriptorError(f"{place} holds streams of version {version}; this one reads {VERSION}")

@@ -300,7 +300,9 @@ class IndependentSegment:
         if not self.writers:
             return self._had
         self._each_writer(RankWriter.drain)
-        return self._had + np.concatenate([writer.lengths for writer in self.writers])
+        written: np.ndarray = np.concatenate([writer.lengths for writer in self.writers])
+        written += self._had
+        return written
 
     def least(self) -> int:
         """Return the bytes that all streams have in the segment."""
