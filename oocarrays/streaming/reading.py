@@ -17,6 +17,7 @@ from oocarrays.mapping.given import chosen, element_type, whole
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.chunks import regular_chunks, regular_shards
 from oocarrays.plan.documents import Settings
+from oocarrays.plan.streams.units import before
 from oocarrays.storage.files.array_file import preview
 from oocarrays.storage.files.formats import check_shards, compressors_in
 from oocarrays.storage.files.places import StoreLike
@@ -151,6 +152,29 @@ def read_each(reader: StreamReader, n: Any, mask: np.ndarray | None, item: np.dt
     return values.reshape((*(part.shape if mask is None else (len(cells),)), *within))
 
 
+def scanned_cells(reader: StreamReader, tokens: list[Token]) -> list[tuple[list[Any], bool]]:
+    """Match the text of each cell from its position, and move the positions behind it.
+
+    Return the values of each cell, and whether its text ended before the next one.
+    """
+    part = reader.part
+    found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
+    position, ends = part.tell(), part.ends()
+    cells, size = np.arange(part.count), 256
+    while len(cells):
+        rest = np.maximum(ends - position, 0)[cells]
+        left = np.minimum(rest, size)
+        data = reader.read(cells, position[cells], left).tobytes()
+        starts, more = before(left).tolist(), []
+        for cell, start, count, all_left in zip(cells.tolist(), starts, left.tolist(), rest.tolist(), strict=True):
+            found[cell] = scanned(tokens, data[start : start + count])
+            if found[cell][1] == count < all_left:  # the match may continue
+                more.append(cell)
+        cells, size = np.array(more, np.int64), size * 4
+    part.position = simple(position + np.array([place for _, place, _ in found], np.int64))
+    return [(values, has_ended) for values, _, has_ended in found]
+
+
 def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:
     """Return the number of items of each cell; None for all that are left."""
     counts = as_array(1 if n is None else n, "n=")
@@ -248,20 +272,10 @@ class Cell:
 
         The list is empty if none matched; `eof` returns whether text is left.
         """
-        return self._matched(tokens_of(format))[0]
-
-    def _matched(self, tokens: list[Token]) -> tuple[list[Any], bool]:
-        """Read text as far as it matches; return the values, and whether the text ended before the next one."""
-        start, left, size = self._position, max(self._end - self._position, 0), 256
-        while True:
-            self._position = start
-            text = self._bytes(min(size, left))
-            values, place, has_ended = scanned(tokens, text)
-            if place < len(text) or len(text) == left:
-                break
-            size *= 4  # the match may continue
+        start, tokens = self._position, tokens_of(format)
+        values, place, _ = scanned(tokens, self._bytes(max(self._end - start, 0)))
         self._position = start + place
-        return values, has_ended
+        return values
 
     def seek(self, offset: int, whence: int = 0) -> None:
         """Move the position: bytes from the beginning, from the position, or from the end."""

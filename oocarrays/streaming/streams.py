@@ -30,6 +30,7 @@ from oocarrays.streaming.reading import (
     read_each,
     read_level,
     returned,
+    scanned_cells,
     simple,
     steps_settings,
 )
@@ -365,7 +366,7 @@ class Streams(OpenStreams):
         self._check_bytes()
         self._open.check()
         tokens = tokens_of(format)
-        found = self._called(lambda cell: cell._matched(tokens), [])
+        found = scanned_cells(self._reader, tokens)
         counts = np.array([-1 if ended and not values else len(values) for values, ended in found], np.int64)
         columns = columns_of(tokens, [values for values, _ in found])
         return counts.reshape(self._shape), [column.reshape(self._shape) for column in columns]
@@ -388,11 +389,7 @@ class Streams(OpenStreams):
         self._open.check()
         if not callable(function):
             raise InputError(f"each() takes a function of a cell, not {function!r:.80}")
-        results = self._called(function, [self._given.of_cells(value) for value in values])
-        return returned(results, self._shape)
-
-    def _called(self, function: Callable[..., Any], arrays: list[list[Any]]) -> list[Any]:
-        """Return the results of a function of each cell."""
+        arrays = [self._given.of_cells(value) for value in values]
         position, ends = self._part.tell(), self._part.ends()
         results: list[Any] = []
         cells: list[Cell] = []
@@ -404,7 +401,7 @@ class Streams(OpenStreams):
         finally:
             self._reader.follow(None)
             self._finish(cells)
-        return results
+        return returned(results, self._shape)
 
     def _finish(self, cells: list[Cell]) -> None:
         """Write the cells' data, and set each cell's position."""

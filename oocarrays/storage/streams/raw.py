@@ -142,26 +142,14 @@ class RawChunks:
             out[:] = self.fill
         self._meter.add(read_requests=1, read_bytes=len(out))
 
-    def part(self, number: int, place: int, nbytes: int) -> np.ndarray:
-        """Return bytes of a chunk: few of them are read by themselves."""
-        if not self._reads_apart(number, nbytes):
-            return self.get(number)[place : place + nbytes]
-        out = np.empty(nbytes, np.uint8)
-        self.read_into(number, place, out)
-        return out
-
     def read(self, pieces: Pieces, out: np.ndarray) -> None:
         """Copy pieces of chunks into a result, reading each chunk at most once."""
         for number, here in pieces.by_chunk():
-            if len(here.count) == 1 and self._reads_apart(number, int(here.count[0])):
-                into, count = int(here.into[0]), int(here.count[0])
-                self.read_into(number, int(here.place[0]), out[into : into + count])
+            into, count = int(here.into[0]), int(here.count[0])
+            if len(here.count) == 1 and count * 8 < self.nbytes and self._cache.get((id(self), number)) is None:
+                self.read_into(number, int(here.place[0]), out[into : into + count])  # few bytes, without their chunk
             else:
                 copy_runs(out, here.into, self.get(number), here.place, here.count)
-
-    def _reads_apart(self, number: int, nbytes: int) -> bool:
-        """Return whether bytes are too few to read their whole chunk."""
-        return nbytes * 8 < self.nbytes and self._cache.get((id(self), number)) is None
 
 
 class ArraySteps:

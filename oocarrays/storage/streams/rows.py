@@ -177,9 +177,13 @@ class RowSegment:
         lies_so = len(out) == cells * nbytes
         found = out.reshape(cells, nbytes) if lies_so else np.empty((cells, nbytes), np.uint8)
         for start, stop in self._spans(first, first + cells):
+            room = np.empty((stop - start) * self.block, np.uint8)
             for number in range(offset // self.block, -(-end // self.block)):
                 lower, upper = max(number * self.block, offset), min((number + 1) * self.block, end)
-                rows, where = self._block(number, start, stop), slice(lower % self.block, upper - number * self.block)
+                rows, where = (
+                    self._block(number, start, stop, room),
+                    slice(lower % self.block, upper - number * self.block),
+                )
                 copy_columns(found[start - first : stop - first], slice(lower - offset, upper - offset), rows, where)
         if not lies_so:
             copy_runs(out, into, found.reshape(-1), np.arange(cells) * nbytes, part[1])
@@ -191,14 +195,16 @@ class RowSegment:
             yield first, stop
             first = stop
 
-    def _block(self, number: int, first: int, last: int) -> np.ndarray:
-        """Return a block of consecutive cells in the same chunk, a row for each."""
+    def _block(self, number: int, first: int, last: int, room: np.ndarray | None = None) -> np.ndarray:
+        """Return a block of consecutive cells in the same chunk, a row for each; a large row is read to ``room``."""
         column, place = divmod(self.lower + first, self.chunking.width)
-        start, count = (number % self.chunking.rows * self.chunking.width + place) * self.block, last - first
-        chunk = self.chunking.number(number, column)
-        if self.chunking.rows == 1:
-            return self.chunks.part(chunk, start, count * self.block).reshape(count, self.block)
-        return self.chunks.get(chunk)[start : start + count * self.block].reshape(count, self.block)
+        start = (number % self.chunking.rows * self.chunking.width + place) * self.block
+        chunk, rows = self.chunking.number(number, column), room
+        if rows is None or self.chunking.rows > 1:
+            rows = self.chunks.get(chunk)[start : start + (last - first) * self.block]
+        else:
+            self.chunks.read_into(chunk, start, rows)
+        return rows.reshape(-1, self.block)
 
     def read_row(self, number: int, out: np.ndarray) -> None:
         """Read one row of all cells directly into contiguous bytes."""
