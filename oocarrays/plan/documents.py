@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -103,14 +102,9 @@ def _shown(data: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
 def _read_fields(kind: Any, data: Any, where: str) -> Any:
     _expect(type(data) is dict, f"the fields of a {kind.__name__}", data, where)
-    hints = _hints(kind)
+    hints = get_type_hints(kind)
     known = dict(_stored(kind))
     gained = {key for key, field in known.items() if field.metadata.get("gained")}
     if missing := sorted(known.keys() - gained - data.keys()):

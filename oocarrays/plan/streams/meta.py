@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, DescriptorError, JournalError
+from oocarrays.errors import BudgetError, DescriptorError
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.documents import Document, read_as, written
+from oocarrays.plan.documents import Document
 
 VERSION = 1
 """Version of this format."""
@@ -140,7 +140,7 @@ class Meta:
 
     cells: Cells
     """Cells of the file, and the ranks of the last writers."""
-    dtype: Any = field(default=None, metadata={"json": None})
+    dtype: Any
     """Type of an item for reading, as numpy's description of a type."""
     nb: Regular = Regular()
     """First segment."""
@@ -157,7 +157,7 @@ class Meta:
         return type_of(self.dtype)
 
     def as_json(self) -> Document:
-        return {"version": VERSION, "dtype": self.dtype, **written(self)}
+        return {"version": VERSION, **asdict(self)}
 
 
 class WriterFacts(NamedTuple):
@@ -189,14 +189,18 @@ def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) 
 def meta_from(found: Any, place: str) -> Meta:
     """Return the metadata from the output of `Meta.as_json`."""
     try:
-        rest = dict(found)
-        version, dtype = rest.pop("version"), rest.pop("dtype")
-        if version == VERSION:
-            read: Meta = read_as(Meta, rest, "attribute")
-            return replace(read, dtype=dtype)
-    except (LookupError, TypeError, ValueError, JournalError) as error:
+        if found["version"] != VERSION:
+            raise DescriptorError(f"{place} holds streams of version {found['version']}; this one reads {VERSION}")
+        cells, ib = found["cells"], dict(found["ib"])
+        ib |= {"base": tuple(ib["base"]), "ends": tuple(map(tuple, ib["ends"]))}
+        return Meta(
+            cells=Cells(**(cells | {"shape": tuple(cells["shape"])})), dtype=found["dtype"],
+            nb=Regular(**found["nb"]), cb=Regular(**found["cb"]), ib=Independent(**ib), is_closed=found["is_closed"],
+        )  # fmt: skip
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, DescriptorError):
+            raise
         raise DescriptorError(f"{place} does not describe its streams as this version does: {error!r}") from None
-    raise DescriptorError(f"{place} holds streams of version {version}; this one reads {VERSION}")
 
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
