@@ -25,6 +25,7 @@ from oocarrays.storage.streams.independent import Linked
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
+from oocarrays.streaming.items import as_items
 from oocarrays.streaming.lazy import dask_ragged
 from oocarrays.streaming.opened import OpenFile, OpenStreams, close_when_dropped
 from oocarrays.streaming.ragged import DaskRagged
@@ -141,7 +142,11 @@ class RankStreams(OpenStreams):
             If values, mask or cells do not fit the shape.
         """
         self._open.check(writes=True)
-        if hasattr(values, "dask") and at is None:
+        is_dask, ndim = hasattr(values, "dask"), len(self.shape)
+        values = values if is_dask or at is not None else as_items(values, self.dtype)
+        if at is None and values.shape[:ndim] != self.shape and (values.ndim or is_dask):
+            raise InputError(f"values of shape {values.shape} do not fit streams of shape {self.shape}")
+        if is_dask and at is None:
             given = self._blocks(values, where)
         else:
             cells = self._file.meta.cells
@@ -154,8 +159,6 @@ class RankStreams(OpenStreams):
 
     def _blocks(self, array: da.Array, where: Any) -> list[tuple[Any, Any]]:
         """Divide values of Dask and a mask among ranks."""
-        if array.shape[: len(self.shape)] != self.shape:
-            raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}")
         if where is not None and np.shape(where) != self.shape:
             raise InputError(f"where= of shape {np.shape(where)} is no mask of shape {self.shape}")
         masks = [None] * self.ranks if where is None else self._dealt(where)
