@@ -139,13 +139,13 @@ class Streams(OpenStreams):
     def perform(self, mode: Mode) -> None:
         """Perform the prepared write in the mode that all ranks agreed on."""
         call, self._call = self._call, None
-        if call is not None and not call.is_empty:
+        if call is not None and call.nbytes:
             self._put(call, mode)
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
         """Write in the mode that the tests select; after a failure, streams can only be closed."""
         self._open.check(writes=True)
-        if call.is_empty:
+        if not call.nbytes:
             return
         if isinstance(self._file, PlainStreams):
             self._write_steps(call)

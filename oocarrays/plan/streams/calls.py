@@ -70,10 +70,6 @@ class Level:
     """Whether the values of consecutive cells were adjacent in the caller's memory."""
 
     @property
-    def is_empty(self) -> bool:
-        return not self.nbytes
-
-    @property
     def rows(self) -> np.ndarray:
         """Bytes of each cell, in a row."""
         values = np.ascontiguousarray(self.values)
@@ -95,8 +91,8 @@ class Events:
     """Row of bytes for each item."""
 
     @property
-    def is_empty(self) -> bool:
-        return not len(self.cells)
+    def nbytes(self) -> int:
+        return self.items.nbytes
 
     def as_runs(self, lower: int) -> CellBytes:
         """Return the items as bytes sorted by cell."""
@@ -116,8 +112,8 @@ class CellBytes:
     """Bytes, one cell after the other."""
 
     @property
-    def is_empty(self) -> bool:
-        return not len(self.cells)
+    def nbytes(self) -> int:
+        return self.data.nbytes
 
     def as_runs(self, lower: int) -> CellBytes:
         return self

@@ -70,10 +70,11 @@ class RowSegment:
         """Number of full rows."""
         return (self.nbytes - self._logged) // self.block
 
-    def _row(self, number: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield the chunks of a row, the place of its bytes in each, and the part of the row."""
-        place = number % self.chunking.rows * self.chunking.width * self.block
-        return ((self.chunking.number(number, column), place, part) for column, part in self._columns)
+    def _row(self, number: int) -> list[tuple[int, int, slice]]:
+        """Return the chunks of a row, the place of its bytes in each, and the part of the row."""
+        first, place = divmod(number, self.chunking.rows)
+        first, place = first * self.chunking.columns, place * self.chunking.width * self.block
+        return [(first + column, place, part) for column, part in self._columns]
 
     # ------------------------------------------------------------------ writing
 
@@ -86,7 +87,11 @@ class RowSegment:
         width, data = values.shape[1], values.reshape(-1)
         if self._logged and (width != self._width or self._logged + width > self.block):
             self._push_log()
-        if width >= self.block or not self.cells:
+        if width == self.block and not self.nbytes % width:
+            self._put(self.nbytes // width, data, ends=True)
+            self.nbytes += width
+            return
+        if width > self.block or not self.cells:
             self._push(data, width)
             return
         if self.buffers is None:
@@ -112,8 +117,8 @@ class RowSegment:
 
     def _push(self, data: np.ndarray, width: int) -> None:
         """Move bytes of all cells to the buffers, and full rows to chunks."""
-        number, is_row = self.count, width == self.block and not self.nbytes % self.block
-        if self.cells and not is_row:
+        number = self.count
+        if self.cells:
             data = (self.buffers or self._load()).push_level(width, data).data
         self.nbytes += width
         rows = data.reshape(self.cells, self.count - number, self.block)
