@@ -142,7 +142,7 @@ def _runs(axes: Axes) -> tuple[int, int]:
 def two_phase(case: Asked, partition: str) -> Count:
     """Each rank its domain: of the tight section every column that anybody wants is read once, with its holes."""
     from oocarrays.mapping.grid import ChunkGrid
-    from oocarrays.mapping.selection import common, hull
+    from oocarrays.mapping.selection import common
     from oocarrays.plan.collective.domains import Dealing, file_domains
 
     grid = ChunkGrid.of(case.shape, (case.shape[0], 1))
@@ -150,7 +150,8 @@ def two_phase(case: Asked, partition: str) -> Count:
     each = []
     for domain in file_domains(grid, requests, range(case.ranks), Dealing(partition=partition)):
         wanted = [axes for box in domain.boxes for axes in (common(request, box) for request in requests)]
-        rows = hull([axes for axes in wanted if all(map(len, axes))], 2).shape[0]
+        held = [axes[0] for axes in wanted if all(map(len, axes))]
+        rows = max(int(taken[-1]) for taken in held) + 1 - min(int(taken[0]) for taken in held) if held else 0
         columns = len({column for taken_rows, taken in wanted if len(taken_rows) for column in taken})
         each.append((columns, columns * rows * ITEM))
     return Count.of(each)
