@@ -17,9 +17,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
-from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution, solve
+from oocarrays.plan.queueing.closed import ClosedNetwork, Solution, solve
 
 SATURATED = 0.95
 """Share of the maximum rate that counts as all of it."""
@@ -80,16 +82,21 @@ def striped_network(times: BlockTimes, buffers: int, routings: int | Sequence[in
     """Return the network of a striped file: Figure 6."""
     ways = _routing_of_each(len(times.disks), routings)
     whole(buffers, "buffers", 1)
-    stations = {CPU: Centre(name=CPU), SHARED: Centre(name=SHARED), WAIT: Centre(name=WAIT, servers=math.inf)}
-    classes = []
-    for number, (disk, way) in enumerate(zip(times.disks, ways, strict=True)):
-        demands = {CPU: times.cpu, SHARED: times.shared, WAIT: times.wait, f"{DISK} {number}": disk}
-        demands |= {f"{NETWORK} {way}": times.network, f"{BACK} {way}": times.back}
-        demands = {name: seconds for name, seconds in demands.items() if seconds}
-        stations |= {name: Centre(name=name) for name in demands if name not in stations}
-        classes.append(RequestClass(name=f"{DISK} {number}", requests=buffers, demands=demands))
-    visited = {name for each in classes for name in each.demands}
-    return ClosedNetwork.of([station for name, station in stations.items() if name in visited], classes)
+    shared = {CPU: times.cpu, SHARED: times.shared, WAIT: times.wait}
+    classes = [
+        {**shared, f"{DISK} {number}": disk, f"{NETWORK} {way}": times.network, f"{BACK} {way}": times.back}
+        for number, (disk, way) in enumerate(zip(times.disks, ways, strict=True))
+    ]
+    for each in classes:
+        if not (all(0 <= seconds < math.inf for seconds in each.values()) and any(each.values())):
+            raise InputError(f"a block takes {each!r}: seconds, some of them above 0")
+    stations = tuple(dict.fromkeys(name for each in classes for name, seconds in each.items() if seconds))
+    return ClosedNetwork(
+        stations=stations,
+        demands=np.array([[each.get(name, 0.0) for name in stations] for each in classes]),
+        requests=np.full(len(classes), buffers),
+        queueing=np.array([name != WAIT for name in stations]),
+    )
 
 
 def _routing_of_each(disks: int, routings: int | Sequence[int]) -> tuple[int, ...]:
@@ -120,9 +127,9 @@ def speed_ups(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1
 def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[float, str]:
     """Return the maximum bytes a second for any number of blocks under way, and the station that limits it."""
     network = striped_network(times, 1, routings)
-    busy = network.demands.sum(axis=0) / network.servers
+    busy = network.demands.sum(axis=0) * network.queueing
     slowest = int(busy.argmax())
-    return len(times.disks) * times.block / float(busy[slowest]), network.station_names[slowest]
+    return len(times.disks) * times.block / float(busy[slowest]), network.stations[slowest]
 
 
 def least_buffers(

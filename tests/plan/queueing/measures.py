@@ -15,7 +15,8 @@ def queues(solution: Solution) -> np.ndarray:
 
 def utilisation(solution: Solution) -> np.ndarray:
     """Share of time in which each station is busy; 0 for a delay centre, which has unlimited servers."""
-    busy: np.ndarray = (solution.throughput[:, None] * solution.network.demands).sum(axis=0) / solution.network.servers
+    network = solution.network
+    busy: np.ndarray = (solution.throughput[:, None] * network.demands).sum(axis=0) * network.queueing
     return busy
 
 
@@ -26,7 +27,7 @@ def response(solution: Solution) -> float:
 
 def places(solution: Solution, station: str) -> list[int]:
     """Indices of the stations with this name, with or without a number."""
-    return [place for place, name in enumerate(solution.network.station_names) if name.split(" ")[0] == station]
+    return [place for place, name in enumerate(solution.network.stations) if name.split(" ")[0] == station]
 
 
 def residence(solution: Solution, station: str) -> float:
