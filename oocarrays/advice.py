@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from oocarrays.errors import ChunksError, InputError, NotFoundError
+from oocarrays.graphs.tracing.parts import as_ranges
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.mapping.given import flag, from_home, whole
@@ -25,8 +26,8 @@ from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ADVISING
 from oocarrays.options.given import Target
 from oocarrays.plan.advice.access import Dataset
-from oocarrays.plan.advice.counting import footprints
-from oocarrays.plan.advice.price import seen_in
+from oocarrays.plan.advice.patterns import Fold, Pattern
+from oocarrays.plan.advice.price import use_of
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
 from oocarrays.show.advice import html, text
@@ -149,11 +150,14 @@ class Advice:
         ]
         methods = {self._found(verdict, block, array.chunks) for verdict, block in blocks}
         if len(methods) > 1:
-            wanted = _kind(footprints(requests, array.shape))
+            fold = Fold(array.ndim)
+            for axes in requests:
+                fold.add_product(map(as_ranges, axes))
+            wanted = _kind(fold.patterns())
             methods = {
                 self._found(verdict, block, array.chunks)
                 for verdict, block in blocks
-                if any(_kind(use.footprints) == wanted for use in block.uses)
+                if any(_kind(use.patterns) == wanted for use in block.uses)
             }
         return methods.pop() if len(methods) == 1 else "auto"
 
@@ -209,9 +213,10 @@ def advise(
     used = {access.dataset for access in trace.accesses}
     datasets = [each for each in trace.datasets if each.name in used]
     gone = {each.name for each in datasets if _is_gone(each)}
-    arrays = {each.name: each.stored for each in datasets}
+    arrays = {each.name: each for each in datasets}
+    uses = [use_of(access, arrays[access.dataset], ranks) for access in trace.accesses]
     how: Any = {"weights": weights, "fixed": kept.__contains__, "copies": flag(copies, "copies")}
-    found = verdicts(arrays, seen_in(trace, ranks), resources, **how)
+    found = verdicts({name: each.stored for name, each in arrays.items()}, uses, resources, **how)
     why = "it is not there any more, or not on this machine: this is about what it was when it was traced"
     return Advice(trace, [replace(v, against=(*v.against, why)) if v.array in gone else v for v in found])
 
@@ -236,9 +241,9 @@ def _check_unchanged(known: Dataset) -> None:
         raise InputError(f"{known.name} is {now_said} and was {was_said} when it was traced: record a new trace")
 
 
-def _kind(each: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the kind of a pattern."""
-    return tuple(sorted((f.sections, f.elements, f.largest) for f in each))
+def _kind(patterns: Sequence[Pattern]) -> list[Any]:
+    """Return the kind of some patterns, wherever they lie."""
+    return sorted((each.count, each.elements, each.largest) for each in patterns)
 
 
 def _place(name: Any) -> str:

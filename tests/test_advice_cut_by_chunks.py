@@ -16,7 +16,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from tests.profiles import examples
-from tests.seams import set_constants, use_of
+from tests.seams import counted, set_constants, use_of
 
 EXTENT = 24
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Increasing number of chunks")]
@@ -50,10 +50,10 @@ def test_what_is_counted_in_other_chunks_is_what_the_program_reads_of_them(
         return ooc.advise.trace(da.from_zarr(stored(chunks))[key].sum())
 
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
-    counted = [each.counts(np.array([other])) for each in use_of(access, dataset).footprints]
+    use = use_of(access, dataset)
     (there,) = traced(other).accesses
-    assert sum(int(each.visits[0]) for each in counted) == there.tasks
-    assert sum(each.elements for each in use_of(access, dataset).footprints) == there.elements
+    assert sum(int(counted(each, dataset.shape, np.array([other])).visits[0]) for each in use.patterns) == there.tasks
+    assert use.elements == there.elements
 
 
 def test_columns_that_dask_reads_of_maps_are_advised_to_be_columns(tmp_path: Path) -> None:
@@ -198,10 +198,10 @@ def test_strides_are_counted_as_the_program_reads_in_other_chunks(
         return ooc.advise.trace(da.from_zarr(stored(chunks))[key].sum())
 
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
-    counted = [each.counts(np.array([other])) for each in use_of(access, dataset).footprints]
+    use = use_of(access, dataset)
     (there,) = traced(other).accesses
-    assert sum(int(each.visits[0]) for each in counted) == there.tasks
-    assert sum(each.elements for each in use_of(access, dataset).footprints) == there.elements
+    assert sum(int(counted(each, dataset.shape, np.array([other])).visits[0]) for each in use.patterns) == there.tasks
+    assert use.elements == there.elements
 
 
 def test_large_graphs_tell_the_same_of_strides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +268,8 @@ def test_repeats_of_an_array_by_itself_are_those_of_the_graph_in_other_chunks(
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
     use = use_of(access, dataset)
     there = sum(access.tasks for access in traced(other).accesses)
-    counted = sum(int(each.counts(np.array([other])).visits[0]) for each in use.footprints)
-    assert counted * int(np.max(use.often((EXTENT, EXTENT), np.array([other])))) == there
+    visits = sum(int(counted(each, dataset.shape, np.array([other])).visits[0]) for each in use.patterns)
+    assert visits * int(np.max(use.often((EXTENT, EXTENT), np.array([other])))) == there
 
 
 def test_large_graphs_tell_the_same_of_contractions_and_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:

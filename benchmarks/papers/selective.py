@@ -53,22 +53,20 @@ the pattern that is chosen has 50 to 60 % of them, as the paper says (4.3)."""
 
 def reads(setup: int, version: str) -> Iterator[tuple[Read, int]]:
     """Yield each read of a setup in one version, and how often it is done."""
-    from peers.classification import select
+    from peers.classification import reference, select
 
-    from oocarrays.plan.advice.graph import CommunicationGraph, Reference
+    from oocarrays.plan.advice.graph import CommunicationGraph
 
     edges, changed = SETUPS[setup]
     patterns = {**BLOCKS, **changed}
-    uses = [
-        Reference(block=b, dataset=f"of {b}", pattern="row", writes=True) for b in dict.fromkeys(p for p, _ in edges)
-    ]
-    uses += [Reference(block=block, dataset=f"of {made}", pattern=patterns[block]) for made, block in edges]
+    uses = [reference(b, f"of {b}", "row", writes=True) for b in dict.fromkeys(p for p, _ in edges)]
+    uses += [reference(block, f"of {made}", patterns[block]) for made, block in edges]
     for chosen in select(CommunicationGraph.of(uses, edges)):
         stored = str(chosen.storage.pattern) if version == "selective" and chosen.storage else "row"
-        for block, weight in chosen.subgraph.consumers:
+        for reader in chosen.subgraph.readers:
             strategy = {"naive": "independent", "indiscriminate": "collective"}.get(version)
-            method = {"collective": "two-phase"}.get(strategy or chosen.strategies[block], "independent")
-            yield (patterns[block], stored, method), int(weight)
+            method = {"collective": "two-phase"}.get(strategy or chosen.strategies[reader.block], "independent")
+            yield (patterns[reader.block], stored, method), int(reader.weight)
 
 
 def store(path: str, edge: int) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from oocarrays.plan.advice.graph import CommunicationGraph, Reference, Subgraph
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.graph import CommunicationGraph, Subgraph
 
 Strategy = Literal["independent", "collective"]
 
@@ -53,9 +54,15 @@ def preferred(
     return Preferred(pattern=chosen, counts=tuple(counts.items()), tied=tied if len(tied) > 1 else ())
 
 
-def representative(references: Iterable[Reference]) -> Preferred | None:
+def reference(block: str, dataset: str, pattern: Hashable, count: float = 1, *, writes: bool = False) -> Access:
+    """Return an access of the paper's kind, with the name of a pattern in place of its sections."""
+    patterns: Any = (pattern,)
+    return Access(block=block, dataset=dataset, patterns=patterns, weight=count, writes=writes)
+
+
+def representative(references: Iterable[Access]) -> Preferred | None:
     """Return the access pattern that a block has most often: the conflict resolution of section 3.1."""
-    return preferred((each.pattern, each.count) for each in references)
+    return preferred((each.patterns[0], each.weight) for each in references)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +89,17 @@ def select(graph: CommunicationGraph, cost: Callable[[Hashable], float] | None =
     Examples
     --------
     >>> use = [
-    ...     Reference(block="make", dataset="x", pattern="row", writes=True),
-    ...     Reference(block="sum", dataset="x", pattern="column", count=7),
-    ...     Reference(block="plot", dataset="x", pattern="row"),
+    ...     reference("make", "x", "row", writes=True),
+    ...     reference("sum", "x", "column", 7),
+    ...     reference("plot", "x", "row"),
     ... ]
     >>> (chosen,) = select(CommunicationGraph.of(use, {("make", "sum"): 1, ("make", "plot"): 4}))
     >>> chosen.storage.pattern, chosen.strategies
     ('row', {'sum': 'collective', 'plot': 'independent'})
     """
-    uses = graph.uses()
     found = []
     for subgraph in graph.subgraphs:
-        seen = [(b, w, representative(uses.get((b, subgraph.dataset, False), ()))) for b, w in subgraph.consumers]
+        seen = [(reader.block, reader.weight, representative(reader.uses)) for reader in subgraph.readers]
         access = [(block, weight, each.pattern) for block, weight, each in seen if each]
         storage = preferred(((pattern, weight) for _, weight, pattern in access), cost)
         found.append(

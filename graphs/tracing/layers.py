@@ -32,7 +32,6 @@ from dask.task_spec import Alias, GraphNode, Task, TaskRef
 
 from oocarrays.graphs.tracing import parts
 from oocarrays.plan.advice.access import Repeat
-from oocarrays.plan.advice.patterns import Pattern
 
 
 class BlockRead(NamedTuple):
@@ -226,8 +225,8 @@ class Layers:
             for axis, blocks in zip(part.kept, along, strict=True):
                 mine = part.axes[axis]
                 taken[axis] = [r for r in (mine[b.start : b.stop] for b in blocks) if len(r)]
-            fold = self._found.seen.fold(part.array, by=part.by, cut=True)
-            fold.add_all([Pattern.of(taken, often)] if often else [])
+            if often:
+                self._found.seen.fold(part.array, by=part.by, cut=True).add_product(taken, often)
             return
         for index in zip(*np.nonzero(times), strict=True):
             key = tuple(slice(along[axis][i].start, along[axis][i].stop) for axis, i in enumerate(index))

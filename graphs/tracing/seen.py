@@ -114,7 +114,9 @@ class Seen:
         """Add planned writes to an array that does not exist yet."""
         with self._lock:
             self.datasets.setdefault(dataset.name, dataset)
-            _put(self._one((dataset.name, True, "oocarrays", None, False)).fold, taken)
+            fold = self._one((dataset.name, True, "oocarrays", None, False)).fold
+            for each in taken:
+                fold.add_product(each)
 
     def add(
         self,
@@ -131,7 +133,8 @@ class Seen:
         """Add accesses of an array; ``cut`` if Dask's tasks follow the array's chunks."""
         with self._lock:
             one = self._one((self.name(array), writes, by, ranks, cut and by == "zarr" and not writes))
-            _put(one.fold, taken)
+            for each in taken:
+                one.fold.add_product(each)
             one.seconds += seconds
             if thread is not None:
                 one.threads.add(thread)
@@ -164,11 +167,3 @@ class Seen:
             if patterns:
                 found.append(access)
         return found
-
-
-def _put(fold: Fold, taken: Iterable[Product]) -> None:
-    for each in taken:
-        if all(len(along) == 1 for along in each):
-            fold.add(tuple(along[0] for along in each))
-        else:
-            fold.add_all([Pattern.of(each)])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dask.utils import format_bytes
 
-from oocarrays.plan.advice.price import Use
+from oocarrays.plan.advice.access import Access
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, WeightedLoad
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.report import first_rows, seconds_text, shape_text, table
@@ -95,16 +95,11 @@ def _block_row(verdict: Verdict, block: BlockVerdict) -> tuple[str, ...]:
     )
 
 
-def use_text(use: Use) -> str:
+def use_text(use: Access) -> str:
     """Return the number and the shapes of the sections in use."""
-    return " and ".join(_footprints(use))
-
-
-def _footprints(use: Use) -> Iterator[str]:
-    for each in use.footprints[:2]:
-        yield f"{each.sections} of {shape_text(each.largest)}{', chunk by chunk' if use.cut_by_chunks else ''}"
-    if len(use.footprints) > 2:
-        yield f"{len(use.footprints) - 2} more kinds"
+    cut, more = ", chunk by chunk" * use.cut_by_chunks, len(use.patterns) - 2
+    texts = [f"{each.count} of {shape_text(each.largest)}{cut}" for each in use.patterns[:2]]
+    return " and ".join([*texts, *([f"{more} more kinds"] if more > 0 else [])])
 
 
 def seconds_of(load: WeightedLoad) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, choose, priced
-from oocarrays.plan.advice.counting import Footprint
-from oocarrays.plan.advice.price import Use, prices, rewriting_seconds
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.choice import ChoiceUnit, choose, priced
+from oocarrays.plan.advice.graph import BlockReader, Subgraph
+from oocarrays.plan.advice.patterns import Pattern
+from oocarrays.plan.advice.price import prices, rewriting_seconds
 from oocarrays.plan.advice.verdict import candidates
 from oocarrays.plan.memory import Resources
 
@@ -20,14 +24,18 @@ pytestmark = pytest.mark.long
 RESOURCES = Resources(budget=2**30)
 
 
+def use_of(axes: Sequence[Iterable[range]], count: float = 1.0, **how: Any) -> Access:
+    return Access(block="", dataset="", patterns=(Pattern.of(axes),), weight=count, **{"by": "oocarrays", **how})
+
+
 def unit_of(weight: float) -> ChoiceUnit:
     """Return columns that are read of an array of rows, `weight` times."""
     shape = (4096, 4096)
     stored = Stored(grid=ChunkGrid.of(shape, (64, 4096)), itemsize=8, local=True, codec="zstd")
-    columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], shape)
-    use = Use(footprints=(columns,))
-    reader = BlockReader(block="columns", weight=weight, uses=((use, 1.0),))
-    return ChoiceUnit(array="x", producer=None, stored=stored, shapes=candidates(stored, [use]), readers=(reader,))
+    use = use_of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]])
+    reader = BlockReader(block="columns", weight=weight, uses=(use,))
+    flow = Subgraph(dataset="x", producer=None, readers=(reader,))
+    return ChoiceUnit(flow=flow, stored=stored, shapes=candidates(stored, [use]))
 
 
 def test_an_array_is_rewritten_only_if_that_saves_a_tenth_or_more() -> None:
@@ -48,20 +56,18 @@ def random_unit(rng: np.random.Generator, name: str, producer: str | None, block
         for block in blocks
     ]
     writing = random_uses(rng, shape, True) if producer else ()
-    return ChoiceUnit(
-        array=name, producer=producer, stored=stored, shapes=shapes, readers=tuple(readers), writing=writing
-    )
+    flow = Subgraph(dataset=name, producer=producer, readers=tuple(readers), writing=writing)
+    return ChoiceUnit(flow=flow, stored=stored, shapes=shapes)
 
 
-def random_uses(rng: np.random.Generator, shape: tuple[int, ...], writes: bool) -> tuple[tuple[Use, float], ...]:
+def random_uses(rng: np.random.Generator, shape: tuple[int, ...], writes: bool) -> tuple[Access, ...]:
     found = []
     for _ in range(1 if writes else int(rng.integers(1, 3))):
         parts = [int(rng.integers(1, min(n, 8) + 1)) for n in shape]
         axes = [[range(i * n // p, (i + 1) * n // p) for i in range(p)] for n, p in zip(shape, parts, strict=True)]
-        footprint = Footprint.of(axes, shape)
-        ranks = footprint.sections if writes or rng.random() < 0.7 else None
-        use = Use(footprints=(footprint,), ranks=ranks, writes=writes, by_zarr=bool(rng.random() < 0.5))
-        found.append((use, float(rng.integers(1, 4))))
+        ranks = math.prod(parts) if writes or rng.random() < 0.7 else None
+        by = "zarr" if rng.random() < 0.5 else "oocarrays"
+        found.append(use_of(axes, float(rng.integers(1, 4)), ranks=ranks, writes=writes, by=by))
     return tuple(found)
 
 
@@ -84,10 +90,11 @@ def every_cost(unit: ChoiceUnit) -> np.ndarray:
     The axes are: the layout that is made, the one of the copy, the producer's method, and of each reader whether it
     reads the copy and its method.
     """
-    ends = 3 + 2 * len(unit.readers)
+    flow = unit.flow
+    ends = 3 + 2 * len(flow.readers)
     total = np.zeros((1,) * ends)
 
-    def seconds_of(use: Use) -> np.ndarray:
+    def seconds_of(use: Access) -> np.ndarray:
         """A row for each layout, a column for each method."""
         each = [prices(use, unit.stored, shape[None], RESOURCES).seconds[:, 0] for shape in unit.shapes]
         return np.stack(each)
@@ -96,25 +103,24 @@ def every_cost(unit: ChoiceUnit) -> np.ndarray:
         """Values along some of the axes."""
         return np.expand_dims(values, tuple(set(range(ends)) - set(axes)))
 
-    for use, count in unit.writing:
-        total = total + spread(count * seconds_of(use), 0, 2)
-    times = sum(count for _, count in unit.writing) if unit.writing else 1.0
+    for use in flow.writing:
+        total = total + spread(use.weight * seconds_of(use), 0, 2)
+    times = sum(use.weight for use in flow.writing) if flow.writing else 1.0
     rewrite = [
         [float(rewriting_seconds(unit.stored, a[None], b[None], RESOURCES)[0, 0]) for b in unit.shapes]
         for a in unit.shapes
     ]
     total = total + spread(times * np.array(rewrite), 0, 1)
-    for number, reader in enumerate(unit.readers):
-        for use, count in reader.uses:
-            seconds = np.array(
-                [[e if math.isinf(e) else reader.weight * count * e for e in row] for row in seconds_of(use)]
-            )
+    for number, reader in enumerate(flow.readers):
+        for use in reader.uses:
+            times = reader.weight * use.weight
+            seconds = np.array([[e if math.isinf(e) else times * e for e in row] for row in seconds_of(use)])
             where, how = 3 + 2 * number, 4 + 2 * number
             made = spread(seconds, 0, how)
             copied = spread(seconds, 1, how)
             is_copy = spread(np.array([False, True]), where)
             total = total + np.where(is_copy, copied, made)
-    return total if unit.producer else total[:1]
+    return total if flow.producer else total[:1]
 
 
 @pytest.mark.sampled(2)
@@ -133,7 +139,7 @@ def test_arrays_chosen_one_by_one_are_chosen_best_together() -> None:
     assert sum(each) == pytest.approx(together.min())
 
 
-def some_uses(rng: np.random.Generator, shape: tuple[int, ...]) -> list[tuple[Use, float]]:
+def some_uses(rng: np.random.Generator, shape: tuple[int, ...]) -> list[Access]:
     """Sections of a few lengths, some with strides, some of tasks that are cut by chunks."""
     found = []
     for _ in range(int(rng.integers(1, 3))):
@@ -142,8 +148,8 @@ def some_uses(rng: np.random.Generator, shape: tuple[int, ...]) -> list[tuple[Us
             length, stride = int(2 ** rng.integers(0, n.bit_length())), int(rng.choice([1, 1, 1, 4]))
             lower = map(int, rng.integers(0, max(n - length, 1), int(rng.integers(1, 5))))
             axes.append([range(low, min(low + length * stride, n), stride) for low in lower])
-        use = Use(footprints=(Footprint.of(axes, shape),), by_zarr=True, cut_by_chunks=bool(rng.random() < 0.5))
-        found.append((use, float(rng.integers(1, 50))))
+        cut = bool(rng.random() < 0.5)
+        found.append(use_of(axes, float(rng.integers(1, 50)), by="zarr", cut_by_chunks=cut))
     return found
 
 
@@ -158,9 +164,9 @@ def test_chunks_that_are_tried_are_nearly_as_cheap_as_any() -> None:
         every = np.array(list(product(*([2**i for i in range(n.bit_length())] for n in shape))))
         nbytes = every.prod(axis=1) * 4
         every = every[(nbytes >= min(2**16, math.prod(chunks) * 4)) & (nbytes <= 2**28)]
-        tried = candidates(stored, [use for use, _ in uses])
+        tried = candidates(stored, uses)
         found, best = (
-            sum(count * prices(use, stored, each, RESOURCES).seconds[0] for use, count in uses).min()
+            sum(use.weight * prices(use, stored, each, RESOURCES).seconds[0] for use in uses).min()
             for each in (tried, every)
         )
         gaps.append(found / best)
@@ -172,9 +178,9 @@ def test_among_equal_chunks_tasks_of_dask_get_the_fewest() -> None:
     shapes = np.array([[64, 64], [512, 512], [512, 1024], [1024, 512]])
     stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 64)), itemsize=4, local=True)
     for cut in (False, True):
-        use = Use(footprints=(Footprint.of([[range(4096)]] * 2, (4096, 4096)),), by_zarr=True, cut_by_chunks=cut)
-        reader = BlockReader(block="b", weight=1e6, uses=((use, 1.0),))
-        unit = ChoiceUnit(array="a", producer=None, stored=stored, shapes=shapes, readers=(reader,))
+        use = use_of([[range(4096)]] * 2, by="zarr", cut_by_chunks=cut)
+        reader = BlockReader(block="b", weight=1e6, uses=(use,))
+        unit = ChoiceUnit(flow=Subgraph(dataset="a", producer=None, readers=(reader,)), stored=stored, shapes=shapes)
         found = priced(unit, RESOURCES)
         equal = np.flatnonzero(found.single[0] <= 1.05 * found.single.min())
         fewest = min(equal, key=lambda at: (-int(shapes[at].prod()), found.single[0, at]))

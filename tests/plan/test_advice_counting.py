@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.plan.advice.counting import Footprint, Intervals
+from oocarrays.plan.advice.counting import counted
+from oocarrays.plan.advice.patterns import Pattern
 
 pytestmark = pytest.mark.once
 
@@ -53,27 +53,23 @@ def test_counts_are_those_of_a_table_of_every_element(case: tuple) -> None:
             size = math.prod(min(c, n - i * c) for i, c, n in zip(index, chunks, shape, strict=True))
             whole += len(taken) == size
             runs += contiguous_runs(taken)
-    footprint = Footprint.of(axes, shape)
-    found = footprint.counts(np.array([chunks, (12,) * len(shape), chunks]))
+    pattern = Pattern.of(axes)
+    found = counted(pattern, shape, np.array([chunks, (12,) * len(shape), chunks]))
     for place in (0, 2):
         assert found.visits[place] == visits
         assert found.distinct[place] == len(distinct)
         assert found.most[place] == most
         assert found.whole[place] == whole
         assert found.runs[place] >= runs, "runs that meet at the end of a line are read apart"
-    assert footprint.sections == math.prod(map(len, axes))
-    assert footprint.elements == sum(math.prod(map(len, section)) for section in product(*axes))
+    assert pattern.count == math.prod(map(len, axes))
+    assert pattern.elements == sum(math.prod(map(len, section)) for section in product(*axes))
 
 
-@given(st.integers(1, 9), st.integers(1, 90), st.integers(0, 8), st.integers(1, 3))
-def test_tiles_are_counted_without_going_through_them(tile: int, tiles: int, short: int, times: int) -> None:
-    extent = tile * tiles - min(short, tile - 1)
-    ranges = [range(i, min(i + tile, extent)) for i in range(0, extent, tile)] * times
-    many, chunks = Intervals.of(ranges, extent), np.arange(1, extent + 5)
-    found = many.counts(chunks)
-    assert many.tile
-    one_by_one = replace(many, tile=0).counts(chunks)
-    for name in ("visits", "distinct", "whole", "runs"):
-        assert getattr(found, name).tolist() == getattr(one_by_one, name).tolist(), name
-    assert (one_by_one.most <= found.most).all()
-    assert (found.most <= one_by_one.most + 1).all()
+def test_many_intervals_are_counted_as_few_are() -> None:
+    """A million rows, of which some chunk lengths at a time are counted."""
+    rows, chunks = 10**6, np.array([[1], [3], [1000], [10**6], [2 * 10**6]])
+    found = counted(Pattern.of([[range(i, i + 1) for i in range(rows)]]), (rows,), chunks)
+    assert found.visits.tolist() == found.runs.tolist() == [rows] * 5
+    assert found.distinct.tolist() == [rows, 333334, 1000, 1, 1]
+    assert found.whole.tolist() == [rows, 1, 0, 0, 0]
+    assert found.most.tolist() == [1] * 5

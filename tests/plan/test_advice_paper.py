@@ -6,15 +6,16 @@ import math
 
 import pytest
 
-from benchmarks.peers.classification import representative, select
+from benchmarks.peers.classification import reference, representative, select
 from oocarrays.errors import InputError
-from oocarrays.plan.advice.graph import CommunicationGraph, Reference
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.graph import CommunicationGraph
 
 pytestmark = pytest.mark.once
 
 
-def ref(block: str, dataset: str, pattern: str, count: float = 1, *, writes: bool = False) -> Reference:
-    return Reference(block=block, dataset=dataset, pattern=pattern, count=count, writes=writes)
+def ref(block: str, dataset: str, pattern: str, count: float = 1, *, writes: bool = False) -> Access:
+    return reference(block, dataset, pattern, count, writes=writes)
 
 
 def test_a_block_has_the_pattern_of_which_the_counts_add_up_highest() -> None:
@@ -67,7 +68,7 @@ def test_without_weights_a_consumer_follows_each_producer_equally_often() -> Non
 
 def test_what_was_there_before_has_no_producer() -> None:
     (found,) = CommunicationGraph.of([ref("a", "x", "row")]).subgraphs
-    assert (found.producer, found.consumers) == (None, (("a", 1.0),))
+    assert (found.producer, [(each.block, each.weight) for each in found.readers]) == (None, [("a", 1.0)])
 
 
 def test_a_cycle_of_producers_is_refused() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from oocarrays import Layout
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.advice.price import Use, footprint, prices
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.price import prices
 from oocarrays.plan.advice.trace import patterns_of
 from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
@@ -30,7 +31,7 @@ def test_ranks_send_each_other_what_a_planned_read_sends(lie: str, layout: str, 
     resources = Resources(costs=replace(Costs(cores=4), exchange=SLOW), workers=4, threads=1)
     stored = Stored(grid=ChunkGrid.of((EDGE, EDGE), CHUNKS[lie]), itemsize=4, local=True, codec="zstd")
     patterns, _ = patterns_of(layout, stored.grid.shape, ranks)
-    use = Use(footprints=tuple(footprint(each, stored.grid.shape) for each in patterns), ranks=ranks)
+    use = Access(block="", dataset="", patterns=patterns, ranks=ranks, by="oocarrays")
     said = prices(use, stored, np.array([CHUNKS[lie]]), resources).seconds[1, 0]
     requests = requests_of(Layout.of(stored.grid.shape, layout, ranks=ranks))
     plan = plan_collective(stored, requests, resources, method="two-phase", aggregators=ranks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,6 +113,20 @@ class Access:
     def largest(self) -> tuple[int, ...]:
         """Largest length of a section along each axis, in elements."""
         return tuple(map(max, zip(*(pattern.largest for pattern in self.patterns), strict=True)))
+
+    @property
+    def by_ranks(self) -> bool:
+        """Whether ranks of this package access the array, not Zarr: byte ranges would do, and some may read for all."""
+        return self.by != "zarr"
+
+    @property
+    def plain(self) -> Access:
+        """The access without names, weight and measurements: equal ones cost the same."""
+        return replace(self, block="", dataset="", weight=1.0, seconds=None, threads=None)
+
+    def often(self, shape: tuple[int, ...], chunks: np.ndarray) -> int | np.ndarray:
+        """Return the number of times each section is accessed, for each chunk shape."""
+        return sum(each.blocks(shape, chunks) for each in self.repeats) if self.repeats else 1
 
     def sections(self) -> Iterator[Section]:
         """Yield every section accessed in one run, with repetitions."""

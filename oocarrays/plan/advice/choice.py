@@ -13,15 +13,18 @@ and Choudhary 2000, section 3.2, with seconds in place of counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.advice.price import METHODS, Prices, Use, prices, rewriting_seconds
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.graph import Subgraph
+from oocarrays.plan.advice.price import METHODS, Prices, prices, rewriting_seconds
 from oocarrays.plan.memory import Resources
 
 LEAST_COPY = 2**26
@@ -29,33 +32,15 @@ LEAST_COPY = 2**26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockReader:
-    """Block that reads an array in one or more ways."""
-
-    block: str
-    """Name of the block."""
-    weight: float
-    """Number of runs after each run of the producer."""
-    uses: tuple[tuple[Use, float], ...]
-    """Reads of the block, each with its count in one run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceUnit:
     """Unit of decision: an array, one of its producers, and the blocks that read the result."""
 
-    array: str
-    """Name of the array."""
-    producer: str | None
-    """Block that writes the array; None if the array existed before."""
+    flow: Subgraph
+    """The producer and its readers, with their accesses as they are priced."""
     stored: Stored
     """Array as stored today."""
     shapes: np.ndarray
     """Candidate chunk shapes, one per row; the first is today's."""
-    readers: tuple[BlockReader, ...]
-    """Blocks that read the array."""
-    writing: tuple[tuple[Use, float], ...] = ()
-    """Writes of the producer, each with its count."""
     fixed: bool = False
     """True if the array must keep its layout."""
 
@@ -79,7 +64,7 @@ class Priced:
     @property
     def starts(self) -> np.ndarray:
         """Indices of the layouts in which the array can be produced; only today's if it existed before or is fixed."""
-        here = self.unit.producer is None or self.unit.fixed
+        here = self.unit.flow.producer is None or self.unit.fixed
         return np.arange(1 if here else len(self.unit.shapes))
 
     @cached_property
@@ -107,28 +92,25 @@ class Priced:
 
 
 def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
-    look = len(unit.shapes), unit.shapes.astype(np.int64).tobytes()
-    found = {id(use): _alike(use, unit.stored, *look, resources) for use in _uses(unit)}
-    least = max(map(_least_held, found.values()), default=0)
+    flow, layouts = unit.flow, len(unit.shapes)
+    look = layouts, unit.shapes.astype(np.int64).tobytes()
+    found = [[_alike(use.plain, unit.stored, *look, resources) for use in uses] for uses in flow.uses]
+    least = max(map(_least_held, chain.from_iterable(found)), default=0)
     if least > resources.budget:
-        raise BudgetError(resources.budget, least, f"array {unit.array!r} in any chunks")
-    fitting = {key: each.within(resources.budget) for key, each in found.items()}
-    details = tuple(tuple(fitting[id(use)] for use, _ in reader.uses) for reader in unit.readers)
-    written = tuple(fitting[id(use)] for use, _ in unit.writing)
+        raise BudgetError(resources.budget, least, f"array {flow.dataset!r} in any chunks")
+    written, *details = (tuple(each.within(resources.budget) for each in some) for some in found)
     reading = tuple(
-        weighed(reader.weight, _sum(each, [count for _, count in reader.uses], len(unit.shapes)))
-        for reader, each in zip(unit.readers, details, strict=True)
+        weighed(reader.weight, _sum(each, reader.uses, layouts))
+        for reader, each in zip(flow.readers, details, strict=True)
     )
-    times = sum(count for _, count in unit.writing) if unit.writing else 1.0
-    rewriting = times * _rewriting(unit.stored, *look, resources)
-    writing = _sum(written, [count for _, count in unit.writing], len(unit.shapes))
+    rewriting = flow.times * _rewriting(unit.stored, *look, resources)
     if unit.fixed:
-        rewriting = np.where(np.eye(len(unit.shapes), dtype=bool), 0.0, math.inf)
-    return Priced(unit, reading, writing, rewriting, details, written)
+        rewriting = np.where(np.eye(layouts, dtype=bool), 0.0, math.inf)
+    return Priced(unit, reading, _sum(written, flow.writing, layouts), rewriting, tuple(details), written)
 
 
 @lru_cache(maxsize=256)
-def _alike(use: Use, stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> Prices:
+def _alike(use: Access, stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> Prices:
     """Price a use; equal uses of equal arrays are priced once."""
     return prices(use, stored, np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks)), resources)
 
@@ -139,11 +121,11 @@ def _rewriting(stored: Stored, shapes: int, chunks: bytes, resources: Resources)
     return rewriting_seconds(stored, every, every, resources)
 
 
-def _sum(each: Sequence[Prices], counts: Sequence[float], layouts: int) -> np.ndarray:
+def _sum(each: Sequence[Prices], uses: Sequence[Access], layouts: int) -> np.ndarray:
     """Return the seconds of several uses, one row per method; all uses of a block share one method."""
     total = np.zeros((len(METHODS), layouts))
-    for prices_, count in zip(each, counts, strict=True):
-        total = total + weighed(count, prices_.seconds)
+    for prices_, use in zip(each, uses, strict=True):
+        total = total + weighed(use.weight, prices_.seconds)
     return total
 
 
@@ -151,11 +133,6 @@ def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
     """Multiply seconds by a weight, keeping infinity even for weight 0."""
     found: np.ndarray = np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
     return found
-
-
-def _uses(unit: ChoiceUnit) -> Iterator[Use]:
-    for uses in (unit.writing, *(reader.uses for reader in unit.readers)):
-        yield from (use for use, _ in uses)
 
 
 def _least_held(found: Prices) -> int:
@@ -216,7 +193,7 @@ def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
     """Return the layouts with the least seconds; for Dask tasks, the fewest chunks among those within a twentieth."""
     unit = priced.unit
     places = np.argwhere(seconds <= 1.05 * seconds.min())
-    if not (any(use.cut_by_chunks for use in _uses(unit)) and np.isfinite(seconds.min())):
+    if not (any(use.cut_by_chunks for use in chain.from_iterable(unit.flow.uses)) and np.isfinite(seconds.min())):
         places = np.array([np.unravel_index(int(np.argmin(seconds)), seconds.shape)])
     chunks = np.prod(-(-np.array(unit.stored.grid.shape) // unit.shapes), axis=1, dtype=float)
     made, copied = min(places.tolist(), key=lambda place: (chunks[place].sum(), seconds[tuple(place)]))

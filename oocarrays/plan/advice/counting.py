@@ -4,24 +4,22 @@
     chunks of 6                 └────┘└────┘└────┘└────┘        visits 2 + 2 + 2, distinct 4, whole 2
     chunks of 8                 └──────┘└──────┘└──────┘        visits 3, distinct 3, whole 3
 
-The sections of a footprint are the product of the intervals along its axes, and so are visits, distinct chunks and
+The sections of a pattern are the product of the intervals along its axes, and so are visits, distinct chunks and
 elements. del Rosario, Bordawekar and Choudhary 1993, section 3: the cost of an access is its number of contiguous runs.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 
 from oocarrays.mapping.along import Line, product_line
-from oocarrays.mapping.selection import Axes, regular
+from oocarrays.plan.advice.patterns import Along, Pattern
 
 
 class Counts(NamedTuple):
@@ -53,34 +51,28 @@ class Intervals:
     """Number of accessed elements of each interval."""
     times: np.ndarray
     """Number of sections that access each interval."""
-    tile: int
-    """Length of the tiles that cover the axis, where the last may be shorter; 0 if the intervals are no tiles."""
-    sections: int
-    """Number of nonempty sections."""
-    elements: int
-    """Number of elements accessed by all sections together."""
-    longest: int
-    """Number of elements of the longest interval."""
-    span: int
-    """Largest product of step and length of an interval, at most the extent."""
 
     @classmethod
-    def of(cls, taken: Iterable[range], extent: int) -> Intervals:
-        """Return the intervals of the given ranges, merging equal ones."""
-        counted = Counter((each.start, each.step if len(each) > 1 else 1, len(each)) for each in taken if len(each))
-        alike = sorted(counted)
-        table = np.array(alike, np.int64).reshape(len(alike), 3)
-        times = [counted[key] for key in alike]
-        tile = _tile(alike, extent) if len(set(times)) == 1 else 0
-        lengths = [length for *_, length in alike]
-        elements, longest = sum(map(mul, lengths, times)), max(lengths, default=0)
-        columns = table[:, 0], table[:, 1], table[:, 2], np.array(times, np.int64)
-        span = min(max((step * length for _, step, length in alike), default=0), extent)
-        return cls(extent, *columns, tile, sum(times), elements, longest, span)
+    def of(cls, along: Along, extent: int) -> Intervals:
+        held = [each for each in along if each.length]
+        starts = [np.arange(each.times if each.step else 1) * each.step + each.lower for each in held]
+        kinds = [(e.stride if e.length > 1 else 1, e.length, 1 if e.step else e.times) for e in held]
+        rows = np.repeat(np.array(kinds, np.int64).reshape(-1, 3), [len(each) for each in starts], axis=0)
+        first = np.concatenate([np.empty(0, np.int64), *starts])
+        order = np.argsort(first, kind="stable")
+        return cls(extent, first[order], *rows[order].T)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements accessed by all sections together."""
+        return int(self.length @ self.times)
 
     def counts(self, chunks: np.ndarray) -> Counts:
-        if self.tile:
-            return self._tiled(chunks, self.tile)
+        """Count accesses for each chunk length, some lengths at a time if there are many intervals."""
+        parts = np.array_split(chunks, len(chunks) * len(self.first) // 2**22 + 1)
+        return Counts(*map(np.concatenate, zip(*map(self._counts, parts), strict=True)))
+
+    def _counts(self, chunks: np.ndarray) -> Counts:
         c = chunks[:, None].astype(np.int32 if self.extent + int(chunks.max(initial=0)) < 2**31 else np.int64)
         start, stop = self.first.astype(c.dtype), (self.first + (self.length - 1) * self.step + 1).astype(c.dtype)
         plain = bool((self.step == 1).all())
@@ -94,32 +86,9 @@ class Intervals:
             inside = np.where(self.step == 1, inside, np.where(c == 1, self.length, at_edge))
             pieces = np.where(self.step == 1, visited, self.length)
         listed = not plain and max(int(self.length.sum()), self.extent) <= 2**20  # visited one by one
-        return Counts(
-            visits=visited @ self.times,
-            distinct=self._listed(chunks) if listed else _covered(first, last, bool((np.diff(stop) < 0).any())),
-            whole=inside @ self.times,
-            runs=pieces @ self.times,
-            most=visited.max(axis=1, initial=0),
-        )
-
-    def _tiled(self, chunks: np.ndarray, tile: int) -> Counts:
-        """Count chunks and runs for tiles that cover the axis, from the number of edges that tiles and chunks share."""
-        tiles, times, extent = len(self.first), int(self.times[0]), self.extent
-        count = -(-extent // chunks)
-        if tiles == 1:
-            return Counts(times * count, count, times * count, times * count, count)
-        together = (tiles - 1) // (chunks // np.gcd(chunks, tile))  # edges of tiles that are edges of chunks
-        visits = tiles + count - 1 - together
-        last = (count - 1) * chunks >= self.first[-1]  # the last chunk may be short enough for one tile
-        inside = np.where(chunks <= tile, count - (tiles - 1 - together), last)
-        farthest = chunks - np.gcd(chunks, tile)  # from the edge of a chunk to that of a tile
-        return Counts(
-            visits=times * visits,
-            distinct=count,
-            whole=times * inside,
-            runs=times * visits,
-            most=np.minimum((farthest + tile - 1) // chunks + 1, count),
-        )
+        distinct = self._listed(chunks) if listed else _covered(first, last, bool((np.diff(stop) < 0).any()))
+        found = visited @ self.times, distinct, inside @ self.times, pieces @ self.times, visited.max(axis=1, initial=0)
+        return Counts(*(each.astype(np.int64, copy=False) for each in found))
 
     def _listed(self, chunks: np.ndarray) -> np.ndarray:
         """Count the chunks that strided intervals touch, element by element."""
@@ -130,17 +99,6 @@ class Intervals:
             return np.asarray(-(-self.extent // chunks))
         each = (np.logical_or.reduceat(taken, np.arange(0, self.extent, c)) for c in chunks.tolist())
         return np.array([np.count_nonzero(touched) for touched in each], np.int64)
-
-
-def _tile(alike: Sequence[tuple[int, int, int]], extent: int) -> int:
-    """Return the tile length if the intervals (first, step, length) tile the axis; otherwise 0."""
-    if not alike:
-        return 0
-    tile = alike[0][2]
-    begin = all(first == i * tile and step == 1 for i, (first, step, _) in enumerate(alike))
-    alone = all(length == tile for *_, length in alike[:-1])
-    first, _, last = alike[-1]
-    return tile if begin and alone and last <= tile and first + last == extent else 0
 
 
 def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
@@ -155,73 +113,25 @@ def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Footprint:
-    """Sections formed by the product of intervals along each axis, one per task or rank."""
-
-    axes: tuple[Intervals, ...]
-    """Intervals along each axis."""
-    times: int = 1
-    """Number of times each section is accessed."""
-
-    @classmethod
-    def of(cls, axes: Sequence[Iterable[range]], shape: Sequence[int], times: int = 1) -> Footprint:
-        """Return the product of ranges along each axis."""
-        return cls(tuple(Intervals.of(taken, extent) for taken, extent in zip(axes, shape, strict=True)), times)
-
-    @property
-    def sections(self) -> int:
-        return self.times * math.prod(axis.sections for axis in self.axes)
-
-    @property
-    def elements(self) -> int:
-        return self.times * math.prod(axis.elements for axis in self.axes)
-
-    @property
-    def largest(self) -> tuple[int, ...]:
-        """Extent of the largest section along each axis."""
-        return tuple(axis.longest for axis in self.axes)
-
-    @property
-    def span(self) -> tuple[int, ...]:
-        """Extent of the largest section along each axis, including the gaps of its strides."""
-        return tuple(axis.span for axis in self.axes)
-
-    def counts(self, chunks: np.ndarray) -> Counts:
-        """Count accesses for each chunk shape, one per row; runs assume C order."""
-        if not self.axes:
-            one = np.ones(len(chunks), np.int64)
-            return Counts(self.times * one, one, self.times * one, 0 * one, one)
-        along = [self._along(axis, chunks) for axis in range(len(self.axes))]
-        pairs = zip(self.axes, along, strict=True)
-        line = product_line([Line(axis.elements, each.runs, each.whole) for axis, each in pairs])
-        return Counts(
-            visits=self.times * reduce(mul, (each.visits for each in along)),
-            distinct=reduce(mul, (each.distinct for each in along)),
-            whole=self.times * line.wholes,
-            runs=self.times * line.runs,
-            most=reduce(mul, (each.most for each in along)),
-        )
-
-    def _along(self, axis: int, chunks: np.ndarray) -> Counts:
-        return Counts(*(each.astype(np.int64, copy=False) for each in self.axes[axis].counts(chunks[:, axis])))
+@lru_cache(maxsize=4096)
+def intervals(along: Along, extent: int) -> Intervals:
+    """Return the intervals of progressions; equal ones are made once."""
+    return Intervals.of(along, extent)
 
 
-def footprints(requests: Sequence[Axes], shape: Sequence[int]) -> tuple[Footprint, ...]:
-    """Return the footprints of the ranks' requests: one if the requests form a product, otherwise one per rank.
-
-    Requests for the parts of a layout form a product. Irregular indices count as the range from the first to the
-    last.
-    """
-    ranges = [tuple(_as_range(taken) for taken in axes) for axes in requests if all(map(len, axes))]
-    if not ranges:
-        return ()
-    along = [tuple(dict.fromkeys(each)) for each in zip(*ranges, strict=True)]
-    if math.prod(map(len, along)) == len(set(ranges)) == len(ranges):
-        return (Footprint.of(along, shape),)
-    return tuple(Footprint.of([(taken,) for taken in axes], shape) for axes in ranges)
-
-
-def _as_range(taken: range | np.ndarray) -> range:
-    found = taken if isinstance(taken, range) else regular(taken)
-    return found if isinstance(found, range) else range(int(found[0]), int(found[-1]) + 1)
+def counted(pattern: Pattern, shape: Sequence[int], chunks: np.ndarray) -> Counts:
+    """Count accesses of a pattern for each chunk shape, one per row; runs assume C order."""
+    if not pattern.axes:
+        one = np.ones(len(chunks), np.int64)
+        return Counts(pattern.times * one, one, pattern.times * one, 0 * one, one)
+    axes = [intervals(along, extent) for along, extent in zip(pattern.axes, shape, strict=True)]
+    along = [axis.counts(chunks[:, number]) for number, axis in enumerate(axes)]
+    pairs = zip(axes, along, strict=True)
+    line = product_line([Line(axis.elements, each.runs, each.whole) for axis, each in pairs])
+    return Counts(
+        visits=pattern.times * reduce(mul, (each.visits for each in along)),
+        distinct=reduce(mul, (each.distinct for each in along)),
+        whole=pattern.times * line.wholes,
+        runs=pattern.times * line.runs,
+        most=reduce(mul, (each.most for each in along)),
+    )

@@ -11,12 +11,13 @@ Memik, Kandemir and Choudhary 2000, section 3.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from oocarrays.errors import InputError
+from oocarrays.plan.advice.access import Access
 from oocarrays.plan.advice.trace import checked_weight
 
 Edge = tuple[str | None, str]
@@ -24,19 +25,15 @@ Edge = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """One access of a code block to a dataset."""
+class BlockReader:
+    """Code block that reads a dataset."""
 
     block: str
     """Name of the code block."""
-    dataset: str
-    """Name of the dataset."""
-    pattern: Hashable
-    """Access pattern: ``"row"``, ``"column"``, ``"block"``, or any sections over ranks or tasks."""
-    writes: bool = False
-    """True for a write, False for a read."""
-    count: float = 1.0
-    """Number of accesses in one run of the block."""
+    weight: float
+    """Weight of its edge: number of runs after each run of the producer."""
+    uses: tuple[Access, ...]
+    """Its reads of the dataset; their weights are their counts in one run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,51 +44,62 @@ class Subgraph:
     """Name of the dataset."""
     producer: str | None
     """Code block that writes the dataset; None if the dataset existed before."""
-    consumers: tuple[tuple[str, float], ...]
-    """Code blocks that read the dataset, with the weights of their edges."""
+    readers: tuple[BlockReader, ...]
+    """Code blocks that read the dataset."""
+    writing: tuple[Access, ...] = ()
+    """Writes of the producer; their weights are their counts in one run."""
+
+    @property
+    def uses(self) -> tuple[tuple[Access, ...], ...]:
+        """Accesses of the producer, and of each reader."""
+        return self.writing, *(reader.uses for reader in self.readers)
+
+    @property
+    def times(self) -> float:
+        """Number of times that the producer writes the dataset in one run; 1 if it existed before."""
+        return sum(each.weight for each in self.writing) if self.writing else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationGraph:
     """Code blocks and the datasets that connect them (weighted communication graph, WCG)."""
 
-    references: tuple[Reference, ...]
-    """All accesses of blocks to datasets."""
     subgraphs: tuple[Subgraph, ...]
     """Subgraphs, one per dataset and producer."""
 
     @classmethod
     def of(
-        cls, references: Iterable[Reference], weights: Mapping[tuple[str | None, str], float] | None = None
+        cls, accesses: Iterable[Access], weights: Mapping[tuple[str | None, str], float] | None = None
     ) -> CommunicationGraph:
-        """Return the graph of the given references."""
-        references, weights = tuple(references), _checked_edges(weights)
-        for each in references:
-            checked_weight(each.count, f"the count of {each.block!r} for {each.dataset!r}")
-        for edge, weight in weights.items():
+        """Return the graph of the given accesses; their weights are counts within a run of their block."""
+        edges = _checked_edges(weights)
+        writers: dict[str, dict[str | None, list[Access]]] = {}
+        readers: dict[str, dict[str, list[Access]]] = {}
+        for each in accesses:
+            checked_weight(each.weight, f"the count of {each.block!r} for {each.dataset!r}")
+            written, read = writers.setdefault(each.dataset, {}), readers.setdefault(each.dataset, {})
+            (written if each.writes else read).setdefault(each.block, []).append(each)
+        for edge, weight in edges.items():
             checked_weight(weight, f"the weight of {_named(edge)}")
-        writers, readers = _blocks(references, writes=True), _blocks(references, writes=False)
         subgraphs = tuple(
-            Subgraph(dataset=name, producer=producer, consumers=_consumers(producer, readers[name], given, weights))
-            for name in dict.fromkeys(each.dataset for each in references)
-            for given in [writers[name] or [None]]
-            for producer in given
+            Subgraph(
+                dataset=name,
+                producer=producer,
+                readers=tuple(_readers(producer, readers[name], list(producers), edges)),
+                writing=tuple(writing),
+            )
+            for name, given in writers.items()
+            for producers in [given or {None: []}]
+            for producer, writing in producers.items()
         )
-        _refuse_other_edges(weights, subgraphs)
+        _refuse_other_edges(edges, subgraphs)
         _refuse_cycles(subgraphs)
-        return cls(references=references, subgraphs=subgraphs)
+        return cls(subgraphs=subgraphs)
 
     @property
     def edges(self) -> dict[Edge, float]:
         """Weight of every edge (producer, consumer)."""
-        return {(each.producer, block): weight for each in self.subgraphs for block, weight in each.consumers}
-
-    def uses(self) -> dict[tuple[str, str, bool], tuple[Reference, ...]]:
-        """Return the references by block, dataset and direction (True for writes)."""
-        found = defaultdict(list)
-        for each in self.references:
-            found[each.block, each.dataset, each.writes].append(each)
-        return {key: tuple(references) for key, references in found.items()}
+        return {(each.producer, reader.block): reader.weight for each in self.subgraphs for reader in each.readers}
 
 
 def _checked_edges(weights: Any) -> dict[Edge, Any]:
@@ -106,34 +114,20 @@ def _named(edge: Edge) -> str:
     return f"{edge[0] or 'what was there before'} → {edge[1]}"
 
 
-def _blocks(references: Iterable[Reference], *, writes: bool) -> dict[str, list[str | None]]:
-    """Return the blocks that write (or read) each dataset, each once."""
-    found: dict[str, dict[str | None, None]] = defaultdict(dict)
-    for each in references:
-        if each.writes == writes:
-            found[each.dataset][each.block] = None
-    return defaultdict(list, {name: list(blocks) for name, blocks in found.items()})
-
-
-def _consumers(
-    producer: str | None,
-    readers: Iterable[str | None],
-    producers: list[str | None],
-    weights: Mapping[tuple[str | None, str], float],
-) -> tuple[tuple[str, float], ...]:
-    """Return the blocks that read a producer's output, with the weights of their edges."""
-    found = []
-    for block in filter(None, readers):
-        given = any((each, block) in weights for each in producers)
-        weight = weights.get((producer, block), 0.0 if given else 1 / len(producers))
+def _readers(
+    producer: str | None, uses: Mapping[str, list[Access]], producers: list[str | None], edges: Mapping[Edge, Any]
+) -> Iterator[BlockReader]:
+    """Yield the blocks that read a producer's output, with the weights of their edges."""
+    for block, some in uses.items():
+        given = any((each, block) in edges for each in producers)
+        weight = edges.get((producer, block), 0.0 if given else 1 / len(producers))
         if weight or not given:
-            found.append((block, float(weight)))
-    return tuple(found)
+            yield BlockReader(block=block, weight=float(weight), uses=tuple(some))
 
 
-def _refuse_other_edges(weights: Mapping[tuple[str | None, str], float], subgraphs: Iterable[Subgraph]) -> None:
+def _refuse_other_edges(weights: Mapping[Edge, Any], subgraphs: Iterable[Subgraph]) -> None:
     """Raise if a weighted edge has no dataset."""
-    there = {(each.producer, block) for each in subgraphs for block, _ in each.consumers}
+    there = {(each.producer, reader.block) for each in subgraphs for reader in each.readers}
     for edge, weight in weights.items():
         if weight and edge not in there:
             raise InputError(
@@ -145,9 +139,9 @@ def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
     """Raise if blocks depend on each other's output in a cycle."""
     before: dict[str, set[str]] = defaultdict(set)
     for each in subgraphs:
-        for block, _ in each.consumers:
-            if each.producer not in (None, block):
-                before[block].add(str(each.producer))
+        for reader in each.readers:
+            if each.producer not in (None, reader.block):
+                before[reader.block].add(str(each.producer))
     try:
         TopologicalSorter(before).prepare()
     except CycleError as error:

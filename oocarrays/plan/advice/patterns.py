@@ -13,19 +13,20 @@ Folding is lossless: the sections can be counted and listed again, with repetiti
 from __future__ import annotations
 
 import math
-from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, product, repeat
+from functools import cache
+from itertools import chain, product, repeat, starmap
 from typing import NamedTuple
-
-import numpy as np
 
 from oocarrays.mapping import ranges
 from oocarrays.mapping.section import Section
 
-MOST_BUFFERED = 2**20
+MOST_BUFFERED = 2**16
 """Maximum number of sections buffered one by one before they are folded."""
+_Row = tuple[tuple[int, ...], ...]
+"""Indices of ranges along each axis, sorted; an index may be repeated."""
 
 
 class Progression(NamedTuple):
@@ -110,6 +111,11 @@ class Pattern:
         return tuple(max((each.length for each in along), default=0) for along in self.axes)
 
     @property
+    def span(self) -> tuple[int, ...]:
+        """Largest length of a section along each axis, including the gaps of its strides."""
+        return tuple(max((e.length * e.stride if e.length > 1 else 1 for e in along), default=0) for along in self.axes)
+
+    @property
     def hull(self) -> Section:
         """Smallest section without strides that contains all sections of the pattern."""
         lower = (min((each.lower for each in along), default=0) for along in self.axes)
@@ -130,129 +136,66 @@ def folded(sections: Iterable[Section], axes: int) -> tuple[Pattern, ...]:
 
 
 class Fold:
-    """Accumulator that folds sections into patterns."""
+    """Accumulator that folds sections into patterns.
 
-    def __init__(self, axes: int) -> None:
-        self._axes = axes
-        self._numbers: list[dict[range, int]] = [{} for _ in range(axes)]
-        """Index of each distinct range, per axis."""
-        self._buffer = array("q")
-        """Sections as consecutive indices of their ranges, each followed by its count."""
-        self._buffered = 0
-        self._table = _Table(axes)
-
-    def add(self, section: Sequence[range], times: int = 1) -> None:
-        """Add a section given as its range along each axis; skip an empty one."""
-        if not all(section):
-            return
-        for known, taken in zip(self._numbers, section, strict=True):
-            self._buffer.append(known.setdefault(taken, len(known)))
-        self._buffer.append(times)
-        self._buffered += 1
-        if self._buffered >= MOST_BUFFERED:
-            self._flush()
-
-    def add_all(self, patterns: Iterable[Pattern]) -> None:
-        for pattern in patterns:
-            numbers = [
-                [known.setdefault(each, len(known)) for each in taken]
-                for known, taken in zip(self._numbers, pattern.ranges(), strict=True)
-            ]
-            if all(numbers):
-                self._table.add_product([np.sort(np.array(each, np.int64)) for each in numbers], pattern.times)
-
-    def patterns(self) -> tuple[Pattern, ...]:
-        self._flush()
-        self._table.fold()
-        known = [list(each) for each in self._numbers]
-        along: list[dict[int, Along]] = [{} for _ in known]
-        made = []
-        for *row, times in self._table.rows.tolist():
-            for axis, number in enumerate(row):
-                if number not in along[axis]:
-                    along[axis][number] = progressions(known[axis][i] for i in self._table.sets[axis][number].tolist())
-            axes = tuple(along[axis][number] for axis, number in enumerate(row))
-            made.append(Pattern(axes=axes, times=times))
-        return tuple(sorted(made, key=lambda pattern: (pattern.axes, pattern.times)))
-
-    def _flush(self) -> None:
-        if self._buffered:
-            rows = np.frombuffer(self._buffer, np.int64).reshape(self._buffered, self._axes + 1)
-            self._table.add_sections(rows)
-            self._table.fold()
-        self._buffer, self._buffered = array("q"), 0
-
-
-class _Table:
-    """Rows that each hold a product of sets of range indices along the axes, and a count.
-
-    Two rows that differ along one axis alone are merged: the merged row has the union along that axis.
+    A row is a product of sets of ranges along the axes, with a count. Rows that differ along one axis alone are merged:
+    the merged row has the union along that axis.
     """
 
     def __init__(self, axes: int) -> None:
-        self.rows = np.empty((0, axes + 1), np.int64)
-        """Index of a set along each axis, and the count, per row."""
-        self.sets: list[list[np.ndarray]] = [[] for _ in range(axes)]
-        """Sets of range indices along each axis: sorted arrays that may repeat an index."""
-        self._known: list[dict[bytes, int]] = [{} for _ in range(axes)]
+        self._numbers: list[dict[range, int]] = [{} for _ in range(axes)]
+        """Index of each distinct range, per axis."""
+        self._rows: dict[_Row, int] = {}
+        self._most = MOST_BUFFERED
 
-    def _number(self, axis: int, members: np.ndarray) -> int:
-        number = self._known[axis].setdefault(members.tobytes(), len(self.sets[axis]))
-        if number == len(self.sets[axis]):
-            self.sets[axis].append(members)
-        return number
+    def add(self, section: Sequence[range], times: int = 1) -> None:
+        """Add a section given as its range along each axis; skip an empty one."""
+        if all(section):
+            pairs = zip(self._numbers, section, strict=True)
+            self._add(tuple([(known.setdefault(taken, len(known)),) for known, taken in pairs]), times)
 
-    def add_sections(self, rows: np.ndarray) -> None:
-        """Add sections, each row an index per axis and a count."""
-        rows = rows.copy()
-        for axis in range(len(self.sets)):
-            members, back = np.unique(rows[:, axis], return_inverse=True)
-            numbers = [self._number(axis, members[i : i + 1]) for i in range(len(members))]
-            rows[:, axis] = np.array(numbers, np.int64)[back.reshape(-1)]
-        self.rows = np.concatenate([self.rows, rows])
+    def add_product(self, axes: Iterable[Iterable[range]], times: int = 1) -> None:
+        """Add the sections of a product of ranges along each axis."""
+        pairs = zip(self._numbers, axes, strict=True)
+        row = [tuple(sorted(known.setdefault(e, len(known)) for e in taken if e)) for known, taken in pairs]
+        if all(row):
+            self._add(tuple(row), times)
 
-    def add_product(self, members: Sequence[np.ndarray], times: int) -> None:
-        row = [self._number(axis, each) for axis, each in enumerate(members)]
-        self.rows = np.concatenate([self.rows, np.array([[*row, times]], np.int64)])
+    def add_all(self, patterns: Iterable[Pattern]) -> None:
+        for pattern in patterns:
+            self.add_product(pattern.ranges(), pattern.times)
 
-    def fold(self) -> None:
+    def _add(self, row: _Row, times: int) -> None:
+        self._rows[row] = self._rows.get(row, 0) + times
+        if len(self._rows) >= self._most:
+            self._fold()
+            self._most = max(MOST_BUFFERED, 2 * len(self._rows))
+
+    def patterns(self) -> tuple[Pattern, ...]:
+        self._fold()
+        known = [list(each) for each in self._numbers]
+
+        @cache
+        def along(axis: int, members: tuple[int, ...]) -> Along:
+            return progressions(known[axis][number] for number in members)
+
+        made = (Pattern(axes=tuple(starmap(along, enumerate(row))), times=times) for row, times in self._rows.items())
+        return tuple(sorted(made, key=lambda pattern: (pattern.axes, pattern.times)))
+
+    def _fold(self) -> None:
         """Merge rows until no two can be merged."""
         before = -1
-        while before != len(self.rows):
-            before = len(self.rows)
-            self._count()
-            for axis in reversed(range(len(self.sets))):
+        while before != len(self._rows):
+            before = len(self._rows)
+            for axis in reversed(range(len(self._numbers))):
                 self._join(axis)
-
-    def _count(self) -> None:
-        """Merge equal rows and add their counts."""
-        order = np.lexsort(self.rows[:, -2::-1].T) if self.sets else np.arange(len(self.rows))
-        rows = self.rows[order]
-        first = _firsts(rows[:, :-1])
-        if len(first):
-            self.rows = np.column_stack([rows[first, :-1], np.add.reduceat(rows[:, -1], first)])
 
     def _join(self, axis: int) -> None:
         """Merge rows that differ along one axis alone."""
-        others = np.delete(self.rows, axis, axis=1)
-        order = np.lexsort((self.rows[:, axis], *others.T))
-        rows, first = self.rows[order], _firsts(others[order])
-        ends = np.append(first[1:], len(rows))
-        joined = rows[first]
-        seen: dict[bytes, int] = {}
-        for row in np.flatnonzero(ends - first > 1).tolist():
-            together = rows[first[row] : ends[row], axis]
-            key = together.tobytes()
-            if key not in seen:
-                members = np.concatenate([self.sets[axis][number] for number in together.tolist()])
-                seen[key] = self._number(axis, np.sort(members))
-            joined[row, axis] = seen[key]
-        self.rows = joined
-
-
-def _firsts(rows: np.ndarray) -> np.ndarray:
-    """Return the indices of sorted rows that differ from the row before."""
-    if not len(rows):
-        return np.empty(0, np.int64)
-    unlike = np.any(rows[1:] != rows[:-1], axis=1)
-    return np.flatnonzero(np.r_[True, unlike])
+        alike: dict[tuple[_Row, _Row, int], list[tuple[int, ...]]] = defaultdict(list)
+        for row, times in self._rows.items():
+            alike[row[:axis], row[axis + 1 :], times].append(row[axis])
+        self._rows = {}
+        for (head, tail, times), sets in alike.items():
+            row = *head, tuple(sorted(chain.from_iterable(sets))), *tail
+            self._rows[row] = self._rows.get(row, 0) + times

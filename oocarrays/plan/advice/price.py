@@ -5,14 +5,12 @@
     rewritten      every chunk of both layouts once     decoding + copy + encoding
 
 Seconds follow `oocarrays.plan.machine.Costs` in closed form, so that thousands of layouts can be compared.
-
-An access of a trace becomes a use: its patterns become footprints.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, get_args
@@ -20,53 +18,17 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.advice.access import Access, Dataset, Repeat
-from oocarrays.plan.advice.counting import Footprint
-from oocarrays.plan.advice.graph import Reference
+from oocarrays.plan.advice.access import Access, Dataset
+from oocarrays.plan.advice.counting import counted
 from oocarrays.plan.advice.patterns import Pattern
-from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.collective.read import BUFFER_BYTES, Method
 from oocarrays.plan.cost import Work, is_cached, seconds
+from oocarrays.plan.exchange.prediction import unordered_seconds
 from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Resources
 
 METHODS = get_args(Method)
 """Read methods: the rows of each array in `Prices`."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Use:
-    """One kind of access of a block to an array."""
-
-    footprints: tuple[Footprint, ...]
-    """Sections of tasks or ranks."""
-    writes: bool = False
-    """True for writes, False for reads."""
-    ranks: int | None = None
-    """Number of ranks that read together, so that some may read for all; None for independent tasks."""
-    by_zarr: bool = False
-    """True if Zarr reads, as under Dask and xarray: whole chunks, even where byte ranges would do."""
-
-    cut_by_chunks: bool = False
-    """True if a section has one task per chunk it touches, so that other chunks mean other tasks."""
-    repeats: tuple[Repeat, ...] = ()
-    """Repetitions of each section that depend on the chunks."""
-
-    def often(self, shape: tuple[int, ...], chunks: np.ndarray) -> int | np.ndarray:
-        """Return the number of times each section is accessed, for each chunk shape."""
-        return sum(each.blocks(shape, chunks) for each in self.repeats) if self.repeats else 1
-
-    @property
-    def elements(self) -> int:
-        return sum(each.elements for each in self.footprints)
-
-    @property
-    def sections(self) -> int:
-        return sum(each.sections for each in self.footprints)
-
-    @property
-    def largest(self) -> int:
-        return max((math.prod(each.largest) for each in self.footprints), default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +50,7 @@ class Prices:
 
 
 class _Taken(NamedTuple):
-    """Access counts of a use for each layout, over all its sections."""
+    """Access counts for each layout, over all sections."""
 
     visits: np.ndarray
     """Number of chunks that sections touch, with repetitions."""
@@ -105,22 +67,23 @@ class _Taken(NamedTuple):
     """Number of elements accessed."""
 
 
-def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
-    there = np.multiply.reduce(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1)
-    each = np.array([footprint.counts(chunks) for footprint in use.footprints], np.int64).reshape(-1, 5, len(chunks))
+def _taken(use: Access, stored: Stored, chunks: np.ndarray) -> _Taken:
+    shape = stored.grid.shape
+    there = np.multiply.reduce(-(-np.array(shape, np.int64) // chunks), axis=1)
+    each = np.array([counted(one, shape, chunks) for one in use.patterns], np.int64).reshape(-1, 5, len(chunks))
     (visits, distinct, whole, runs, _), most = each.sum(axis=0), each[:, 4].max(axis=0, initial=0)
-    often, nbytes = use.often(stored.grid.shape, chunks), np.multiply.reduce(chunks, axis=1) * stored.itemsize
+    often, nbytes = use.often(shape, chunks), np.multiply.reduce(chunks, axis=1) * stored.itemsize
     return _Taken(
         visits=often * visits, distinct=np.minimum(distinct, there), partial=often * (visits - whole),
         runs=often * runs, most=most, chunk_bytes=nbytes, elements=often * use.elements,
     )  # fmt: skip
 
 
-def _by_ranges(use: Use, stored: Stored) -> bool:
-    return not (use.by_zarr or use.writes or stored.coded)
+def _by_ranges(use: Access, stored: Stored) -> bool:
+    return use.by_ranks and not (use.writes or stored.coded)
 
 
-def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
+def prices(use: Access, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
     """Price a use of an array for each chunk shape, with the array's own codec and location."""
     taken = _taken(use, stored, chunks)
     alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, chunks, resources)
@@ -145,21 +108,21 @@ def _lanes(sections: int | np.ndarray, resources: Resources) -> np.ndarray:
     return np.asarray(np.where(sections, sections / np.maximum(np.ceil(np.divide(sections, cores)), 1), 1.0))
 
 
-def _tasks(use: Use, taken: _Taken) -> int | np.ndarray:
+def _tasks(use: Access, taken: _Taken) -> int | np.ndarray:
     """Return the number of tasks: one per section, or one per chunk visit."""
-    return taken.visits if use.cut_by_chunks else use.sections
+    return taken.visits if use.cut_by_chunks else use.tasks
 
 
-def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
+def _visit_seconds(use: Access, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
     """Return the processor seconds to read one whole chunk, or to encode and write one."""
     nbytes = taken.chunk_bytes
     coded = {"encoded" if use.writes else "decoded": nbytes}
     fresh = np.where(nbytes >= costs.fresh_bytes, nbytes, 0)
     took = seconds(Work(requests=1, pieces=1, copied=nbytes, touched=fresh, **coded), costs, stored)
-    return np.asarray(took.processor + (costs.zarr_chunk_seconds if use.by_zarr else 0.0))
+    return np.asarray(took.processor + (0.0 if use.by_ranks else costs.zarr_chunk_seconds))
 
 
-def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+def _device_seconds(use: Access, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Return the seconds of the device or network; repeated reads are free if the page cache holds the array."""
     costs, each = resources.costs, taken.chunk_bytes * resources.costs.stored_ratio(stored)
     work = Work(written=visits * each)
@@ -168,7 +131,7 @@ def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored,
     return np.asarray(seconds(work._replace(waits=visits / resources.requests), costs, stored).device)
 
 
-def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+def _alone(use: Access, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Return the wall-clock seconds if each section is read or written independently."""
     costs, nbytes = resources.costs, taken.elements * stored.itemsize
     visit = _visit_seconds(use, taken, stored, costs)
@@ -188,7 +151,7 @@ def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.
     return np.asarray(seconds)
 
 
-def _together(use: Use, taken: _Taken, stored: Stored, chunks: np.ndarray, resources: Resources) -> np.ndarray:
+def _together(use: Access, taken: _Taken, stored: Stored, chunks: np.ndarray, resources: Resources) -> np.ndarray:
     """Return the wall-clock seconds if each chunk is read or written once for all ranks."""
     if use.ranks is None:
         return np.full(len(taken.visits), math.inf)
@@ -223,24 +186,24 @@ def _exchange_seconds(
     costs = resources.costs
     if not resources.on_workers:
         return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * costs.small_task_seconds)
-    startup, task, byte = (costs.exchange[name] for name in ("startup", "task", "exchange"))
     sent, messages = nbytes / ranks * (1 - 1 / sharing), ranks * (sharing - 1)
-    return np.asarray(rounds * (startup + (messages + 2 * ranks) * task) + sent * byte + costs.graph_seconds)
+    return np.asarray(unordered_seconds(rounds * messages, sent, costs, ranks, rounds) + costs.graph_seconds)
 
 
 # ---------------------------------------------------------------------- memory
 
 
-def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+def _held(use: Access, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Return the bytes that a process holds, by method: sections plus the chunks in progress.
 
     Zarr reads up to 10 chunks at once for one section: its ``async.concurrency``.
     """
-    section = np.minimum(use.largest * stored.itemsize, taken.chunk_bytes if use.cut_by_chunks else math.inf)
+    largest = max((math.prod(each.largest) for each in use.patterns), default=0) * stored.itemsize
+    section = np.minimum(largest, taken.chunk_bytes if use.cut_by_chunks else math.inf)
     spare = stored.decode_workspace / max(stored.chunk_bytes, 1)
     each = taken.chunk_bytes * (2 + spare)
     lanes = np.minimum(_tasks(use, taken), resources.threads if resources.on_workers else resources.costs.cores)
-    under_way = np.minimum(taken.most, 10) if use.by_zarr and not use.cut_by_chunks else 1
+    under_way = 1 if use.by_ranks or use.cut_by_chunks else np.minimum(taken.most, 10)
     alone = lanes * (section + each * under_way)
     if use.ranks is None:
         return np.array([alone, np.full(len(each), math.inf)])
@@ -269,7 +232,7 @@ def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, 
     return np.asarray(np.where(same, 0.0, np.maximum(processor, took.device)))
 
 
-# ---------------------------------------------------------------------- uses in a trace
+# ---------------------------------------------------------------------- accesses in a trace
 
 _Awaited = dict[int, list[tuple[int, int]]]
 """Stride and index of each range that would continue at an element."""
@@ -277,20 +240,14 @@ _Alone = dict[int, list[int]]
 """Indices of one-element ranges, with undetermined stride, by that element."""
 
 
-def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[Reference]:
-    """Yield each traced access with its use of the array."""
-    datasets = {each.name: each for each in trace.datasets}
-    for access in trace.accesses:
-        use = use_of(access, datasets[access.dataset], ranks)
-        yield Reference(block=access.block, dataset=access.dataset, pattern=use, writes=use.writes, count=access.weight)
-
-
-def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
-    by_zarr = access.by == "zarr" and ranks is None
-    asked = None if by_zarr else access.ranks or ranks
-    if by_zarr and access.cut_by_chunks and all(_in_chunks(each, dataset.chunks) for each in access.patterns):
-        return _cut_use(access.patterns, access.repeats, dataset.shape, dataset.chunks)
-    return _use(access.patterns, dataset.shape, access.writes, asked, by_zarr)
+def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Access:
+    """Return a traced access as it is priced: with ranks that read together, and tasks that depend on no chunks."""
+    alone = replace(access, cut_by_chunks=False, repeats=(), ranks=None)
+    if access.by_ranks or ranks is not None:
+        return replace(alone, by="oocarrays", ranks=access.ranks or ranks)
+    if access.cut_by_chunks and all(_in_chunks(each, dataset.chunks) for each in access.patterns):
+        return _whole(access, dataset)
+    return alone
 
 
 @lru_cache(maxsize=1024)
@@ -299,20 +256,18 @@ def _in_chunks(pattern: Pattern, chunks: tuple[int, ...]) -> bool:
     return all(each[0] // c == each[-1] // c for taken, c in along for each in taken)
 
 
-@lru_cache(maxsize=1024)
-def _cut_use(
-    patterns: tuple[Pattern, ...], repeats: tuple[Repeat, ...], shape: tuple[int, ...], chunks: tuple[int, ...]
-) -> Use:
-    """Return the use of tasks cut by chunks, with their sections joined so that it is independent of the chunks."""
-    often = sum(int(each.blocks(shape, np.array([chunks]))[0]) for each in repeats)
-    if [pattern.times for pattern in patterns] != [often]:
+def _whole(access: Access, dataset: Dataset) -> Access:
+    """Return the access of tasks cut by chunks, with their sections joined so that it is independent of the chunks."""
+    repeats, often = access.repeats, int(np.sum(access.often(dataset.shape, np.array([dataset.chunks]))))
+    if [pattern.times for pattern in access.patterns] != [often]:
         repeats, often = (), 1
+    patterns = (replace(_joined(each, dataset.chunks), times=each.times // often) for each in access.patterns)
+    return replace(access, patterns=tuple(patterns), repeats=repeats, ranks=None)
 
-    def whole(pattern: Pattern) -> Footprint:
-        axes = [joined(taken, c) for taken, c in zip(pattern.ranges(), chunks, strict=True)]
-        return Footprint.of(axes, shape, pattern.times // often)
 
-    return Use(footprints=tuple(map(whole, patterns)), repeats=repeats, by_zarr=True, cut_by_chunks=True)
+@lru_cache(maxsize=1024)
+def _joined(pattern: Pattern, chunks: tuple[int, ...]) -> Pattern:
+    return Pattern.of(joined(taken, c) for taken, c in zip(pattern.ranges(), chunks, strict=True))
 
 
 def joined(taken: Iterable[range], chunk: int) -> list[range]:
@@ -349,16 +304,3 @@ def _continued(each: range, awaited: _Awaited, alone: _Alone, chunk: int) -> int
     if not alone[before]:
         del alone[before]
     return number
-
-
-@lru_cache(maxsize=1024)
-def _use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], writes: bool, ranks: int | None, by_zarr: bool) -> Use:
-    """Return a use, cached: blocks with equal patterns and equal shapes share it."""
-    taken = tuple(footprint(pattern, shape) for pattern in patterns)
-    return Use(footprints=taken, writes=writes, ranks=ranks, by_zarr=by_zarr)
-
-
-@lru_cache(maxsize=1024)
-def footprint(pattern: Pattern, shape: tuple[int, ...]) -> Footprint:
-    """Return the footprint of a pattern."""
-    return Footprint.of(pattern.ranges(), shape, pattern.times)

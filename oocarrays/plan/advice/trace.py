@@ -50,7 +50,7 @@ def layout_patterns(layout: Layout) -> tuple[Pattern, ...]:
     along = [[axis.sections(c) for c in range(n)] for axis, n in zip(layout.axes, layout.grid, strict=True)]
     fold = Fold(len(layout.shape))
     if all(len(each) == 1 for axis in along for each in axis):
-        fold.add_all([Pattern.of(map(chain.from_iterable, along))])
+        fold.add_product(map(chain.from_iterable, along))
     else:
         for parts in product(*along):
             for section in product(*parts):

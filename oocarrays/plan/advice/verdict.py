@@ -19,15 +19,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.advice.choice import LEAST_COPY, BlockReader, Choice, ChoiceUnit, Priced, choose, priced
-from oocarrays.plan.advice.counting import Footprint
-from oocarrays.plan.advice.graph import CommunicationGraph, Reference
-from oocarrays.plan.advice.price import METHODS, Prices, Use
+from oocarrays.plan.advice.access import Access
+from oocarrays.plan.advice.choice import LEAST_COPY, Choice, ChoiceUnit, Priced, choose, priced
+from oocarrays.plan.advice.graph import CommunicationGraph
+from oocarrays.plan.advice.patterns import Pattern
+from oocarrays.plan.advice.price import METHODS, Prices
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Resources
 
@@ -38,9 +39,10 @@ MOST_BYTES = 2**28
 Shape = tuple[int, ...]
 
 
-def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES) -> np.ndarray:
+def candidates(stored: Stored, uses: Iterable[Access], most_bytes: int = MOST_BYTES) -> np.ndarray:
     """Return candidate chunk shapes, one per row; the first is today's."""
-    found = _allowed(stored.grid, stored.itemsize, tuple(_sections(uses)), min(most_bytes, MOST_BYTES))
+    wanted = tuple(_sections(uses, stored.grid.shape))
+    found = _allowed(stored.grid, stored.itemsize, wanted, min(most_bytes, MOST_BYTES))
     return np.array(found, np.int64).reshape(len(found), len(stored.grid.chunks))
 
 
@@ -83,22 +85,23 @@ def _nearly_whole(shape: Shape, extents: Shape) -> Shape:
     return tuple(n if 2 * length > n else length for length, n in zip(shape, extents, strict=True))
 
 
-def _sections(uses: Iterable[Use]) -> list[Shape]:
+def _sections(uses: Iterable[Access], extents: Shape) -> list[Shape]:
     """Return six shapes of the accessed sections, those with the most accessed elements first."""
     seen: Counter[Shape] = Counter()
     for use in uses:
-        for each in use.footprints:
-            for shape in _shapes_of(each) if all(each.largest) else ():
+        for each in use.patterns:
+            for shape in _shapes_of(each, extents) if all(each.largest) else ():
                 seen[shape] += each.elements
     return [shape for shape, _ in seen.most_common(6)]
 
 
-def _shapes_of(each: Footprint) -> Iterator[Shape]:
+def _shapes_of(each: Pattern, extents: Shape) -> Iterator[Shape]:
     """Yield the shapes of a section: its elements; with strides also its span, and one element along strided axes."""
-    yield each.largest
-    if each.span != each.largest:
-        yield each.span
-        yield tuple(1 if n < s else n for n, s in zip(each.largest, each.span, strict=True))
+    largest, span = each.largest, tuple(map(min, each.span, extents))
+    yield largest
+    if span != largest:
+        yield span
+        yield tuple(1 if n < s else n for n, s in zip(largest, span, strict=True))
 
 
 def _between(sections: Sequence[Shape]) -> Iterator[Shape]:
@@ -195,7 +198,7 @@ class BlockVerdict:
     """Cheapest method for today's chunks."""
     chunks: tuple[int, ...]
     """Chunks of the layout that the block accesses."""
-    uses: tuple[Use, ...]
+    uses: tuple[Access, ...]
     """Sections that the block reads or writes."""
     today: WeightedLoad
     """Load in today's chunks, with the cheapest method."""
@@ -258,59 +261,42 @@ class Verdict:
 
 def verdicts(
     arrays: Mapping[str, Stored],
-    seen: Iterable[Reference],
+    accesses: Iterable[Access],
     resources: Resources,
     *,
     weights: Mapping[tuple[str | None, str], float] | None = None,
     fixed: Callable[[str], bool] = lambda name: False,
     copies: bool = True,
 ) -> tuple[Verdict, ...]:
-    """Return a verdict for each array and producer."""
-    graph = CommunicationGraph.of(seen, weights)
-    uses = graph.uses()
+    """Return a verdict for each array and producer, from accesses as they are priced."""
+    most = min(MOST_BYTES, max(resources.budget // 4, min(SIZES)))  # smaller ones save no memory to speak of
     units = []
-    for each in graph.subgraphs:
-        readers = [
-            BlockReader(block=block, weight=weight, uses=_weighed(uses.get((block, each.dataset, False), ())))
-            for block, weight in each.consumers
-        ]
-        writing = _weighed(uses.get((each.producer or "", each.dataset, True), ()))
-        stored, keep = arrays[each.dataset], fixed(each.dataset)
-        every = [use for reader in readers for use, _ in reader.uses] + [use for use, _ in writing]
-        most = min(MOST_BYTES, max(resources.budget // 4, min(SIZES)))  # smaller ones save no memory to speak of
-        shapes = candidates(stored, [] if keep else every, most)
-        unit = ChoiceUnit(
-            array=each.dataset, producer=each.producer, stored=stored, shapes=shapes, readers=tuple(readers),
-            writing=writing, fixed=keep,
-        )  # fmt: skip
-        units.append(unit)
+    for flow in CommunicationGraph.of(accesses, weights).subgraphs:
+        stored, keep = arrays[flow.dataset], fixed(flow.dataset)
+        every = () if keep else chain(*(reader.uses for reader in flow.readers), flow.writing)
+        units.append(ChoiceUnit(flow=flow, stored=stored, shapes=candidates(stored, every, most), fixed=keep))
     costed: list[Priced] = within_budget([partial(priced, unit, resources) for unit in units])
     least_copy = LEAST_COPY if copies else math.inf
     return tuple(verdict(costs, choose(costs, least_copy=least_copy)) for costs in costed)
 
 
-def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:
-    return tuple((each.pattern, each.count) for each in references if isinstance(each.pattern, Use))
-
-
 def verdict(costs: Priced, choice: Choice) -> Verdict:
-    unit = costs.unit
+    unit, flow = costs.unit, costs.unit.flow
     layout = [tuple(shape) for shape in unit.shapes.tolist()]
     blocks = []
-    if unit.producer is not None:
-        blocks.append(_of_block(unit.producer, 1.0, unit.writing, costs.written, layout, choice.made, choice.writes))
-    for reader, details, (at, method) in zip(unit.readers, costs.details, choice.ways, strict=True):
+    if flow.producer is not None:
+        blocks.append(_of_block(flow.producer, 1.0, flow.writing, costs.written, layout, choice.made, choice.writes))
+    for reader, details, (at, method) in zip(flow.readers, costs.details, choice.ways, strict=True):
         blocks.append(_of_block(reader.block, reader.weight, reader.uses, details, layout, at, method))
-    times = sum(count for _, count in unit.writing) if unit.writing else 1.0
     rewriting = float(costs.rewriting[choice.made, choice.copied])
     return Verdict(
-        array=unit.array,
-        producer=unit.producer,
+        array=flow.dataset,
+        producer=flow.producer,
         stored=unit.stored,
         made=layout[choice.made],
         copied=layout[choice.copied],
         saving=choice.saving,
-        rewriting=rewriting / times if times else rewriting,
+        rewriting=rewriting / flow.times if flow.times else rewriting,
         blocks=tuple(blocks),
         against=() if choice.kept else (*_against_copy(costs, choice), *_against(unit, layout[choice.copied])),
     )
@@ -330,23 +316,23 @@ def _against_copy(costs: Priced, choice: Choice) -> Iterable[str]:
 def _of_block(
     block: str,
     weight: float,
-    uses: tuple[tuple[Use, float], ...],
+    uses: tuple[Access, ...],
     details: tuple[Prices, ...],
     layout: Sequence[tuple[int, ...]],
     at: int,
     method: int,
 ) -> BlockVerdict:
     priced = zip(uses, details, strict=True)
-    total = sum((count * each.seconds[:, 0] for (_, count), each in priced if count), np.zeros(2))
-    counts, today = [weight * count for _, count in uses], int(np.argmin(total))
+    total = sum((use.weight * each.seconds[:, 0] for use, each in priced if use.weight), np.zeros(2))
+    counts, today = [weight * use.weight for use in uses], int(np.argmin(total))
     return BlockVerdict(
         block=block,
-        writes=any(use.writes for use, _ in uses),
+        writes=any(use.writes for use in uses),
         weight=sum(counts),
         method=METHODS[method],
         today_method=METHODS[today],
         chunks=layout[at],
-        uses=tuple(use for use, _ in uses),
+        uses=uses,
         today=_load(details, counts, 0, today),
         advised=_load(details, counts, at, method),
     )
@@ -364,7 +350,7 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
 def _against(unit: ChoiceUnit, chunks: tuple[int, ...]) -> Iterable[str]:
     """Yield the drawbacks of the given chunks."""
     stored = unit.stored
-    uses = [use for reader in unit.readers for use, _ in reader.uses]
+    uses = [use for reader in unit.flow.readers for use in reader.uses]
     others = sorted({name for use in uses for each in use.repeats for name in each.of})
     if others:
         yield f"its requests depend on the chunks of {', '.join(others)}: they are counted for those of today"

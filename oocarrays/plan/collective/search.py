@@ -40,7 +40,7 @@ from oocarrays.plan.collective.domains import Aggregators, Deal, Dealing, Partit
 from oocarrays.plan.collective.read import AHEAD, BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
 from oocarrays.plan.cost import Traffic, Work, seconds
-from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, flat_constants
+from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, unordered_seconds
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
 from oocarrays.plan.machine import MOST_TASKS, Costs
 from oocarrays.plan.memory import Memory, Resources
@@ -239,10 +239,8 @@ def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:
     sizes, rounds = plan.read.between.sum(axis=0) * plan.stored.itemsize, len(plan.rounds)
     if plan.schedule is not None:
         return exchange_seconds(plan.schedule, sizes, costs, rounds)
-    (known,) = flat_constants(costs)
     most = max(int(sizes.sum(axis=0).max(initial=0)), int(sizes.sum(axis=1).max(initial=0)))
-    tasks = plan.messages + 2 * plan.ranks * rounds
-    return rounds * known.startup + tasks * known.task + most * known.exchange
+    return float(unordered_seconds(plan.messages, most, costs, plan.ranks, rounds))
 
 
 # ---------------------------------------------------------------------- candidates

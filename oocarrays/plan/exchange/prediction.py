@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -277,3 +278,10 @@ def exchange_seconds(schedule: Schedule, sizes: np.ndarray, costs: Costs, rounds
     constants = flat_constants(costs)
     whole = schedule_seconds(schedule, sizes, FlatCluster.of(schedule.ranks), constants)
     return whole + max(rounds - 1, 0) * len(schedule) * constants[0].startup
+
+
+def unordered_seconds(messages: Any, nbytes: Any, costs: Costs, ranks: int, rounds: Any) -> Any:
+    """Return the seconds of messages sent as they are ready, of which the busiest rank has ``nbytes``: each round pays
+    one startup, and each message a task."""
+    (known,) = flat_constants(costs)
+    return rounds * known.startup + (messages + 2 * ranks * rounds) * known.task + nbytes * known.exchange

@@ -17,9 +17,9 @@ Mean value analysis: a request arriving at a station finds the queue of the netw
       X = requests / sum of R                       3          1.57   4.86    3 / 6.43         0.73   2.27
       queue = X · R
 
-With several classes the recursion covers all numbers of requests of each class: 3^8 for two requests to each of 8 disks.
-For larger networks, the fixed point of Bard and Schweitzer approximates the queue with one request less by the full
-queue, less the request's own share.
+With several classes the recursion covers all numbers of requests of each class: 3^8 for two requests to each of 8
+disks. For larger networks, the fixed point of Bard and Schweitzer approximates the queue with one request less by the
+full queue, less the request's own share.
 
 Jain 1991, chapter 34, on which Wang and Leiss, section 3, rely; Reiser and Lavenberg 1980.
 """
