@@ -122,7 +122,7 @@ class Access:
     @property
     def plain(self) -> Access:
         """The access without names, weight and measurements: equal ones cost the same."""
-        return replace(self, block="", dataset="", weight=1.0, seconds=None, threads=None)
+        return replace(self.kind, block="", dataset="")
 
     def often(self, shape: tuple[int, ...], chunks: np.ndarray) -> int | np.ndarray:
         """Return the number of times each section is accessed, for each chunk shape."""
@@ -134,18 +134,9 @@ class Access:
             yield from pattern.sections()
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> Access:
         """Key for merging accesses: every field except weight, seconds and threads."""
-        return (
-            self.block,
-            self.dataset,
-            self.writes,
-            self.ranks,
-            self.by,
-            self.cut_by_chunks,
-            self.repeats,
-            self.patterns,
-        )
+        return replace(self, weight=1.0, seconds=None, threads=None)
 
 
 def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) -> Dataset:

@@ -96,7 +96,7 @@ class Trace:
         for each in _each(datasets, Dataset, "datasets"):
             _check_dataset(each)
             known[each.name] = _same(known.get(each.name, each), each)
-        together: dict[tuple[Any, ...], Access] = {}
+        together: dict[Access, Access] = {}
         for access in _each(accesses, Access, "accesses"):
             _check(access, known)
             before = together.get(access.kind)

@@ -21,7 +21,7 @@ from oocarrays.plan.queueing.striping import (
     StripedRate,
     best_block,
     most_rate,
-    speed_ups,
+    speed_up,
 )
 
 
@@ -82,7 +82,7 @@ class StripingPlan:
     @property
     def speed_up(self) -> float:
         """Speed relative to the first disk with one block under way."""
-        return speed_ups(self.best.times, self.buffers)[-1]
+        return speed_up(self.best.times, self.buffers)
 
     @property
     def unsure(self) -> float:
@@ -160,7 +160,7 @@ def io_ranks(times: BlockTimes, cores: int) -> int:
     if not times.cpu:
         return 1
     free = replace(times, cpu=0.0)
-    if not any((*free.disks, free.shared, free.network, free.back)):
+    if not any((*free.disks, free.shared, free.network)):
         return cores
     blocks = most_rate(free)[0] / times.block
     return max(1, min(cores, -int(-blocks * times.cpu // SATURATED)))

@@ -27,7 +27,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Measurement with one block size."""
 
@@ -88,13 +88,7 @@ class KeptDisks:
     def from_json(cls, said: Any) -> KeptDisks:
         try:
             rows = tuple(
-                Measured(
-                    block=int(block),
-                    cpu=float(cpu),
-                    alone=tuple(map(float, alone)),
-                    spread=tuple(map(float, spread)),
-                    together=float(together),
-                )
+                Measured(int(block), float(cpu), tuple(map(float, alone)), tuple(map(float, spread)), float(together))
                 for block, cpu, alone, spread, together in sorted(said["measured"])
             )
             kept = cls(disks=tuple(map(str, said["disks"])), mode=str(said["mode"]), measured=rows)

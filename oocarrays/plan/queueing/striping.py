@@ -8,26 +8,42 @@
                                    └─ ○○ disk 3
 
 The law of the speed-up: D disks are D times as fast as one until a shared station is saturated: the processor, a
-routing, or a device below several disks. Wang and Leiss, section 3.
+routing, or a device below several disks. Wang and Leiss, section 3 and Figure 6.
+
+Mean value analysis: a request arriving at a station finds the queue of the network without that request.
+
+    one class, two disks of 1 s and 2 s          requests   residence      throughput       queues
+                                                    1          1.00   2.00    1 / 3.00         0.33   0.67
+      R = service · (1 + queue before)              2          1.33   3.33    2 / 4.67         0.57   1.43
+      X = requests / sum of R                       3          1.57   4.86    3 / 6.43         0.73   2.27
+      queue = X · R
+
+A class contains the requests for one disk. With several classes the recursion covers all numbers of requests of each:
+3^8 for two requests to each of 8 disks. For larger networks, the fixed point of Bard and Schweitzer approximates the
+queue with one request less by the full queue, less the request's own share.
+
+Jain 1991, chapter 34, on which Wang and Leiss rely; Reiser and Lavenberg 1980.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
-from oocarrays.plan.queueing.closed import ClosedNetwork, Solution, solve
 
+REACH = 2**22
+"""Maximum work of an exact analysis: about half a second."""
 SATURATED = 0.95
 """Share of the maximum rate that counts as all of it."""
 MOST_BUFFERS = 64
 """Maximum number of blocks of a disk under way that are compared."""
-CPU, SHARED, NETWORK, DISK, BACK, WAIT = "processor", "shared", "routing", "disk", "back", "wait"
+CPU, SHARED, NETWORK, DISK = "processor", "shared", "routing", "disk"
 """Names of stations; those of routings and disks are followed by their number."""
 
 
@@ -43,16 +59,8 @@ class BlockTimes:
     """Seconds at the processor: to locate and copy the block."""
     network: float = 0.0
     """Seconds on its routing to the disk."""
-    back: float = 0.0
-    """Seconds on its routing from the disk: the data read, or the acknowledgement of a write."""
     shared: float = 0.0
     """Seconds at a stage shared by all disks besides the processor: a bus, or a device that holds several folders."""
-    wait: float = 0.0
-    """Seconds in transit without queueing."""
-
-    def of(self, disks: int) -> BlockTimes:
-        """Return the times of the first ``disks`` disks."""
-        return replace(self, disks=self.disks[:disks])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,8 +71,6 @@ class StripedRate:
     """Times of a block at each stage."""
     buffers: int
     """Blocks of a disk under way: C."""
-    routings: tuple[int, ...]
-    """Routing of each disk."""
     solution: Solution
     """Mean values of the network."""
 
@@ -78,71 +84,54 @@ class StripedRate:
         return nbytes / self.rate
 
 
-def striped_network(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> ClosedNetwork:
-    """Return the network of a striped file: Figure 6."""
-    ways = _routing_of_each(len(times.disks), routings)
+def striped_network(times: BlockTimes, buffers: int, routings: int = 1) -> ClosedNetwork:
+    """Return the network of a striped file; neighbouring disks share a routing."""
     whole(buffers, "buffers", 1)
-    shared = {CPU: times.cpu, SHARED: times.shared, WAIT: times.wait}
+    disks, most = len(times.disks), whole(routings, "routings", 1)
+    if not disks:
+        raise InputError("a striped file has one disk at least")
     classes = [
-        {**shared, f"{DISK} {number}": disk, f"{NETWORK} {way}": times.network, f"{BACK} {way}": times.back}
-        for number, (disk, way) in enumerate(zip(times.disks, ways, strict=True))
+        {
+            CPU: times.cpu,
+            SHARED: times.shared,
+            f"{DISK} {number}": disk,
+            f"{NETWORK} {number * min(most, disks) // disks}": times.network,
+        }
+        for number, disk in enumerate(times.disks)
     ]
     for each in classes:
         if not (all(0 <= seconds < math.inf for seconds in each.values()) and any(each.values())):
             raise InputError(f"a block takes {each!r}: seconds, some of them above 0")
     stations = tuple(dict.fromkeys(name for each in classes for name, seconds in each.items() if seconds))
-    return ClosedNetwork(
-        stations=stations,
-        demands=np.array([[each.get(name, 0.0) for name in stations] for each in classes]),
-        requests=np.full(len(classes), buffers),
-        queueing=np.array([name != WAIT for name in stations]),
-    )
+    demands = np.array([[each.get(name, 0.0) for name in stations] for each in classes])
+    return ClosedNetwork(stations=stations, demands=demands, requests=np.full(disks, buffers))
 
 
-def _routing_of_each(disks: int, routings: int | Sequence[int]) -> tuple[int, ...]:
-    if disks < 1:
-        raise InputError("a striped file has one disk at least")
-    if isinstance(routings, Sequence):
-        if len(routings) != disks:
-            raise InputError(f"routings={list(routings)!r} are of {len(routings)} disks, not of {disks}")
-        return tuple(routings)
-    many = whole(routings, "routings", 1)
-    return tuple(number * min(many, disks) // disks for number in range(disks))
-
-
-def striped_rate(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> StripedRate:
+def striped_rate(times: BlockTimes, buffers: int, routings: int = 1) -> StripedRate:
     """Predict a long transfer; the parameters are those of `striped_network`."""
-    network = striped_network(times, buffers, routings)
-    ways = _routing_of_each(len(times.disks), routings)
-    return StripedRate(times=times, buffers=buffers, routings=ways, solution=solve(network))
+    return StripedRate(times=times, buffers=buffers, solution=solve(striped_network(times, buffers, routings)))
 
 
-def speed_ups(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> tuple[float, ...]:
-    """Return the speed of the first 1, 2, … disks relative to the first disk with one block under way."""
-    one = striped_rate(times.of(1), 1).rate
-    ways = _routing_of_each(len(times.disks), routings)
-    return tuple(striped_rate(times.of(d), buffers, ways[:d]).rate / one for d in range(1, len(ways) + 1))
+def speed_up(times: BlockTimes, buffers: int) -> float:
+    """Return the speed relative to the first disk with one block under way."""
+    return striped_rate(times, buffers).rate / striped_rate(replace(times, disks=times.disks[:1]), 1).rate
 
 
-def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[float, str]:
+def most_rate(times: BlockTimes, routings: int = 1) -> tuple[float, str]:
     """Return the maximum bytes a second for any number of blocks under way, and the station that limits it."""
     network = striped_network(times, 1, routings)
-    busy = network.demands.sum(axis=0) * network.queueing
+    busy = network.demands.sum(axis=0)
     slowest = int(busy.argmax())
     return len(times.disks) * times.block / float(busy[slowest]), network.stations[slowest]
 
 
-def least_buffers(
-    times: BlockTimes, routings: int | Sequence[int] = 1, *, share: float = SATURATED, most: int = MOST_BUFFERS
-) -> int:
+def least_buffers(times: BlockTimes, routings: int = 1, *, share: float = SATURATED, most: int = MOST_BUFFERS) -> int:
     """Return the minimum number of blocks of a disk under way that reaches this share of the maximum rate."""
     wanted = share * most_rate(times, routings)[0]
     return next((c for c in range(1, most) if striped_rate(times, c, routings).rate >= wanted), most)
 
 
-def best_block(
-    tried: Iterable[BlockTimes], routings: int | Sequence[int] = 1, *, memory: int | None = None
-) -> StripedRate:
+def best_block(tried: Iterable[BlockTimes], routings: int = 1, *, memory: int | None = None) -> StripedRate:
     """Return the block size, and the blocks of a disk under way, of the highest rate in some memory.
 
     Of those within `SATURATED` of the highest rate, it is the one with the least memory.
@@ -159,3 +148,113 @@ def best_block(
         raise InputError(f"memory={memory} does not hold a block of each disk: at least {least} bytes are needed")
     wanted = SATURATED * max(each.rate for each in found)
     return min((each for each in found if each.rate >= wanted), key=lambda each: each.times.block * each.buffers)
+
+
+# ---------------------------------------------------------------------- mean value analysis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClosedNetwork:
+    """Stations, and classes of requests that circulate through them."""
+
+    stations: tuple[str, ...]
+    """Names of the stations."""
+    demands: np.ndarray
+    """Service seconds of one request of each class at each station on one round: classes × stations."""
+    requests: np.ndarray
+    """Number of requests of each class under way."""
+
+    @property
+    def work(self) -> int:
+        """Number of operations of exact analysis."""
+        states: int = math.prod((self.requests + 1).tolist())
+        return states * len(self.requests) * int(self.demands.any(axis=0).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution:
+    """Mean values of a network in its steady state."""
+
+    network: ClosedNetwork
+    """Solved network."""
+    residence: np.ndarray
+    """Seconds of a request at each station on one round, including waiting: classes × stations."""
+    exact: bool
+    """Whether it is from exact mean value analysis; otherwise from the approximation of Bard and Schweitzer."""
+    error: float = 0.0
+    """Relative error of the approximation's throughput, in the largest part of the network that was solved in both
+    ways; 0 if the solution is exact.
+    """
+
+    @property
+    def response(self) -> np.ndarray:
+        """Seconds of one round, by class."""
+        seconds: np.ndarray = self.residence.sum(axis=1)
+        return seconds
+
+    @property
+    def throughput(self) -> np.ndarray:
+        """Completed rounds a second, by class."""
+        rates: np.ndarray = self.network.requests / self.response
+        return rates
+
+
+def solve(network: ClosedNetwork) -> Solution:
+    """Solve a network: exactly if that is within reach."""
+    if network.work <= REACH:
+        return Solution(network=network, residence=exactly(network), exact=True)
+    return Solution(network=network, residence=nearly(network), exact=False, error=_error_in_part(network))
+
+
+def exactly(network: ClosedNetwork) -> np.ndarray:
+    """Return the residence by exact analysis, adding one request at a time, for all states with that number at once."""
+    shape = tuple((network.requests + 1).tolist())
+    here = np.indices(shape).reshape(len(shape), -1)
+    queues = np.zeros((here.shape[1], len(network.stations)))
+    under_way = here.sum(axis=0)
+    order = np.argsort(under_way, kind="stable")
+    stays: list[np.ndarray] = []
+    for level in np.split(order, np.cumsum(np.bincount(under_way))[:-1])[1:]:
+        stays = []
+        for axis, (mine, demands) in enumerate(zip(here, network.demands, strict=True)):
+            states = level[mine[level] > 0]
+            before = states - math.prod(shape[axis + 1 :])
+            stay = demands * (1 + queues[before])
+            rate = mine[states, None] / stay.sum(axis=1, keepdims=True)
+            queues[states] += rate * stay
+            stays.append(stay)
+    return np.concatenate(stays)
+
+
+def nearly(network: ClosedNetwork) -> np.ndarray:
+    """Return the residence by the fixed point of Bard and Schweitzer: queues that reproduce themselves within 1e-10."""
+    demands, requests = network.demands, network.requests[:, None]
+    stay, queues = demands, np.zeros(demands.shape)
+    for _ in range(20_000):
+        again = requests * stay / stay.sum(axis=1, keepdims=True)
+        change = np.abs(again - queues).max()
+        queues = again
+        stay = demands * (1 + queues.sum(axis=0) - queues / requests)
+        if change <= 1e-10 * requests.max():
+            break
+    return stay
+
+
+def _error_in_part(network: ClosedNetwork) -> float:
+    """Return the approximation's error on as many classes as exact analysis solves in a few milliseconds, with shared
+    stations as busy as before."""
+    every = (_part(network, many + 1) for many in range(len(network.requests)))
+    parts = list(takewhile(lambda part: part.work <= 2**14, every))
+    if not parts:
+        return math.nan
+    exact, near = (float((parts[-1].requests / way(parts[-1]).sum(axis=1)).sum()) for way in (exactly, nearly))
+    return abs(near / exact - 1)
+
+
+def _part(network: ClosedNetwork, many: int) -> ClosedNetwork:
+    """Return ``many`` classes, evenly spaced among all."""
+    classes = len(network.requests)
+    chosen = [classes * number // many for number in range(many)]
+    shared = (network.demands > 0).sum(axis=0) > 1
+    demands = network.demands[chosen] * np.where(shared, classes / many, 1.0)
+    return replace(network, demands=demands, requests=network.requests[chosen])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oocarrays.plan.queueing.closed import Solution
+from oocarrays.plan.queueing.striping import Solution
 
 
 def queues(solution: Solution) -> np.ndarray:
@@ -14,9 +14,8 @@ def queues(solution: Solution) -> np.ndarray:
 
 
 def utilisation(solution: Solution) -> np.ndarray:
-    """Share of time in which each station is busy; 0 for a delay centre, which has unlimited servers."""
-    network = solution.network
-    busy: np.ndarray = (solution.throughput[:, None] * network.demands).sum(axis=0) * network.queueing
+    """Share of time in which each station is busy."""
+    busy: np.ndarray = (solution.throughput[:, None] * solution.network.demands).sum(axis=0)
     return busy
 
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
-from oocarrays.plan.queueing import closed
-from oocarrays.plan.queueing.closed import ClosedNetwork, Solution, solve
-from oocarrays.plan.queueing.striping import BlockTimes, striped_network
+from oocarrays.plan.queueing import striping
+from oocarrays.plan.queueing.striping import BlockTimes, ClosedNetwork, Solution, solve, striped_network
 from tests.plan.queueing.measures import queues, utilisation
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
@@ -23,15 +22,15 @@ pytestmark = pytest.mark.once
 
 def plain(network: ClosedNetwork) -> np.ndarray:
     """Residence by the recursion as the books have it: every number of requests of every class."""
-    demands, delay = network.demands, ~network.queueing
+    demands = network.demands
     many = network.requests.tolist()
     queues = {}
     for here in sorted(itertools.product(*(range(n + 1) for n in many)), key=sum):
         queue, stays = np.zeros(len(network.stations)), {}
         for i in (i for i, n in enumerate(here) if n):
             before = queues[(*here[:i], here[i] - 1, *here[i + 1 :])]
-            stays[i] = np.where(delay, demands[i], demands[i] * (1 + before))
-            queue += np.where(delay, 0, here[i] * stays[i] / stays[i].sum())
+            stays[i] = demands[i] * (1 + before)
+            queue += here[i] * stays[i] / stays[i].sum()
         queues[here] = queue
     return np.array([stays[i] for i in range(len(many))])
 
@@ -39,28 +38,20 @@ def plain(network: ClosedNetwork) -> np.ndarray:
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.25])
 
 
-def network_of(delays: list[bool], classes: list[tuple[int, tuple[float, ...]]]) -> ClosedNetwork:
-    """A network of stations, each a delay centre or not, and of classes: their requests, and seconds by station."""
-    return ClosedNetwork(
-        stations=tuple(f"station {k}" for k in range(len(delays))),
-        demands=np.array([seconds for _, seconds in classes], float),
-        requests=np.array([many for many, _ in classes]),
-        queueing=~np.array(delays),
-    )
-
-
 def approximated(network: ClosedNetwork) -> Solution:
     """The solution as of a network that is out of reach of exact analysis."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closed, "REACH", 0)
+        patch.setattr(striping, "REACH", 0)
         return solve(network)
 
 
 @st.composite
 def networks(draw: st.DrawFn, most_requests: int = 3) -> ClosedNetwork:
-    delays = draw(st.lists(st.sampled_from([False, False, True]), min_size=1, max_size=4))
-    seconds = st.tuples(*[SECONDS] * len(delays)).filter(any)
-    return network_of(delays, draw(st.lists(st.tuples(st.integers(1, most_requests), seconds), min_size=1, max_size=4)))
+    stations = draw(st.integers(1, 4))
+    demands = draw(st.lists(st.tuples(*[SECONDS] * stations).filter(any), min_size=1, max_size=4))
+    requests = draw(st.lists(st.integers(1, most_requests), min_size=len(demands), max_size=len(demands)))
+    names = tuple(f"station {k}" for k in range(stations))
+    return ClosedNetwork(stations=names, demands=np.array(demands, float), requests=np.array(requests))
 
 
 def lawful(found: Solution) -> None:
@@ -88,15 +79,6 @@ def test_the_approximation_obeys_the_laws_and_is_near(network: ClosedNetwork) ->
     lawful(near)
     assert near.throughput.sum() == pytest.approx(exact.throughput.sum(), rel=0.2)
     assert near.error == pytest.approx(abs(near.throughput.sum() / exact.throughput.sum() - 1), abs=1e-6)
-
-
-@pytest.mark.parametrize(("requests", "service", "think"), [(1, 2.0, 5.0), (4, 1.0, 3.0), (30, 0.5, 7.0)])
-def test_a_delay_centre_is_the_repairman_s(requests: int, service: float, think: float) -> None:
-    """Requests at one queue and one delay: the probability of an idle server is a finite sum."""
-    idle = 1 / sum(math.perm(requests, k) * (service / think) ** k for k in range(requests + 1))
-    found = solve(network_of([False, True], [(requests, (service, think))]))
-    assert found.throughput[0] == pytest.approx((1 - idle) / service)
-    assert utilisation(found)[1] == 0
 
 
 def test_alike_disks_are_solved_in_both_ways() -> None:
