@@ -21,11 +21,12 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.events import LISTENERS, Events
 from oocarrays.graphs.rechunk.program import Rechunk
+from oocarrays.graphs.tracing.graph import trace_collections, trace_tasks, traced_collections
 from oocarrays.graphs.tracing.parts import Product
-from oocarrays.graphs.tracing.recording import Recording, TracedStore
+from oocarrays.graphs.tracing.recording import Recording, Traced
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
 from oocarrays.jobs.job import Job
-from oocarrays.plan.advice.access import Access, Dataset
+from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.notebook import rows_html
@@ -97,7 +98,7 @@ class Tracing:
     @property
     def trace(self) -> Trace:
         """Trace of the accesses so far; those of workers are added when the ``with`` block has ended."""
-        return _trace_of(self._recording.seen, self._block, self._weight)
+        return self._recording.seen.trace(self._block, self._weight)
 
     def __enter__(self) -> Self:
         self._recording.start()
@@ -231,8 +232,6 @@ def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
 
 
 def _trace_block(name: str, given: Any, weight: float) -> Trace:
-    from oocarrays.graphs.tracing.graph import trace_collections, traced_collections  # Dask's arrays take a second
-
     seen = Seen()
     flat = traced_collections([given])
     for each in flat:
@@ -240,12 +239,11 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
             _add_job(each, seen)
         elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
             raise UnsupportedError(
-                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor an "
-                "oocarrays job: "
+                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor an oocarrays job: "
                 "what it reads is seen in a run, inside 'with ooc.advise.trace() as t:'"
             )
     unseen = trace_collections([each for each in flat if not isinstance(each, Job)], seen)
-    found = _trace_of(seen, name, weight)
+    found = seen.trace(name, weight)
     if not found.accesses:
         nothing = (
             f"{name!r} reads no stored array: there is no Zarr array in its graph; what has been computed already is "
@@ -261,8 +259,6 @@ def _add_job(job: Any, seen: Seen) -> None:
     """Add the reads and writes of a job by chunks, each once; for a lazy source, the reads of its graph."""
     programs = [run.program for run in (job._run, *job._run.parts)]
     if not any(program.read_from for program in programs):
-        from oocarrays.graphs.tracing.graph import trace_tasks
-
         trace_tasks(dict(job.__dask_graph__()), seen)
         return
     for program in programs:
@@ -272,27 +268,13 @@ def _add_job(job: Any, seen: Seen) -> None:
         if isinstance(program, Rechunk) and program.sources:
             place, dtype, target = name_of(program.target.store), program.sources[0].dtype.str, program.plan.target
             made = Dataset(name=place, dtype=dtype, stored=target, planned=True)
-            seen.add_planned(made, _by_chunks(target.grid.shape, target.grid.chunks))
+            seen.add(made, _by_chunks(target.grid.shape, target.grid.chunks), writes=True, by="oocarrays")
 
 
 def _by_chunks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Product]:
     """Return the chunks of an array as a product of ranges."""
     along = [tuple(range(i, min(i + c, n)) for i in range(0, n, c)) for n, c in zip(shape, chunks, strict=True)]
     return [tuple(along)] if all(along) else []
-
-
-def _trace_of(seen: Seen, block: str, weight: float) -> Trace:
-    accesses: list[Access] = seen.accesses(block, weight)
-    used = {access.dataset for access in accesses}
-    return Trace.of([each for each in seen.datasets.values() if each.name in used], accesses)
-
-
-class Traced(TracedStore):
-    """Store that records its reads and writes."""
-
-    def trace(self, block: str = "program", weight: float = 1.0) -> Trace:
-        """Return the chunks that were read and written since its creation, as the trace of a block."""
-        return _trace_of(self.seen(), block, checked_weight(weight, f"the weight of {block!r}"))
 
 
 def traced(store: Any) -> Traced:

@@ -56,8 +56,8 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         keys = [str(number) for number in range(FILES)]
         written = written_curve(_times_of_writes(blobs, keys, data), FILE_BYTES)
         for key in keys:
-            _forget(os.path.join(place, key))
-        read = _seconds(lambda: _read_whole(blobs, keys))
+            forget(os.path.join(place, key))
+        read = seconds_of(lambda: _read_whole(blobs, keys))
         decode, encode = _codec_speeds(data)
         ranges = _least_seconds(lambda: _read_ranges(blobs, keys[0])) / REQUESTS
         return {
@@ -95,14 +95,14 @@ def _work_folder(folder: str) -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _seconds(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds_of(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     start = clock()
     work()
     return max(clock() - start, 1e-9)
 
 
 def _least_seconds(work: Callable[[], Any], times: int = 3) -> float:
-    return min(_seconds(work) for _ in range(times))
+    return min(seconds_of(work) for _ in range(times))
 
 
 def _field() -> np.ndarray:
@@ -114,11 +114,12 @@ def _field() -> np.ndarray:
     return data
 
 
-def _forget(path: str) -> None:
+def forget(path: str) -> None:
     """Drop a file from the page cache."""
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(file)
 
 
@@ -236,12 +237,12 @@ def _starts() -> np.ndarray:
 
 def _seek_seconds(path: str) -> float:
     """Return the seconds of one uncached short read, in sequence."""
-    _forget(path)
+    forget(path)
     starts = np.random.default_rng(0).permutation(FILE_BYTES // REQUEST_BYTES)[:SEEKS] * REQUEST_BYTES
     file = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-        return _seconds(lambda: [os.pread(file, REQUEST_BYTES, start) for start in starts.tolist()]) / SEEKS
+        return seconds_of(lambda: [os.pread(file, REQUEST_BYTES, start) for start in starts.tolist()]) / SEEKS
     finally:
         os.close(file)
 
@@ -261,7 +262,7 @@ def _place_seconds(folder: str) -> float:
             list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(data)))
         assembler.chunks.close()
 
-    return min(_seconds(partial(place_all, mark), time.thread_time) for mark in range(3)) / SIDE**2
+    return min(seconds_of(partial(place_all, mark), time.thread_time) for mark in range(3)) / SIDE**2
 
 
 def _put_seconds(folder: str, data: np.ndarray) -> float:
@@ -332,7 +333,7 @@ def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
     def work_together() -> None:
         for _ in range(times):
             together.wait()
-            seconds.append(_seconds(work, time.thread_time))
+            seconds.append(seconds_of(work, time.thread_time))
 
     _by_all(work_together, count)
     return float(np.median(seconds))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import mean, quantiles
@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from oocarrays.errors import InputError
+from oocarrays.graphs.calibrate.machine import forget, seconds_of
 from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
 from oocarrays.plan.queueing.advice import StripingPlan, Trial, advised
 from oocarrays.plan.queueing.kept import KeptDisks, Measured
@@ -136,17 +137,16 @@ def _alone(disk: FolderDisk, mode: str, block: int, seconds: float) -> tuple[lis
     data = memoryview(bytearray(b"\1" * block))  # not zeros: every page is allocated
     part = disk.open_part(name, os.O_RDWR | os.O_CREAT)
     try:
-        one = _timed(partial(_write, part, data))
+        one = seconds_of(partial(_write, part, data))
         many = max(4, min(64, 2**25 // block, int(seconds / max(one, 1e-9))))  # blocks, of 32 MiB at most
         if mode == "read":
             for number in range(1, many):
                 part.write([data], number * block)
-            part.sync()
-            _forget(part)
+            forget(part.path)
         do = part.read if mode == "read" else part.write
         busy = time.thread_time()
-        took = [_timed(partial(do, [data], number * block)) for number in range(many)]
-        synced = _timed(part.sync) / many if mode == "write" else 0.0
+        took = [seconds_of(partial(do, [data], number * block)) for number in range(many)]
+        synced = seconds_of(part.sync) / many if mode == "write" else 0.0
         return [each + synced for each in took], (time.thread_time() - busy) / many
     finally:
         part.close()
@@ -156,21 +156,6 @@ def _alone(disk: FolderDisk, mode: str, block: int, seconds: float) -> tuple[lis
 def _write(part: FolderPart, data: memoryview) -> None:
     part.write([data], 0)
     part.sync()
-
-
-def _timed(do: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    do()
-    return time.perf_counter() - start
-
-
-def _forget(part: FolderPart) -> None:
-    """Drop a local part from the page cache."""
-    path = getattr(part, "path", None)
-    if isinstance(path, str) and hasattr(os, "posix_fadvise"):
-        file = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(file)
 
 
 def _together(disks: Sequence[FolderDisk], mode: str, block: int, *, buffers: int, blocks: int) -> tuple[float, float]:
@@ -183,9 +168,7 @@ def _together(disks: Sequence[FolderDisk], mode: str, block: int, *, buffers: in
                 file.pwrite(data, 0)
                 file.sync()
                 for disk in disks:
-                    part = disk.open_part(name, os.O_RDONLY)
-                    _forget(part)
-                    part.close()
+                    forget(os.path.join(disk.folder, name))
             busy, start = time.process_time(), time.perf_counter()
             if mode == "read":
                 file.preadinto(data, 0)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,10 @@ from zarr.abc.store import Store
 
 from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, asked
 from oocarrays.graphs.tracing.seen import Seen
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Index
+from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.storage.chunks.places import CountingStore
+from oocarrays.storage.files.chunk_names import index_of
 from oocarrays.storage.local.names import SAYING
 from oocarrays.storage.metered import WATCHERS
 from oocarrays.storage.stores.joined import Wrapped
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, BufferPrototype
 
 
-class TracedStore(Wrapped[Store]):
+class Traced(Wrapped[Store]):
     """Store that records the chunks read from it and written to it; ``trace()`` assigns them to arrays.
 
     A chunk or shard counts as a whole even if only part of it is read: a store cannot see more.
@@ -45,7 +48,7 @@ class TracedStore(Wrapped[Store]):
         self._counts: Counter[tuple[str, bool]] = Counter() if counts is None else counts
         self._lock = threading.Lock()
 
-    def _with_store(self, store: Store) -> TracedStore:
+    def _with_store(self, store: Store) -> Traced:
         return type(self)(store, self._counts)
 
     def __reduce__(self) -> Any:
@@ -67,58 +70,32 @@ class TracedStore(Wrapped[Store]):
         self._note(key, True)
         await self._store.set(key, value)
 
-    def seen(self) -> Seen:
-        """Return the accessed chunks, as sections of the arrays in the store."""
+    def trace(self, block: str = "program", weight: float = 1.0) -> Trace:
+        """Return the chunks that were read and written since its creation, as the trace of a block."""
         with self._lock:
             counts = dict(self._counts)
-        found, seen = _Arrays(self._store), Seen()
+        opened: dict[str, zarr.Array | None] = {}
+        seen = Seen()
         for (key, writes), times in counts.items():
-            place = found.chunk(key)
-            if place is not None:
-                array, index = place
-                lengths = tuple(array.shards or array.chunks)
-                grid = ChunkGrid.of(tuple(array.shape), lengths)
-                fold = seen.fold(array, writes=writes)
+            array, index = self._chunk(key, opened)
+            if array is not None and index is not None:
+                grid = ChunkGrid.of(tuple(array.shape), tuple(array.shards or array.chunks))
                 if all(i < n for i, n in zip(index, grid.counts, strict=True)):
-                    fold.add(grid.section(index).axes, times)
-        return seen
+                    seen.fold(array, writes=writes).add(grid.section(index).axes, times)
+        return seen.trace(block, checked_weight(weight, f"the weight of {block!r}"))
 
-
-class _Arrays:
-    """Arrays of a store, found by the keys of their chunks."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[str, zarr.Array | None] = {}
-
-    def _open(self, path: str) -> zarr.Array | None:
-        if path not in self._known:
-            try:
-                self._known[path] = zarr.open_array(self._store, path=path, mode="r")
-            except (FileNotFoundError, KeyError, ValueError, TypeError):
-                self._known[path] = None
-        return self._known[path]
-
-    def chunk(self, key: str) -> tuple[zarr.Array, tuple[int, ...]] | None:
-        """Return the array of a chunk key and the chunk's index in its grid; None for another key."""
+    def _chunk(self, key: str, opened: dict[str, zarr.Array | None]) -> tuple[zarr.Array | None, Index | None]:
+        """Return the array of a chunk's key, and the chunk's index in its grid; None for another key."""
         parts = key.split("/")
-        if parts[-1] in SAYING:
-            return None
-        for length in reversed(range(len(parts))):
-            array = self._open("/".join(parts[:length]))
-            if array is not None:
-                index = _index("/".join(parts[length:]), array)
-                return None if index is None else (array, index)
-        return None
-
-
-def _index(name: str, array: zarr.Array) -> tuple[int, ...] | None:
-    """Return the index in its grid of the chunk with some name."""
-    numbers = name.removeprefix("c").replace(".", "/").strip("/")
-    index = tuple(int(each) for each in numbers.split("/") if each.isdigit())
-    if array.ndim == 0:
-        return ()
-    return index if len(index) == array.ndim else None
+        for length in reversed(range(len(parts))) if parts[-1] not in SAYING else ():
+            path = "/".join(parts[:length])
+            if path not in opened:
+                opened[path] = None
+                with suppress(FileNotFoundError, KeyError, ValueError, TypeError):
+                    opened[path] = zarr.open_array(self._store, path=path, mode="r")
+            if (array := opened[path]) is not None:
+                return array, index_of("/".join(parts[length:]), array)
+        return None, None
 
 
 _RECORDED: list[Seen] = []

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore, StorePath
+from zarr.storage import FsspecStore, LocalStore
 
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.access import Access, Dataset, Repeat
 from oocarrays.plan.advice.patterns import Fold, Pattern
+from oocarrays.plan.advice.trace import Trace
+from oocarrays.storage.chunks.places import in_store
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import location
@@ -40,13 +42,8 @@ def dataset_of(array: zarr.Array) -> Dataset:
 
 def _unwrapped(array: zarr.Array) -> zarr.Array:
     """Return the array in its innermost store, without wrappers that count or trace its accesses."""
-    opened, store = array.async_array, _in_files(innermost(array.store_path.store))
-    if store is array.store_path.store:
-        return array
-    again: Any = type(opened)(
-        metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
-    )
-    return zarr.Array(again)
+    store = _in_files(innermost(array.store_path.store))
+    return array if store is array.store_path.store else in_store(array, store)
 
 
 def _in_files(store: Store) -> Store:
@@ -90,11 +87,11 @@ class Seen:
         self._names: dict[int, tuple[Any, str]] = {}
         self._lock = threading.Lock()
 
-    def name(self, array: zarr.Array) -> str:
+    def name(self, array: zarr.Array | Dataset) -> str:
         """Return the name of an array; each object is examined once."""
         known = self._names.get(id(array))
         if known is None:
-            found = dataset_of(array)
+            found = array if isinstance(array, Dataset) else dataset_of(array)
             self.datasets.setdefault(found.name, found)
             self._names[id(array)] = known = (array, found.name)  # held, so that its id stays unique
             if len(self._names) > 2**12:
@@ -110,17 +107,9 @@ class Seen:
             self._kinds[kind] = _One(Fold(len(self.datasets[kind[0]].shape)))
         return self._kinds[kind]
 
-    def add_planned(self, dataset: Dataset, taken: Iterable[Product]) -> None:
-        """Add planned writes to an array that does not exist yet."""
-        with self._lock:
-            self.datasets.setdefault(dataset.name, dataset)
-            fold = self._one((dataset.name, True, "oocarrays", None, False)).fold
-            for each in taken:
-                fold.add_product(each)
-
     def add(
         self,
-        array: zarr.Array,
+        array: zarr.Array | Dataset,
         taken: Iterable[Product],
         *,
         writes: bool = False,
@@ -130,7 +119,7 @@ class Seen:
         ranks: int | None = None,
         cut: bool = False,
     ) -> None:
-        """Add accesses of an array; ``cut`` if Dask's tasks follow the array's chunks."""
+        """Add accesses of an array, or of one that is planned; ``cut`` if Dask's tasks follow the array's chunks."""
         with self._lock:
             one = self._one((self.name(array), writes, by, ranks, cut and by == "zarr" and not writes))
             for each in taken:
@@ -156,14 +145,14 @@ class Seen:
                 one.seconds += seconds
                 one.threads |= {(worker, thread) for thread in threads}
 
-    def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
+    def trace(self, block: str, weight: float = 1.0) -> Trace:
+        """Return the trace of a block with all recorded accesses."""
         found = []
         for _, (name, writes, by, ranks, cut), patterns, seconds, threads in self.take():
             how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by, "cut_by_chunks": cut}
-            repeats = self.repeats.get(name, ()) if cut else ()
-            access = Access(block=block, dataset=name, patterns=patterns, repeats=repeats, **how)
-            if threads:
-                access = replace(access, seconds=seconds, threads=len(threads))
+            how |= {"seconds": seconds, "threads": len(threads)} if threads else {}
             if patterns:
-                found.append(access)
-        return found
+                repeats = self.repeats.get(name, ()) if cut else ()
+                found.append(Access(block=block, dataset=name, patterns=patterns, repeats=repeats, **how))
+        used = {access.dataset for access in found}
+        return Trace.of([each for each in self.datasets.values() if each.name in used], found)

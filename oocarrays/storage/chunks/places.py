@@ -80,7 +80,7 @@ class ThroughZarr:
         array = file.zarr
         counts = isinstance(array.async_array.codec_pipeline, BatchedCodecPipeline)
         self._store = CountingStore(array.store_path.store, meter) if counts else None
-        self._array = _in_store(array, self._store) if self._store else array
+        self._array = in_store(array, self._store) if self._store else array
         self._place, self._folder, self._meter = array.store_path, file.presence.place, meter
 
     def read(self, section: Slices, key: str) -> np.ndarray:
@@ -108,7 +108,8 @@ def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
     return ThroughZarr(file, meter) if file.chain.pipeline in ("zarr", "zarrs") else None
 
 
-def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
+def in_store(array: zarr.Array, store: Store) -> zarr.Array:
+    """Return the same array in another store."""
     opened = array.async_array
     again: Any = type(opened)(
         metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config

@@ -39,6 +39,7 @@ from oocarrays.errors import JournalError
 from oocarrays.mapping.grid import ChunkGrid, ravel
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.chunk_names import index_of
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
@@ -251,13 +252,9 @@ class Source:
 
 def _number(key: str, grid: ChunkGrid, array: zarr.Array) -> int | None:
     """Return the number of a chunk in C order, by its key; None for a key that is not a chunk of this array."""
-    names = key.replace(".", "/").split("/")
-    names = [name for name in names if name != "c"][: len(grid.shape)]
-    if not all(name.isascii() and name.isdigit() for name in names) or len(names) != len(grid.shape):
-        return None
-    index = tuple(map(int, names))
-    inside = all(i < n for i, n in zip(index, grid.counts, strict=True))
-    return ravel(index, grid.counts) if inside and array.metadata.encode_chunk_key(index) == key else None
+    index = index_of(key, array)
+    inside = index is not None and all(i < n for i, n in zip(index, grid.counts, strict=True))
+    return ravel(index, grid.counts) if index is not None and inside else None
 
 
 def _kind(array: zarr.Array, grid: ChunkGrid) -> str:

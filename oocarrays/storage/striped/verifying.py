@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
+from oocarrays.storage.files.chunk_names import index_of
 from oocarrays.storage.local.blobs import checksum
 from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END
 from oocarrays.storage.striped.catalog import DiskLayout
@@ -192,7 +192,7 @@ def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
         if isinstance(array, zarr.Group):
             continue
         prefix = f"{path}/" if path else ""
-        chunks = {key: _index(key[len(prefix) :], array.ndim) for key in keys if key.startswith(prefix)}
+        chunks = {key: index_of(key[len(prefix) :], array) for key in keys if key.startswith(prefix)}
         sections = [(key, _section(array, index)) for key, index in chunks.items() if index is not None]
         with ThreadPoolExecutor(AT_ONCE, "verify") as pool:
             errors = pool.map(partial(_error_of, array), (section for _, section in sections))
@@ -225,13 +225,3 @@ def _section(array: zarr.Array, index: tuple[int, ...]) -> tuple[slice, ...]:
         return tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True))
     bounds = [(0, *accumulate(each)) for each in sizes]
     return tuple(slice(*each[i : i + 2]) for i, each in zip(index, bounds, strict=True))
-
-
-def _index(name: str, ndim: int) -> tuple[int, ...] | None:
-    """Return the index of a chunk from the end of its key; None for other keys."""
-    numbers = re.fullmatch(r"(?:c[./]?)?((?:\d+[./])*\d+)?", name)
-    if numbers is None or not name:
-        return None
-    index = tuple(map(int, re.split("[./]", numbers[1]))) if numbers[1] else ()
-    index = () if ndim == 0 and index == (0,) else index
-    return index if len(index) == ndim else None
