@@ -239,8 +239,8 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
             _add_job(each, seen)
         elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
             raise UnsupportedError(
-                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor an oocarrays job: "
-                "what it reads is seen in a run, inside 'with ooc.advise.trace() as t:'"
+                f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor an oocarrays "
+                "job: what it reads is seen in a run, inside 'with ooc.advise.trace() as t:'"
             )
     unseen = trace_collections([each for each in flat if not isinstance(each, Job)], seen)
     found = seen.trace(name, weight)
