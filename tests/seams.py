@@ -26,7 +26,7 @@ from oocarrays.mapping.ranges import ascending as ascending
 from oocarrays.mapping.selection import Selection
 from oocarrays.options import keywords
 from oocarrays.plan import documents
-from oocarrays.plan.advice.counting import counted as counted
+from oocarrays.plan.advice.patterns import counted as counted
 from oocarrays.plan.advice.price import use_of as use_of
 from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
 from oocarrays.plan.exchange.schedule import NAMES

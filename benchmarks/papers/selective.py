@@ -55,7 +55,7 @@ def reads(setup: int, version: str) -> Iterator[tuple[Read, int]]:
     """Yield each read of a setup in one version, and how often it is done."""
     from peers.classification import reference, select
 
-    from oocarrays.plan.advice.graph import CommunicationGraph
+    from oocarrays.plan.advice.choice import CommunicationGraph
 
     edges, changed = SETUPS[setup]
     patterns = {**BLOCKS, **changed}

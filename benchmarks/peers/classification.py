@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oocarrays.plan.advice.access import Access
-from oocarrays.plan.advice.graph import CommunicationGraph, Subgraph
+from oocarrays.plan.advice.choice import CommunicationGraph, Subgraph
 
 Strategy = Literal["independent", "collective"]
 

@@ -290,32 +290,6 @@ class Layers:
             self._written[name] = getattr(layer, "mapping", None) or dict(layer)
         return self._written[name]
 
-    def _node(self, key: Any, node: Any) -> tuple[Any, Any]:
-        """Return a task in Dask's current form, and its inputs; None and its inputs if it reads nothing."""
-        if isinstance(node, GraphNode):
-            return node, node.dependencies
-        below: set[Any] = set()
-        if not self._look(node, below):
-            return None, below
-        made = convert_legacy_task(key, node, _Keys(self))
-        return made, below
-
-    def _look(self, value: Any, below: set[Any]) -> bool:
-        """Add the keys named in a task of the older form; return whether it may read an array."""
-        kind = type(value)
-        if kind is str or (kind is tuple and value and type(value[0]) is str):
-            if self._layer_of(value) is not None:
-                below.add(value)
-                return False
-            if kind is str:
-                return False
-        if kind is list or kind is tuple:
-            reads = [self._look(each, below) for each in value]
-            return any(reads)
-        if kind is dict:
-            return self._look(list(value.values()), below)
-        return value in parts.READERS if callable(value) else self._found.is_source(value)
-
     def _tasks(self, name: str) -> None:
         """Add the reads of a layer's needed tasks."""
         needs = self._needs[name]
@@ -329,7 +303,8 @@ class Layers:
             if key in known:
                 continue
             known.add(key)
-            node, below = self._node(key, written.get(key))
+            node = convert_legacy_task(key, written.get(key), _Keys(self))
+            below = node.dependencies if isinstance(node, GraphNode) else ()
             for each in below:
                 if each in written:
                     needs.keys[each] += 1

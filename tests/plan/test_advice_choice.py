@@ -12,8 +12,7 @@ import pytest
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.access import Access
-from oocarrays.plan.advice.choice import ChoiceUnit, choose, priced
-from oocarrays.plan.advice.graph import BlockReader, Subgraph
+from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, Subgraph, choose, priced
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import prices, rewriting_seconds
 from oocarrays.plan.advice.verdict import candidates

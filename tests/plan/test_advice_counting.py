@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.plan.advice.counting import counted
-from oocarrays.plan.advice.patterns import Pattern
+from oocarrays.plan.advice.patterns import Pattern, counted
 
 pytestmark = pytest.mark.once
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.peers.classification import reference, representative, select
 from oocarrays.errors import InputError
 from oocarrays.plan.advice.access import Access
-from oocarrays.plan.advice.graph import CommunicationGraph
+from oocarrays.plan.advice.choice import CommunicationGraph
 
 pytestmark = pytest.mark.once
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.access import Access, Dataset
-from oocarrays.plan.advice.counting import counted
-from oocarrays.plan.advice.patterns import Pattern
+from oocarrays.plan.advice.patterns import Pattern, counted
 from oocarrays.plan.collective.read import BUFFER_BYTES, Method
 from oocarrays.plan.cost import Work, is_cached, seconds
 from oocarrays.plan.exchange.prediction import unordered_seconds

@@ -25,8 +25,15 @@ import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.advice.access import Access
-from oocarrays.plan.advice.choice import LEAST_COPY, Choice, ChoiceUnit, Priced, choose, priced
-from oocarrays.plan.advice.graph import CommunicationGraph
+from oocarrays.plan.advice.choice import (
+    LEAST_COPY,
+    Choice,
+    ChoiceUnit,
+    CommunicationGraph,
+    Priced,
+    choose,
+    priced,
+)
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import METHODS, Prices
 from oocarrays.plan.machine import within_budget
