@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from dask.base import is_dask_collection
@@ -23,7 +23,7 @@ from oocarrays.graphs.events import LISTENERS, Events
 from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.tracing.graph import trace_collections, trace_tasks, traced_collections
 from oocarrays.graphs.tracing.parts import Product
-from oocarrays.graphs.tracing.recording import Recording, Traced
+from oocarrays.graphs.tracing.recording import Traced, recorded
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
 from oocarrays.jobs.job import Job
 from oocarrays.plan.advice.access import Dataset
@@ -75,41 +75,34 @@ def draw(trace: Trace) -> Figure:
     return figure
 
 
-class JobAccesses(Events):
-    """Listener that records the accesses of rechunks: other jobs access sections, which are recorded themselves."""
+class Tracing(Events):
+    """Trace in recording: a context manager with all attributes of a `Trace`, for the accesses so far.
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    It listens to jobs for those of rechunks: other jobs access sections, which are recorded themselves.
+    """
+
+    def __init__(self, block: str, weight: float, client: Client | None) -> None:
+        self._block, self._weight, self._client = block, weight, client
+        self._seen, self._recording = Seen(), ExitStack()
+
+    @property
+    def trace(self) -> Trace:
+        """Trace of the accesses so far; those of workers are added when the ``with`` block has ended."""
+        return self._seen.trace(self._block, self._weight)
+
+    def __enter__(self) -> Self:
+        self._recording.enter_context(recorded(self._seen, self._client))
+        LISTENERS.append(self)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        LISTENERS.remove(self)
+        self._recording.close()
 
     def on_end(self, run: Any, error: BaseException | None) -> None:
         """Record the accesses of a job that has succeeded: its plan has its chunk reads and writes."""
         if error is None and isinstance(run.plan, RechunkPlan):
             _add_job(run, self._seen)
-
-
-class Tracing:
-    """Trace in recording: a context manager with all attributes of a `Trace`, for the accesses so far."""
-
-    def __init__(self, block: str, weight: float, client: Client | None) -> None:
-        self._block, self._weight = block, weight
-        self._recording = Recording(client)
-        self._jobs = JobAccesses(self._recording.seen)
-
-    @property
-    def trace(self) -> Trace:
-        """Trace of the accesses so far; those of workers are added when the ``with`` block has ended."""
-        return self._recording.seen.trace(self._block, self._weight)
-
-    def __enter__(self) -> Self:
-        self._recording.start()
-        LISTENERS.append(self._jobs)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        LISTENERS.remove(self._jobs)
-        self._recording.stop()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

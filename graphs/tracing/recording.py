@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -103,26 +103,20 @@ _LOCK = threading.Lock()
 _ORIGINAL: dict[str, Callable[..., Any]] = {}
 
 
-class Recording:
-    """Recording of the accesses by this process and the workers of a cluster, from ``start`` to ``stop``."""
-
-    def __init__(self, client: Client | None = None) -> None:
-        self.seen = Seen()
-        """Recorded accesses."""
-        self._client = client
-        self._name = f"recording-{id(self)}-{os.getpid()}"
-
-    def start(self) -> None:
-        _begin(self.seen)
-        if self._client is not None:
-            self._client.run(_begin_there, self._name, os.getpid())
-
-    def stop(self) -> None:
-        """End the recording and collect those of the workers; the recording of a lost worker is lost."""
-        _end(self.seen)
-        if self._client is not None:
-            for worker, told in self._client.run(_end_there, self._name, on_error="ignore").items():
-                self.seen.put(told or (), worker)
+@contextmanager
+def recorded(seen: Seen, client: Client | None) -> Iterator[None]:
+    """Record the accesses by this process and by the workers of a cluster; the recording of a lost worker is lost."""
+    name = f"recording-{id(seen)}-{os.getpid()}"
+    _begin(seen)
+    if client is not None:
+        client.run(_begin_there, name, os.getpid())
+    try:
+        yield
+    finally:
+        _end(seen)
+        if client is not None:
+            for worker, told in client.run(_end_there, name, on_error="ignore").items():
+                seen.put(told or (), worker)
 
 
 _HERE: dict[str, Seen] = {}
