@@ -29,7 +29,6 @@ from oocarrays.jobs.job import Job
 from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.show.notebook import rows_html
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import check_is_place, name_of
@@ -41,11 +40,6 @@ if TYPE_CHECKING:
 
 MOST = 40
 """Maximum number of blocks or arrays to draw."""
-
-
-def trace_html(trace: Trace) -> str:
-    """Return a trace as a table for notebooks."""
-    return rows_html(trace.rows()[: MOST + 1], title="oocarrays.Trace")
 
 
 def draw(trace: Trace) -> Figure:

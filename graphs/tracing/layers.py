@@ -45,10 +45,6 @@ class BlockRead(NamedTuple):
     """Axes of the array that are read whole, by block index."""
 
 
-def reads_blocks(layer: Any) -> bool:
-    return isinstance(layer, Blockwise) and any(isinstance(dep, ArraySliceDep) for dep in layer.io_deps.values())
-
-
 def repeat_of(layer: Blockwise, read: BlockRead, reads: Sequence[BlockRead]) -> Repeat:
     """Return the number of repetitions of a read: once for each block along the indices that it lacks."""
     times, axes = 1, []
@@ -106,8 +102,9 @@ class Layers:
         """Return how often tasks read each chunk of an array, if the indices of one layer of blocks determine it."""
         found: dict[str, tuple[Repeat, ...]] = {}
         seen: Counter[str] = Counter()
-        for layer in self._layers.values():
-            reads = [self._read(*each) for each in self._templates(layer) if each] if reads_blocks(layer) else []
+        blocks = (layer for layer in self._layers.values() if isinstance(layer, Blockwise))
+        for layer in (each for each in blocks if any(isinstance(dep, ArraySliceDep) for dep in each.io_deps.values())):
+            reads = [self._read(*each) for each in self._templates(layer) if each]
             for name in {read.name for read in reads}:
                 seen[name] += 1
                 found[name] = tuple(repeat_of(layer, read, reads) for read in reads if read.name == name)

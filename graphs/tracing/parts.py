@@ -263,15 +263,12 @@ def _indexed(array: zarr.Array, key: tuple[Any, ...], outer: bool) -> TakenPart 
         kept = tuple(axis for axis, entry in enumerate(key) if not isinstance(entry, int | np.integer))
         axes = tuple(t if isinstance(e, slice) else np.asarray(e) for t, e in zip(taken, key, strict=True))
         axes = tuple(a if axis in kept else taken[axis] for axis, a in enumerate(axes))
-        return TakenPart(array=array, by="zarr", axes=_forwards(axes), kept=kept)
+        axes = tuple(ranges.ascending(axis) if isinstance(axis, range) else axis for axis in axes)
+        return TakenPart(array=array, by="zarr", axes=axes, kept=kept)
     if any(isinstance(entry, slice) for entry in key):
         return None
     points = tuple(np.broadcast_arrays(*map(np.asarray, key)))
     return TakenPart(array=array, by="zarr", axes=(), kept=(), points=points)
-
-
-def _forwards(axes: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(ranges.ascending(axis) if isinstance(axis, range) else axis for axis in axes)
 
 
 def asked(array: zarr.Array, how: str, key: Any) -> Iterator[Product]:

@@ -48,11 +48,6 @@ class Dataset:
     def nbytes(self) -> int:
         return self.stored.nbytes
 
-    @property
-    def known_by(self) -> tuple[Any, ...]:
-        """Facts that the array's patterns depend on; if they differ, the array has changed."""
-        return self.shape, self.dtype
-
 
 class Repeat(NamedTuple):
     """Number of times Dask's tasks read each chunk: once per combination of blocks, as in a contraction."""

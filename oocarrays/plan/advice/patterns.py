@@ -252,7 +252,8 @@ class Intervals:
         held = [each for each in along if each.length]
         starts = [np.arange(each.times if each.step else 1) * each.step + each.lower for each in held]
         kinds = [(e.stride if e.length > 1 else 1, e.length, 1 if e.step else e.times) for e in held]
-        rows = np.repeat(np.array(kinds, np.int64).reshape(-1, 3), [len(each) for each in starts], axis=0)
+        sizes = np.array([len(each) for each in starts], np.int64)
+        rows = np.repeat(np.array(kinds, np.int64).reshape(-1, 3), sizes, axis=0)
         first = np.concatenate([np.empty(0, np.int64), *starts])
         order = np.argsort(first, kind="stable")
         return cls(extent, first[order], *rows[order].T)
