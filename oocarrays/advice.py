@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
-from oocarrays.errors import ChunksError, InputError, NotFoundError
+from oocarrays.errors import InputError, NotFoundError
 from oocarrays.graphs.tracing.parts import as_ranges
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
@@ -33,6 +33,7 @@ from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
 from oocarrays.show.advice import html, text
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import location, name_of
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Advice:
             job: RechunkJob = rechunk(name, replace(stored, shards=self._shards(one)), chunks=one.chunks, **keywords)
             return job
         group = os.path.commonpath([each.array for each in wanted])
-        if not _is_group(group) or any(self._shards(each) for each in wanted):
+        if not holds_group(group) or any(self._shards(each) for each in wanted):
             names = ", ".join(each.array for each in wanted)
             raise InputError(f"{len(wanted)} arrays should have other chunks: pass array=, one of {names}")
         chunks = {os.path.relpath(each.array, group): each.chunks for each in wanted}
@@ -250,11 +251,3 @@ def _place(name: Any) -> str:
     """Return a canonical name of a location."""
     found = name_of(name) if not isinstance(name, str) else name
     return found if "://" in found else os.path.abspath(from_home(found))
-
-
-def _is_group(path: str) -> bool:
-    try:
-        zarr.open_group(path, mode="r")
-    except (OSError, ValueError, ChunksError):
-        return False
-    return True

@@ -55,13 +55,13 @@ def reads(setup: int, version: str) -> Iterator[tuple[Read, int]]:
     """Yield each read of a setup in one version, and how often it is done."""
     from peers.classification import reference, select
 
-    from oocarrays.plan.advice.choice import CommunicationGraph
+    from oocarrays.plan.advice.choice import subgraphs_of
 
     edges, changed = SETUPS[setup]
     patterns = {**BLOCKS, **changed}
     uses = [reference(b, f"of {b}", "row", writes=True) for b in dict.fromkeys(p for p, _ in edges)]
     uses += [reference(block, f"of {made}", patterns[block]) for made, block in edges]
-    for chosen in select(CommunicationGraph.of(uses, edges)):
+    for chosen in select(subgraphs_of(uses, edges)):
         stored = str(chosen.storage.pattern) if version == "selective" and chosen.storage else "row"
         for reader in chosen.subgraph.readers:
             strategy = {"naive": "independent", "indiscriminate": "collective"}.get(version)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oocarrays.plan.advice.access import Access
-from oocarrays.plan.advice.choice import CommunicationGraph, Subgraph
+from oocarrays.plan.advice.choice import Subgraph
 
 Strategy = Literal["independent", "collective"]
 
@@ -83,22 +83,23 @@ class Selected:
         return {block: "independent" if pattern == stored else "collective" for block, pattern in self.access}
 
 
-def select(graph: CommunicationGraph, cost: Callable[[Hashable], float] | None = None) -> tuple[Selected, ...]:
+def select(graph: Iterable[Subgraph], cost: Callable[[Hashable], float] | None = None) -> tuple[Selected, ...]:
     """Choose the storage pattern of each dataset once for each of its producers, and each consumer's strategy.
 
     Examples
     --------
+    >>> from oocarrays.plan.advice.choice import subgraphs_of
     >>> use = [
     ...     reference("make", "x", "row", writes=True),
     ...     reference("sum", "x", "column", 7),
     ...     reference("plot", "x", "row"),
     ... ]
-    >>> (chosen,) = select(CommunicationGraph.of(use, {("make", "sum"): 1, ("make", "plot"): 4}))
+    >>> (chosen,) = select(subgraphs_of(use, {("make", "sum"): 1, ("make", "plot"): 4}))
     >>> chosen.storage.pattern, chosen.strategies
     ('row', {'sum': 'collective', 'plot': 'independent'})
     """
     found = []
-    for subgraph in graph.subgraphs:
+    for subgraph in graph:
         seen = [(reader.block, reader.weight, representative(reader.uses)) for reader in subgraph.readers]
         access = [(block, weight, each.pattern) for block, weight, each in seen if each]
         storage = preferred(((pattern, weight) for _, weight, pattern in access), cost)

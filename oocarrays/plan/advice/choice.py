@@ -38,8 +38,6 @@ from oocarrays.plan.memory import Resources
 
 LEAST_COPY = 2**26
 """Minimum bytes of an array for which a second copy may be advised."""
-
-
 Edge = tuple[str | None, str]
 """Producer and consumer; the producer is None if the dataset existed before."""
 
@@ -80,46 +78,32 @@ class Subgraph:
         return sum(each.weight for each in self.writing) if self.writing else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommunicationGraph:
-    """Code blocks and the datasets that connect them (weighted communication graph, WCG)."""
-
-    subgraphs: tuple[Subgraph, ...]
-    """Subgraphs, one per dataset and producer."""
-
-    @classmethod
-    def of(
-        cls, accesses: Iterable[Access], weights: Mapping[tuple[str | None, str], float] | None = None
-    ) -> CommunicationGraph:
-        """Return the graph of the given accesses; their weights are counts within a run of their block."""
-        edges = _checked_edges(weights)
-        writers: dict[str, dict[str | None, list[Access]]] = {}
-        readers: dict[str, dict[str, list[Access]]] = {}
-        for each in accesses:
-            checked_weight(each.weight, f"the count of {each.block!r} for {each.dataset!r}")
-            written, read = writers.setdefault(each.dataset, {}), readers.setdefault(each.dataset, {})
-            (written if each.writes else read).setdefault(each.block, []).append(each)
-        for edge, weight in edges.items():
-            checked_weight(weight, f"the weight of {_named(edge)}")
-        subgraphs = tuple(
-            Subgraph(
-                dataset=name,
-                producer=producer,
-                readers=tuple(_readers(producer, readers[name], list(producers), edges)),
-                writing=tuple(writing),
-            )
-            for name, given in writers.items()
-            for producers in [given or {None: []}]
-            for producer, writing in producers.items()
+def subgraphs_of(accesses: Iterable[Access], weights: Mapping[Edge, float] | None = None) -> tuple[Subgraph, ...]:
+    """Return the weighted communication graph (WCG) of accesses, whose own weights are counts in a run of their block:
+    a subgraph for each dataset and producer."""
+    edges = _checked_edges(weights)
+    writers: dict[str, dict[str | None, list[Access]]] = {}
+    readers: dict[str, dict[str, list[Access]]] = {}
+    for each in accesses:
+        checked_weight(each.weight, f"the count of {each.block!r} for {each.dataset!r}")
+        written, read = writers.setdefault(each.dataset, {}), readers.setdefault(each.dataset, {})
+        (written if each.writes else read).setdefault(each.block, []).append(each)
+    for edge, weight in edges.items():
+        checked_weight(weight, f"the weight of {_named(edge)}")
+    found = tuple(
+        Subgraph(
+            dataset=name,
+            producer=producer,
+            readers=tuple(_readers(producer, readers[name], list(producers), edges)),
+            writing=tuple(writing),
         )
-        _refuse_other_edges(edges, subgraphs)
-        _refuse_cycles(subgraphs)
-        return cls(subgraphs=subgraphs)
-
-    @property
-    def edges(self) -> dict[Edge, float]:
-        """Weight of every edge (producer, consumer)."""
-        return {(each.producer, reader.block): reader.weight for each in self.subgraphs for reader in each.readers}
+        for name, given in writers.items()
+        for producers in [given or {None: []}]
+        for producer, writing in producers.items()
+    )
+    _refuse_other_edges(edges, found)
+    _refuse_cycles(found)
+    return found
 
 
 def _checked_edges(weights: Any) -> dict[Edge, Any]:

@@ -25,15 +25,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.advice.access import Access
-from oocarrays.plan.advice.choice import (
-    LEAST_COPY,
-    Choice,
-    ChoiceUnit,
-    CommunicationGraph,
-    Priced,
-    choose,
-    priced,
-)
+from oocarrays.plan.advice.choice import LEAST_COPY, Choice, ChoiceUnit, Priced, choose, priced, subgraphs_of
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import METHODS, Prices
 from oocarrays.plan.machine import within_budget
@@ -278,7 +270,7 @@ def verdicts(
     """Return a verdict for each array and producer, from accesses as they are priced."""
     most = min(MOST_BYTES, max(resources.budget // 4, min(SIZES)))  # smaller ones save no memory to speak of
     units = []
-    for flow in CommunicationGraph.of(accesses, weights).subgraphs:
+    for flow in subgraphs_of(accesses, weights):
         stored, keep = arrays[flow.dataset], fixed(flow.dataset)
         every = () if keep else chain(*(reader.uses for reader in flow.readers), flow.writing)
         units.append(ChoiceUnit(flow=flow, stored=stored, shapes=candidates(stored, every, most), fixed=keep))
