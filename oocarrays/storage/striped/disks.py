@@ -249,6 +249,8 @@ def clear_folders(part: Store) -> None:
 
 def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
     """Return the given disk: a folder, a URL, or any Zarr store."""
+    if isinstance(given, FolderStore):
+        return given
     place = store_of(given, options) if ways is None else store_of(given, options, ways)
     if isinstance(place, LocalStore):
         place = str(place.root)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -133,14 +134,14 @@ class StripedStore(Joined):
 
     def with_disks(self, parts: Sequence[Store], read_only: bool | None = None) -> StripedStore:
         """Return a store of the same block size on other disks."""
-        return _on(list(parts), self._asked, self.read_only if read_only is None else read_only, False)
+        return StripedStore(parts, block=self._asked, read_only=self.read_only if read_only is None else read_only)
 
     def with_read_only(self, read_only: bool = False) -> StripedStore:
         """Return the same store, read-only or not."""
         return self.with_disks(self._given, read_only)
 
     def __reduce__(self) -> Any:
-        return _on, (self._given, self._asked, self.read_only, self._is_open)
+        return partial(StripedStore, block=self._asked, read_only=self.read_only), (self._given,)
 
     def _identity(self) -> Any:
         return self._given, self._asked, self.read_only
@@ -307,14 +308,6 @@ class StripedStore(Joined):
         for part in self._given:
             part.close()
         super().close()
-
-
-def _on(parts: list[Store], asked: int | None, read_only: bool, is_open: bool) -> StripedStore:
-    made = StripedStore.__new__(StripedStore)
-    Joined.__init__(made, read_only=read_only)
-    made._given, made._asked, made._is_open = parts, asked, is_open
-    made.catalog = DiskCatalog(parts, asked)
-    return made
 
 
 def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedStore:
