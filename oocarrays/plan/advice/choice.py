@@ -250,10 +250,8 @@ def _rewriting(stored: Stored, shapes: int, chunks: bytes, resources: Resources)
 
 def _sum(each: Sequence[Prices], uses: Sequence[Access], layouts: int) -> np.ndarray:
     """Return the seconds of several uses, one row per method; all uses of a block share one method."""
-    total = np.zeros((len(METHODS), layouts))
-    for prices_, use in zip(each, uses, strict=True):
-        total = total + weighed(use.weight, prices_.seconds)
-    return total
+    pairs = zip(uses, each, strict=True)
+    return sum((weighed(use.weight, one.seconds) for use, one in pairs), np.zeros((len(METHODS), layouts)))
 
 
 def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
@@ -313,7 +311,18 @@ def choose(priced: Priced, worth: float = 0.9, worth_a_copy: float = 0.9, least_
     made, copied = _cheapest(priced, best)
     if not best[made, copied] <= worth * one[0, 0]:
         made, copied = 0, 0
-    return chosen(priced, made, copied, both=best is both)
+    ways = []
+    for each in priced.reading:
+        layout = made if best is both and each[:, made].min() <= each[:, copied].min() else copied
+        ways.append((layout, int(np.argmin(each[:, layout]))))
+    return Choice(
+        made=made,
+        copied=copied,
+        seconds=float(best[made, copied]),
+        today=float(one[0, 0]),
+        ways=tuple(ways),
+        writes=int(np.argmin(priced.writing[:, made])),
+    )
 
 
 def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
@@ -325,19 +334,3 @@ def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
     chunks = np.prod(-(-np.array(unit.stored.grid.shape) // unit.shapes), axis=1, dtype=float)
     made, copied = min(places.tolist(), key=lambda place: (chunks[place].sum(), seconds[tuple(place)]))
     return made, copied
-
-
-def chosen(priced: Priced, made: int, copied: int, *, both: bool = True) -> Choice:
-    """Return the choice of the given layouts, with each reader's cheapest method."""
-    ways = []
-    for each in priced.reading:
-        layout = made if both and each[:, made].min() <= each[:, copied].min() else copied
-        ways.append((layout, int(np.argmin(each[:, layout]))))
-    return Choice(
-        made=made,
-        copied=copied,
-        seconds=float((priced.table if both else priced.single)[made, copied]),
-        today=float(priced.single[0, 0]),
-        ways=tuple(ways),
-        writes=int(np.argmin(priced.writing[:, made])),
-    )
