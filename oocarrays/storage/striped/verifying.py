@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import zarr
+from zarr.abc.store import Store
 from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
@@ -24,7 +25,6 @@ from oocarrays.errors import OocError
 from oocarrays.storage.files.chunk_names import index_of
 from oocarrays.storage.local.blobs import checksum
 from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END
-from oocarrays.storage.striped.catalog import DiskLayout
 from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
@@ -113,47 +113,25 @@ async def _record(striped: StripedStore) -> int:
 
 def verify(store: Any) -> Verified:
     """Read and decode all values of a striped store, and compare them with a valid record."""
-    striped = striped_of(store)
-    found, faults = sync(_verify(striped, striped.layout()))
-    faults |= _undecoded(striped, [key for key in found.keys if key not in faults])
-    return Verified(
-        keys=len(found.keys),
-        nbytes=sum(found.keys.values()),
-        faults=(*found.astray, *(faults[key] for key in sorted(faults))),
-        left=tuple(found.left),
-        recorded=found.recorded,
-    )
+    return sync(_verify(striped_of(store)))
 
 
-@dataclass(slots=True)
-class _Found:
-    """Values read, and names without a value."""
-
-    keys: dict[str, int]
-    """Bytes of each value, by key."""
-    astray: list[str]
-    """Faults of values on the wrong disk, one line each."""
-    left: list[str]
-    """Unused files left by interrupted writers."""
-    recorded: bool
-    """Whether a valid record exists."""
-
-
-async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, dict[str, str]]:
-    """Read all values; return the findings, and a line for each damaged or missing value."""
-    record = await record_of(striped)
-    found, places, split = _Found({}, [], [], record is not None), {}, set()
+async def _verify(striped: StripedStore) -> Verified:
+    layout, record = await striped.catalog.known(), await record_of(striped)
+    places: dict[str, Store] = {}
+    sizes: dict[str, int] = {}
+    astray, left, split = [], [], set()
     for number, part in layout.parts.items():
         async for name in part.list():
             key = name.removesuffix(HEAD)
             if name.endswith(PARTIAL_END):
-                found.left.append(f"{label_of(part)}/{name}")
+                left.append(f"{label_of(part)}/{name}")
             elif BLOCKS.search(name):
                 split.add((number, name))
             elif name not in HIDDEN and part in layout.places(key):
                 places[key] = part
             elif name not in HIDDEN:
-                found.astray.append(f"{label_of(part)}/{name} is on the wrong disk: {striped} does not read it there")
+                astray.append(f"{label_of(part)}/{name} is on the wrong disk: {striped} does not read it there")
     faults = {key: f"{key} of {striped} is missing: it existed when values were recorded" for key in record or ()}
 
     async def read(key: str) -> int:
@@ -168,15 +146,22 @@ async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, di
             return 0
         if record is not None and record.get(key) != receipt_of(value):
             faults[key] = f"{key} of {striped} has changed since values were recorded"
-        found.keys[key] = len(value)
+        sizes[key] = len(value)
         return len(value)
 
     await each_of(read, list(places), AT_ONCE * len(layout.parts))
     for key, part in places.items():
         head = None if layout.block is None else await head_on(part, key)
         split -= {(n, head.key(key)) for n in head.disks} if head is not None else set()
-    found.left += [f"{label_of(layout.parts[number])}/{name}" for number, name in sorted(split)]
-    return found, faults
+    left += [f"{label_of(layout.parts[number])}/{name}" for number, name in sorted(split)]
+    faults |= await asyncio.to_thread(_undecoded, striped, [key for key in sizes if key not in faults])
+    return Verified(
+        keys=len(sizes),
+        nbytes=sum(sizes.values()),
+        faults=(*astray, *(faults[key] for key in sorted(faults))),
+        left=tuple(left),
+        recorded=record is not None,
+    )
 
 
 def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
