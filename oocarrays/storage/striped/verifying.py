@@ -120,7 +120,9 @@ async def _verify(striped: StripedStore) -> Verified:
     layout, record = await striped.catalog.known(), await record_of(striped)
     places: dict[str, Store] = {}
     sizes: dict[str, int] = {}
-    astray, left, split = [], [], set()
+    astray: list[str] = []
+    left: list[str] = []
+    split: set[tuple[int, str]] = set()
     for number, part in layout.parts.items():
         async for name in part.list():
             key = name.removesuffix(HEAD)
