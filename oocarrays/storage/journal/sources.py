@@ -39,12 +39,11 @@ from oocarrays.errors import JournalError
 from oocarrays.mapping.grid import ChunkGrid, ravel
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.chunk_names import index_of
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
 from oocarrays.storage.local.fs import ABSENT, Version, translated
-from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING
+from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING, index_of
 from oocarrays.storage.stores.remote import RemoteStore
 
 AT_ONCE = 10_000

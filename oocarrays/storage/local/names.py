@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 METADATA, ARRAY_2, GROUP_2, ATTRIBUTES_2 = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 """Document of format 3; documents of format 2."""
@@ -115,6 +116,16 @@ def chunk_index(key: str, counts: Sequence[int]) -> tuple[int, ...] | None:
         return None
     index = tuple(map(int, numbers))
     return index if all(i < n for i, n in zip(index, counts, strict=True)) else None
+
+
+def index_of(key: str, array: Any) -> tuple[int, ...] | None:
+    """Return the index of a chunk, or shard, by its key below a Zarr array; None for a key that is not one of its
+    own."""
+    names = [name for name in key.replace(".", "/").split("/") if name != "c"][: array.ndim]
+    if len(names) != array.ndim or not all(name.isascii() and name.isdigit() for name in names):
+        return None
+    index = tuple(map(int, names))
+    return index if array.metadata.encode_chunk_key(index) == key else None
 
 
 def chunk_keys(counts: Sequence[int]) -> Iterator[str]:

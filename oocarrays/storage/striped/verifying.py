@@ -22,9 +22,8 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
-from oocarrays.storage.files.chunk_names import index_of
 from oocarrays.storage.local.blobs import checksum
-from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END
+from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END, index_of
 from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
