@@ -26,7 +26,7 @@ from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.storage.chunks.places import CountingStore
-from oocarrays.storage.local.names import SAYING, index_of
+from oocarrays.storage.local.names import SAYING, index_of_chunk
 from oocarrays.storage.metered import WATCHERS
 from oocarrays.storage.stores.joined import Wrapped
 
@@ -93,7 +93,7 @@ class Traced(Wrapped[Store]):
                 with suppress(FileNotFoundError, KeyError, ValueError, TypeError):
                     opened[path] = zarr.open_array(self._store, path=path, mode="r")
             if (array := opened[path]) is not None:
-                return array, index_of("/".join(parts[length:]), array)
+                return array, index_of_chunk("/".join(parts[length:]), array)
         return None, None
 
 

@@ -43,7 +43,7 @@ from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
 from oocarrays.storage.local.fs import ABSENT, Version, translated
-from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING, index_of
+from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING, index_of_chunk
 from oocarrays.storage.stores.remote import RemoteStore
 
 AT_ONCE = 10_000
@@ -251,7 +251,7 @@ class Source:
 
 def _number(key: str, grid: ChunkGrid, array: zarr.Array) -> int | None:
     """Return the number of a chunk in C order, by its key; None for a key that is not a chunk of this array."""
-    index = index_of(key, array)
+    index = index_of_chunk(key, array)
     inside = index is not None and all(i < n for i, n in zip(index, grid.counts, strict=True))
     return ravel(index, grid.counts) if index is not None and inside else None
 

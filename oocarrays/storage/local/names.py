@@ -118,7 +118,7 @@ def chunk_index(key: str, counts: Sequence[int]) -> tuple[int, ...] | None:
     return index if all(i < n for i, n in zip(index, counts, strict=True)) else None
 
 
-def index_of(key: str, array: Any) -> tuple[int, ...] | None:
+def index_of_chunk(key: str, array: Any) -> tuple[int, ...] | None:
     """Return the index of a chunk, or shard, by its key below a Zarr array; None for a key that is not one of its
     own."""
     names = [name for name in key.replace(".", "/").split("/") if name != "c"][: array.ndim]

@@ -23,7 +23,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
 from oocarrays.storage.local.blobs import checksum
-from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END, index_of
+from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END, index_of_chunk
 from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
@@ -178,7 +178,7 @@ def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
         if isinstance(array, zarr.Group):
             continue
         prefix = f"{path}/" if path else ""
-        chunks = {key: index_of(key[len(prefix) :], array) for key in keys if key.startswith(prefix)}
+        chunks = {key: index_of_chunk(key[len(prefix) :], array) for key in keys if key.startswith(prefix)}
         sections = [(key, _section(array, index)) for key, index in chunks.items() if index is not None]
         with ThreadPoolExecutor(AT_ONCE, "verify") as pool:
             errors = pool.map(partial(_error_of, array), (section for _, section in sections))
