@@ -92,11 +92,12 @@ class ForeignArray:
             yield 0, section, section
             return
         axis, axes = self.axis, section.axes
-        for part, inside, out, _ in over_edges(self.bounds, section.lower[axis], section.upper[axis]):
-            own = () if self.stacked else (range(inside.start, inside.stop),)
+        here, lower = tuple(range(len(each)) for each in axes), section.lower[axis]
+        for part, _, out, _ in over_edges(self.bounds, lower, section.upper[axis]):
+            rows, begin = range(out.start, out.stop), lower - self.bounds[part]
+            own = () if self.stacked else (range(begin + out.start, begin + out.stop),)
             there = Section.of((*axes[:axis], *own, *axes[axis + 1 :]))
-            here = tuple(range(len(each)) for each in axes)
-            yield part, there, Section.of((*here[:axis], range(out.start, out.stop), *here[axis + 1 :]))
+            yield part, there, Section.of((*here[:axis], rows, *here[axis + 1 :]))
 
 
 def alone(name: str, facts: Facts) -> ForeignArray:
@@ -357,7 +358,8 @@ class Contents:
             except (RuntimeError, ValueError, OSError, EOFError) as error:
                 raise CorruptChunkError(f"a chunk in {self.files.path(part)} cannot be decoded: {error}") from error
         order = facts.order or tuple(range(len(facts.chunks)))
-        return out.view(dtype).reshape([facts.chunks[axis] for axis in order]).transpose(tuple(np.argsort(order)))
+        elements: np.ndarray = out.view(dtype).reshape([facts.chunks[axis] for axis in order])
+        return elements.transpose(tuple(np.argsort(order)))
 
 
 def _both_ends(facts: Facts) -> list[Section]:

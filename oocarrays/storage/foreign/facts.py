@@ -163,7 +163,8 @@ class Headed:
         rows, inner = range(*section[0].indices(facts.shape[0])), facts.shape[1:]
         with opened_file(file, facts.library or "") as opened:
             data = _rows(opened, facts, math.prod(inner) * np.dtype(facts.dtype).itemsize, rows)
-        return data.view(facts.dtype).reshape(len(rows), *inner)[(slice(None), *section[1:])]
+        elements: np.ndarray = data.view(facts.dtype).reshape(len(rows), *inner)[(slice(None), *section[1:])]
+        return elements
 
 
 @lru_cache(64)

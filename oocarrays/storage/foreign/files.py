@@ -158,7 +158,8 @@ def remote_files(store: RemoteStore, pattern: str) -> Files:
         listed = [] if one is None else [(pattern, *one)]
     else:
         folder = pattern.partition("*")[0].rpartition("/")[0]
-        listed = sync(store.details(f"{folder}/" if folder else "")) or []
+        below = sync(store.details(f"{folder}/" if folder else ""))
+        listed = below or []
     found = sorted(each for each in listed if each[0] == pattern or fnmatchcase(each[0], pattern))
     if not found:
         raise NotFoundError(f"no file is named {store.name}/{pattern}")

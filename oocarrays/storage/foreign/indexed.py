@@ -37,6 +37,7 @@ class ReferenceStore(ReadOnlyStore):
 
     def __init__(self, inner: FsspecStore, url: str) -> None:
         super().__init__(inner, url)
+        self._fsspec: FsspecStore = inner
         self._known: dict[str, tuple[Files, dict[str, Place]] | None] = {}
 
     # ----------------------------------------------------------------------------------------------- local ranges
@@ -72,11 +73,11 @@ class ReferenceStore(ReadOnlyStore):
 
     def _references(self) -> Any:
         """Return fsspec's references: a dict, or a reader of tables of them."""
-        fs = self._inner.fs
+        fs = self._fsspec.fs
         return fs.references if hasattr(fs, "references") else fs.sync_fs.references
 
     def _prefix(self, path: str) -> str:
-        whole = "/".join(filter(None, (self._inner.path.strip("/"), path)))
+        whole = "/".join(filter(None, (self._fsspec.path.strip("/"), path)))
         return f"{whole}/" if whole else ""
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
@@ -87,10 +88,10 @@ class ReferenceStore(ReadOnlyStore):
     # ------------------------------------------------------------------------------------------- through fsspec
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        return await self._inner.get(key, prototype, byte_range)
+        return await self._fsspec.get(key, prototype, byte_range)
 
     async def exists(self, key: str) -> bool:
-        return await self._inner.exists(key)
+        return await self._fsspec.exists(key)
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Iterate over the keys that begin with ``prefix``, from the references, because fsspec lists none of the
@@ -101,7 +102,7 @@ class ReferenceStore(ReadOnlyStore):
                 yield key.removeprefix(root)
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        return self._inner.list_dir(prefix)
+        return self._fsspec.list_dir(prefix)
 
 
 def references(store: Store, url: str) -> ReferenceStore | None:

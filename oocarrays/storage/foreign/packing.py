@@ -190,7 +190,8 @@ def mask_as_text(value: Any, dtype: np.dtype) -> Any:
         return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
     if dtype.kind == "S":
         return base64.standard_b64encode(bytes(value)).decode()
-    return {"b": bool, "U": str, "V": np.void.item}.get(dtype.kind, int)(value)
+    kinds: dict[str, Any] = {"b": bool, "U": str, "V": np.void.item}
+    return kinds.get(dtype.kind, int)(value)
 
 
 def mask_of_text(value: Any, dtype: np.dtype) -> Any:
