@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import dask.config
+import numpy as np
 from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, ScheduleError, UnsupportedError
@@ -118,6 +119,8 @@ def missing(asked: str | None) -> Policy:
 
 def size_in_bytes(value: int | float | str, name: str) -> int:
     try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
         size = parse_bytes(value) if isinstance(value, str) else int(value)
     except (ValueError, TypeError, OverflowError):
         raise InputError(f"{name}={value!r} is not a size; write a number of bytes, or text such as '1GiB'") from None

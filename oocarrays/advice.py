@@ -30,6 +30,7 @@ from oocarrays.plan.advice.patterns import Fold, Pattern
 from oocarrays.plan.advice.price import use_of
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
+from oocarrays.plan.plan import plural
 from oocarrays.show.advice import html, text
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
@@ -187,7 +188,8 @@ class Advice:
 
     def __repr__(self) -> str:
         changed = sum(not each.kept for each in self.arrays)
-        return f"<oocarrays.Advice on {len(self.arrays)} arrays, {changed} of which should have other chunks>\n{self}"
+        arrays = plural(len(self.arrays), "array")
+        return f"<oocarrays.Advice on {arrays}, {changed} of which should have other chunks>\n{self}"
 
     def _repr_html_(self) -> str:
         return html(self.arrays)

@@ -29,6 +29,7 @@ Each message is one line::
 from __future__ import annotations
 
 import os
+import re
 import traceback
 
 GRAPHS = os.path.realpath(os.path.join(os.path.dirname(__file__), "graphs"))
@@ -37,12 +38,31 @@ LONGEST = 2000
 """Maximum number of characters of a message; the middle of a longer one is left out."""
 
 
+COUNTED = re.compile(
+    r"(?<![\w.,*/×-])(?<!× )(?<!axis )(?<!rank )(?<!step )(?<!pass )(?<!level )1 "
+    r"(arrays|axes|blocks|bytes|cells|chunks|disks|elements|entries|files|groups|indices|messages|objects|parts|passes|"
+    r"pieces|places|ranks|regions|requests|rounds|shards|slabs|sources|steps|streams|sweeps|targets|tasks|threads|"
+    r"units|workers)\b"
+)
+"""Counted nouns in the plural, of which there is one."""
+SINGULAR = {"axes": "axis", "entries": "entry", "indices": "index", "passes": "pass"}
+
+
+def in_number(text: str) -> str:
+    """Return a text with singular nouns after 1.
+
+    >>> in_number("1 axes of 2 ranks, 31 axes, 1 × 1 elements")
+    '1 axis of 2 ranks, 31 axes, 1 × 1 elements'
+    """
+    return COUNTED.sub(lambda found: f"1 {SINGULAR.get(found[1], found[1][:-1])}", text)
+
+
 class OocError(Exception):
     """Base class of all errors of oocarrays; the message is one line, even with odd values in it."""
 
     def __str__(self) -> str:
         line = " ".join(super().__str__().split("\n")).replace("\r", " ").replace("\0", "\\0")
-        line = line.encode(errors="backslashreplace").decode()
+        line = in_number(line.encode(errors="backslashreplace").decode())
         half = (LONGEST - 3) // 2
         return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
 

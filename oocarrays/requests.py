@@ -287,7 +287,28 @@ def _told(name: str, before: Any, after: Any, was: Mapping[str, Any]) -> str:
         return f"another source than {', '.join(map(str, was['source']))} is now: its metadata has changed"
     if name == CODE:
         return f"other code of {', '.join(was['kernel'])}"
-    return f"{name}={_short(before)}, not {_short(after)}"
+    return "{}={}, not {}".format(name, *apart(before, after))
+
+
+def apart(before: Any, after: Any) -> tuple[str, str]:
+    """Return the parts of two JSON values that differ as texts of at most 60 characters."""
+    one, other = _apart(before, after)
+    return _short(one), _short(other)
+
+
+def _apart(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return the parts of two JSON values that differ; of codecs and other mappings also their names."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = [name for name in {**one, **other} if name in ("name", "id") or one.get(name) != other.get(name)]
+        pairs = {name: _apart(one.get(name), other.get(name)) for name in names}
+        return {name: each for name, (each, _) in pairs.items()}, {name: each for name, (_, each) in pairs.items()}
+    if isinstance(one, list) and isinstance(other, list) and "{" in json.dumps([one, other]):
+        while one and other and one[0] == other[0]:
+            one, other = one[1:], other[1:]
+        while one and other and one[-1] == other[-1]:
+            one, other = one[:-1], other[:-1]
+        return _apart(one[0], other[0]) if len(one) == len(other) == 1 else (one, other)
+    return one, other
 
 
 def _short(value: Any) -> str:

@@ -34,8 +34,9 @@ from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import BudgetError, InputError, NotFoundError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
+from oocarrays.mapping.given import refuse
 from oocarrays.options.asked import cluster_of
-from oocarrays.options.given import Target, means_of
+from oocarrays.options.given import Target, means_of, own_of, verb
 from oocarrays.options.packing import PACKED, TIMED, Unpacked
 from oocarrays.options.shapes import Results
 from oocarrays.plan.machine import check_budgets
@@ -407,6 +408,8 @@ class DataArrayMethods:
             target = replace(target, chunks=self._each("chunks", target.chunks))
         how["results"] = replace(results, drop_axis=self._numbers(results.drop_axis))
         unpacked = self._unpacked(kernel) if decode else None
+        if unpacked and isinstance(target, Target):
+            refuse("of packed values is carried over: leave it out, or pass decode=False", **own_of(target))
         return map_slabs(unpacked or kernel, stored, target, **how)
 
     def _each(self, name: str, said: Any) -> Any:
@@ -416,6 +419,7 @@ class DataArrayMethods:
         known = self._known(said)
         return tuple(known.get(dim, NOT_SAID[name]) for dim in self._dims())
 
+    @verb(old={"ddof": 'how=("std", {"ddof": 1})'})
     def reduce(
         self,
         how: How,

@@ -17,7 +17,7 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.cli.main import CODES, main
+from oocarrays.cli.main import CODES, GROUPS, main
 from tests.dying import Server
 
 COMMAND = Path(sys.executable).parent / "oocarrays"
@@ -96,6 +96,47 @@ def test_quiet_prints_nothing_on_success(work: Path, capsys: pytest.CaptureFixtu
         assert capsys.readouterr() == ("", "")
 
 
+OTHERS = {
+    "update": ["update", "made.zarr"], "resume": ["resume", "left.zarr"], "clean": ["clean", "folder"],
+    "stripe": ["stripe", "rows.zarr", "empty", "--name", "s.zarr"], "demo": ["demo", "--size=4MiB", "--memory=64MiB"],
+    "info": ["info", "rows.zarr"], "read": ["read", "rows.zarr", "0:2"], "calibrate": ["calibrate", "--store", "empty"],
+    "compare": ["compare", "rows.zarr", "two.zarr"], "advise": ["advise", "trace.json", "--memory=1GiB"],
+    "plan": ["plan", "rows.zarr", "t.zarr", "--chunks=60,8", "--sweep=workers=2,4", "--worker-memory=1GiB"],
+    "schedule": ["schedule", "lex", "--ranks=4"], "requests": ["requests", "--shape=64,64", "--ranks=2"],
+    "redistribute": ["redistribute", "--from=block", "--to=cyclic", "--shape=64", "--ranks=2"],
+}  # fmt: skip
+"""All other commands; those without a target print what they find."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_quiet_of_every_other_command_prints_nothing(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, runs: Server, name: str
+) -> None:
+    ooc.rechunk("rows.zarr", "made.zarr", chunks=(60, 8), scheduler="threads").run()
+    if name == "resume":
+        runs.run("rechunk", work / "rows.zarr", work / "left.zarr", chunks=(60, 8), scheduler="threads", at="begun")
+    for each in ("calibrate", "keep"):
+        monkeypatch.setattr(f"oocarrays.cli.advice.{each}", lambda *_: {})
+    with ooc.advise.trace() as trace, trace.block("a"):
+        ooc.open_array("rows.zarr")[:2]
+    trace.save("trace.json")
+    capsys.readouterr()
+    assert main([*OTHERS[name], "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_every_command_has_quiet() -> None:
+    assert {*WRITING, *OTHERS} == {entry.name for group in GROUPS.values() for entry in group}
+
+
+@pytest.mark.parametrize(("flag", "said"), [("--axis=y", "--window AXIS=auto"), ("--height=8", "--window LENGTH")])
+def test_an_old_option_tells_the_new_one(capsys: pytest.CaptureFixture, flag: str, said: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["map", "a.zarr", "b.zarr", "--kernel=numpy:negative", flag])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"oocarrays map: {flag.partition('=')[0]} is {said}")
+
+
 @pytest.mark.parametrize("words", WRITING.values(), ids=WRITING)
 def test_resume_starts_and_ends_at_once_if_the_target_is_finished(
     work: Path, capsys: pytest.CaptureFixture, words: list[str]
@@ -124,6 +165,7 @@ def test_json_is_one_object_of_plan_and_result(work: Path, capsys: pytest.Captur
     assert [each["reason"] for each in plan["plan"]["alternatives"]].count("taken") == 1
     assert done["run"]["targets"][0].startswith(f"{work}/new.zarr")
     assert done["run"]["seconds"] > 0
+    assert (done["finished"], done["left"], done["run"]["share"]) == (True, 0.0, 1.0)
     assert (again["finished"], again["left"], again["run"]) == (True, 0.0, None)
 
 
@@ -301,7 +343,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         rechunk("rows.zarr", "new.zarr", "60,8", "--shards", "60,12"),
         r"multiples of the chunks \(60, 8\)",
     ),
-    "too few chunks": (rechunk(chunks="60"), r"\(60,\) has 1 axes; the array has 2"),
+    "too few chunks": (rechunk(chunks="60"), r"\(60,\) has 1 axis; the array has 2"),
     "too many chunks": (rechunk(chunks="60,8,1"), r"\(60, 8, 1\) has 3 axes; the array has 2"),
     "no chunks": (["rechunk", "rows.zarr", "new.zarr"], r"--chunks is needed"),
     "empty chunks": (rechunk(chunks=""), r"chunks"),
@@ -328,8 +370,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "target is a file, overwrite": ([*rechunk(target="file.txt"), "--overwrite"], r"txt already exists and is not"),
     "unknown method": ([*rechunk(), "--method=magic"], r"magic.*independent.*two-phase.*staged"),
     "unknown codec": ([*rechunk(), "--codec=magic"], r"magic.*zstd"),
-    "no ranks": ([*rechunk(), "--ranks=0"], r"ranks=0 must be at least 1"),
-    "negative ranks": ([*rechunk(), "--ranks=-2"], r"ranks=-2 must be at least 1"),
+    "no ranks": ([*rechunk(), "--ranks=0"], r"ranks=0 must be a whole number, at least 1"),
+    "negative ranks": ([*rechunk(), "--ranks=-2"], r"ranks=-2 must be a whole number, at least 1"),
     "ranks not a number": ([*rechunk(), "--ranks=two"], r"two"),
     "unknown orientation": ([*rechunk(), "--orientation=diagonal"], r"diagonal"),
     "orientation of other axes": ([*rechunk(), "--orientation=0,2"], r"\(0, 2\) is not 'row', 'column' or an order"),

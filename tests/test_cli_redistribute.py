@@ -132,7 +132,7 @@ def test_what_takes_long_to_price_is_named() -> None:
         ("--from cyclic --to ring --extent 100", "'ring' is not a distribution such as"),
         ("--from cyclic --to block --extent 100 --grid 3", "--grid=(3,) has 3 ranks, but --ranks=4"),
         ("--from cyclic --to block --extent 100 --to-ranks 0", "ranks=0 must be a whole number, at least 1"),
-        ("--from cyclic --to block --shape 10x10", "(cyclic) has 1 axes; the array has 2"),
+        ("--from cyclic --to block --shape 10x10", "(cyclic) has 1 axis; the array has 2"),
         ("--from cyclic --to block --extent ten", "'ten' is not a number of elements; write 960, 1M"),
         ("--from cyclic --to block --extent 1.5", "'1.5' is not a number of elements"),
         ("--from cyclic --to block --extent -1", "'-1' is not a number of elements"),

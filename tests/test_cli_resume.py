@@ -89,7 +89,8 @@ def test_a_resume_for_programs_tells_what_was_left(work: Path, runs: Server, cap
     left = ooc.resume(target).left
     assert main(["resume", "target.zarr", "--json", "--quiet"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["target"], told["left"], told["run"]["targets"]) == ("target.zarr", left, [str(target)])
+    assert (told["target"], told["finished"], told["left"]) == ("target.zarr", True, 0.0)
+    assert (told["run"]["share"], told["run"]["targets"]) == (left, [str(target)])
     check_finished(target)
 
 

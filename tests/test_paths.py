@@ -55,6 +55,58 @@ def test_a_tilde_is_the_home_directory_of_sources_targets_and_scratch(home: Path
     assert not list(Path().iterdir())
 
 
+TILDES: dict[str, Any] = {
+    "update": lambda: ooc.update("~/u.zarr", source="~/a.zarr", chunks=(12, 2)).run(),
+    "map_slabs": lambda: ooc.map_slabs(np.negative, "~/a.zarr", ooc.Target("~/m.zarr"), scheduler="threads").run(),
+    "iterate": lambda: ooc.iterate(
+        lambda b: b, "~/a.zarr", "~/i.zarr", sweeps=2, scheduler="threads", resources=ooc.Resources(scratch="~", fuse=1)
+    ).run(),
+    "reduce": lambda: ooc.reduce("~/a.zarr", "sum", 0, target="~/r.zarr", scheduler="threads").run(),
+    "pyramid": lambda: ooc.pyramid("~/a.zarr", "~/p.zarr", levels=2, scheduler="threads").run(),
+    "compare": lambda: ooc.compare("~/a.zarr", "~/a.zarr", resources=ooc.Resources(scratch="~")),
+    "create_array": lambda: ooc.create_array("~/n.zarr", shape=(4,), dtype="i4"),
+    "open_group": lambda: ooc.open_group("~/g.zarr"),
+    "to_dask": lambda: ooc.open_array("~/a.zarr").to_dask({0: 5}, scratch="~").compute(),
+    "lazy": lambda: ooc.rechunk(
+        da.ones((8, 8), chunks=2), chunks=(8, 1), resources=ooc.Resources(scratch="~")
+    ).compute(),
+    "read_sections": lambda: ooc.ranks.read_sections("~/a.zarr", "(block, *)", ranks=2, scheduler="threads").compute(),
+    "write_sections": lambda: ooc.ranks.write_sections(
+        "~/b.zarr", "(block, *)", ooc.ranks.read_sections("~/a.zarr", "(block, *)", ranks=2, scheduler="threads"),
+        scheduler="threads",
+    ).run(),
+    "files": lambda: ooc.ranks.gather_files(
+        ooc.ranks.scatter_files("~/a.zarr", "(block, *)", "~/l.zarr", ranks=2, scheduler="threads").run(),
+        "~/w.zarr", scheduler="threads",
+    ).run(),
+    "open_files": lambda: ooc.open_array(ooc.open_files(["~/a.npy", "~/b.npy"], concat_dim=0))[...],
+    "plan": lambda: (
+        ooc.ranks.plan_redistribution(
+            ooc.Layout.of((8,), "block", ranks=2), ooc.Layout.of((8,), "cyclic", ranks=2)
+        ).save("~/plan.json"),
+        ooc.ranks.load_plan("~/plan.json"),
+    ),
+    "disks": lambda: ooc.disks.plan_striping(["~/d0", "~/d1"], blocks=["64KiB"], seconds=0.02, trial=False),
+    "striped": lambda: ooc.rechunk("~/a.zarr", "striped://~/d0,~/d1!s.zarr", chunks=(12, 2), scheduler="threads").run(),
+    "xarray": lambda: __import__("oocarrays.xarray").xarray.open_dataset("~/g.zarr", {"y": 4}).v.values,
+    "slow disk": lambda: ooc.testing.SlowDisk("~/slow"),
+    "clean": lambda: ooc.clean("~"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", TILDES)
+def test_a_tilde_is_the_home_directory_in_every_verb(verb: str, home: Path) -> None:
+    zarr.create_array(home / "b.zarr", data=FIELD, chunks=(4, 5))
+    group = zarr.create_group(home / "g.zarr")
+    group.create_array("v", data=FIELD, chunks=(4, 5), dimension_names=("y", "x"))
+    for name in ("a", "b"):
+        np.save(home / f"{name}.npy", FIELD)
+    for name in ("d0", "d1", "slow"):
+        (home / name).mkdir()
+    assert TILDES[verb]() is not None
+    assert not list(Path().iterdir())
+
+
 def test_a_tilde_is_the_home_directory_of_documents_and_disks(home: Path) -> None:
     trace = ooc.advise.trace(da.from_zarr(zarr.open_array(home / "a.zarr")).sum())
     trace.save("~/trace.json")
@@ -69,6 +121,17 @@ def test_a_tilde_is_the_home_directory_of_documents_and_disks(home: Path) -> Non
 def test_a_tilde_is_the_home_directory_on_the_command_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rechunk", "~/a.zarr", "~/b.zarr", "--chunks", "12,2", "--draw=~/plan.svg", "--quiet"]) == 0
     assert main(["read", "~/a.zarr", "0:2", "--out=~/out.npy"]) == 0
+    (home / "labels.txt").write_text("\n".join("ab" * 6))
+    (home / "disk").mkdir()
+    for words in (
+        ["map", "~/a.zarr", "~/m.zarr", "--kernel=numpy:negative"], ["info", "~/m.zarr"],
+        ["compare", "~/a.zarr", "~/b.zarr"],
+        ["reduce", "~/a.zarr", "~/r.zarr", "--how=sum", "--axis=0", "--by=~/labels.txt"], ["update", "~/b.zarr"],
+        ["pyramid", "~/a.zarr", "~/p.zarr", "--levels=2"], ["stripe", "~/a.zarr", "~/disk", "--name=s.zarr"],
+        ["schedule", "lex", "--ranks=4", "--draw=~/s.svg"], ["clean", "~"],
+        ["demo", "--size=1MiB", "--memory=64MiB", "--folder=~/disk"],
+    ):  # fmt: skip
+        assert main([*words, "--quiet"]) == 0, capsys.readouterr().err
     np.testing.assert_array_equal(np.load(home / "out.npy"), FIELD[:2])
     assert (home / "plan.svg").exists()
     assert not list(Path().iterdir())
@@ -148,7 +211,7 @@ def test_what_is_not_there_is_named_by_its_whole_path(home: Path) -> None:
     ],
 )
 def test_options_for_urls_are_refused_if_all_locations_are_local(call: Any, home: Path) -> None:
-    with pytest.raises(InputError, match=r"storage_options= has anon: options are for URLs .*local path: .*(a.zarr|b)"):
+    with pytest.raises(InputError, match=r"storage_options \(anon\) are for URLs .*local path: .*(a.zarr|b)"):
         call(home / "a.zarr", storage_options={"anon": True})
 
 

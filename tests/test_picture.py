@@ -49,6 +49,10 @@ def test_a_job_that_ran_shows_measured_seconds_beside_predicted(tmp_path: Path) 
     wall = max(patch.get_width() for patch in after.axes[-1].patches[4:])
     assert job.measured_seconds is not None
     assert wall >= job.measured_seconds
+    for of_plan, of_run in ((before, ()), (after, after.axes[-1].patches[4:])):
+        for bars in filter(None, (of_plan.axes[-1].patches[:4], of_run)):
+            *phases, wall_time = (bar.get_width() for bar in bars)
+            assert 0 < sum(phases) <= wall_time * (1 + 1e-9), "phases are parts of the wall time"
     assert after.axes[0].get_ylabel() == "axis 0 (time)"
     assert after.axes[0].get_xlabel() == "axis 1"
 

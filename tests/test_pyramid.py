@@ -183,7 +183,7 @@ def test_floats_that_are_missing() -> None:
     ("how", "error", "match"),
     [
         ({"levels": 0}, InputError, "levels=0"), ({"method": "max"}, InputError, "method='max'"),
-        ({"factor": 0}, InputError, "factor=0"), ({"factor": (2,)}, InputError, "has 1 axes"),
+        ({"factor": 0}, InputError, "factor=0"), ({"factor": (2,)}, InputError, "has 1 axis"),
         ({"factor": {"q": 2}}, InputError, "'q' is not one of the"), ({"factor": "2"}, InputError, "factor='2'"),
         ({"factor": 1}, InputError, "factor=1 merges nothing: it must be at least 2 along an axis, unless levels=1"),
         ({"factor": {"y": 1}, "levels": 3}, InputError, "merges nothing"),

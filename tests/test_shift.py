@@ -66,7 +66,7 @@ def test_what_shift_says() -> None:
 @pytest.mark.parametrize(
     ("layout", "asked", "error", "told"),
     [
-        ("block", {"depth": -1}, LayoutError, "depth=-1 must be a whole number, at least 0, or one for each of 1 axes"),
+        ("block", {"depth": -1}, LayoutError, "depth=-1 must be a whole number, at least 0, or one for each of 1 axis"),
         ("block", {"depth": (1, 1)}, LayoutError, r"depth=\(1, 1\) must be"),
         ("cyclic", {}, LayoutError, "a halo needs block, gen_block or"),
         ("block", {"boundary": 2**70}, InputError, "is not a value of an array of int64"),

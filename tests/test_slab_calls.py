@@ -189,7 +189,7 @@ def test_reductions_take_names_of_axes(named: zarr.Array, axis: Any) -> None:
         ({"depth": {0: 1, "time": 2}}, r"depth=.* names an axis twice"),
         ({"depth": {0: -1}}, r"depth=\(-1, 0\) must be a whole number"),
         ({"window": {2: 8}}, r"window={2: 8}: 2 is not one of the 2 axes"),
-        ({"axis": "z"}, r"axis='z' is not one of the 2 axes, 0 to 1, or 'time', 'x'"),
+        ({"axis": "z"}, r"window={'z': 'auto'}: 'z' is not one of the 2 axes, 0 to 1, or 'time', 'x'"),
     ],
 )
 def test_axes_that_are_not_there_are_one_line(named: zarr.Array, how: dict[str, Any], said: str) -> None:

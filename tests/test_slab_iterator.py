@@ -127,8 +127,8 @@ def test_what_it_holds_is_bounded_and_told(array: ooc.OutOfCoreArray) -> None:
         ({"depth": (1, 2, 3)}, r"depth=\(1, 2, 3\) must be a whole number, at least 0, or one for each of 2 axes"),
         ({"prefetch": -1}, "prefetch=-1 must be a whole number, at least 0"),
         ({"boundary": "mirror"}, "boundary='mirror' is not 'none', 'reflect', 'nearest', 'periodic' or a number"),
-        ({"axis": 2}, "axis=2 is not one of the 2 axes"),
-        ({"height": 0}, "height=0 must be a whole number, at least 1"),
+        ({"axis": 2}, "window={2: 'auto'}: 2 is not one of the 2 axes"),
+        ({"height": 0}, "window=0 must be a whole number, at least 1"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

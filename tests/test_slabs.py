@@ -495,7 +495,7 @@ def test_planning_reads_nothing(rows: Path) -> None:
         ({"boundary": "mirror"}, "boundary='mirror' is not 'none', 'reflect', 'nearest', 'periodic' or a number"),
         ({"prefetch": -1}, "prefetch=-1 must be a whole number, at least 0"),
         ({"axis": 2}, "2 is not one of the 2 axes"),
-        ({"height": 0}, "height=0 must be a whole number, at least 1"),
+        ({"height": 0}, "window=0 must be a whole number, at least 1"),
         ({"ranks": 0}, "ranks=0 must be a whole number, at least 1"),
         ({"workspace": -1}, "workspace=-1"),
         ({"workspace": float("nan")}, "workspace=nan"),

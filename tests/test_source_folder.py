@@ -55,6 +55,15 @@ updated: ooc.Job = ooc.resume("columns.zarr", kind="update")
 with ooc.advise.metered() as meter:
     a[0]
 requests: int = meter.read_requests
+target = ooc.Target("t.zarr", chunks={"time": 24}, orientation=("x", "time"), attributes={"units": "K"}, fill_value=0)
+with ooc.Resources(memory="1GiB", scheduler="threads") as means:
+    days: ooc.OutOfCoreArray = ooc.map_slabs(
+        np.negative, "rows.zarr", target, depth={"time": 1}, boundary={"time": "reflect"}, window={"time": "auto"},
+        results=ooc.Results(factor={"time": 24}), resources=means,
+    ).run()
+deviation: np.ndarray = ooc.reduce(a, ("std", {"ddof": 1}), "time")
+blocks: list[np.ndarray] = [slab.data for slab in a.slabs(window=4, depth={"time": 1})]
+ooc.store(np.zeros(4), ooc.Target("s.zarr", dimension_names=("x",)))
 """
 FUNCTIONS = {
     "rechunk": ("RechunkKeywords", "chunks"),
@@ -68,6 +77,8 @@ WRONG = {
     'ooc.rechunk("a.zarr", "b.zarr", chunks=4, resources=ooc.Resources(rank=2))': "Unexpected keyword argument",
     'ooc.rechunk("a.zarr", ooc.Target("b.zarr", shard=2), chunks=4)': "Unexpected keyword argument",
     'ooc.map_slabs(abs, "rows.zarr", "b.zarr").run().nothing': "has no attribute",
+    'ooc.open_array("rows.zarr").slabs(axis=0)': "Unexpected keyword argument",
+    'ooc.open_array("rows.zarr").partitions("block")': "has no attribute",
 }
 """Lines of a script that are wrong, and what a checker says of them: it does not take all for anything."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,6 +188,154 @@ def test_resources_around_apply_to_every_verb(source: Path, tmp_path: Path) -> N
                 call()
 
 
+def test_contexts_that_exit_in_another_order_leave_their_own_resources() -> None:
+    def within(memory: str) -> Iterator[None]:
+        with ooc.Resources(memory=memory):
+            yield
+
+    def budget() -> int:
+        return ooc.rechunk(DATA, MemoryStore(), chunks=(8, 2), scheduler="threads").plan.budget
+
+    with dask.config.set({"oocarrays.memory": "40MiB"}):
+        outer, inner = within("41MiB"), within("42MiB")
+        next(outer), next(inner)
+        assert budget() == 42 * 2**20
+        outer.close()
+        assert budget() == 42 * 2**20
+        inner.close()
+        assert budget() == 40 * 2**20
+
+
+NO_NUMBERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "ranks": lambda s, t, n: ooc.rechunk(s, t, chunks=(8, 2), resources=ooc.Resources(ranks=n)),
+    "ranks of a pass": lambda s, t, n: ooc.map_slabs(np.negative, s, t, resources=ooc.Resources(ranks=n), **HERE),
+    "ranks of sections": lambda s, t, n: ooc.ranks.read_sections(s, "(block, *)", ranks=n, **HERE),
+    "memory": lambda s, t, n: ooc.rechunk(s, t, chunks=(8, 2), memory=n * 2**28 if n is not True else n),
+    "chunks": lambda s, t, n: ooc.rechunk(s, t, chunks=n, **HERE),
+    "chunks of an axis": lambda s, t, n: ooc.rechunk(s, t, chunks=(8, n), **HERE),
+    "chunks by axis": lambda s, t, n: ooc.rechunk(s, t, chunks={n: 2}, **HERE),
+    "shards": lambda s, t, n: ooc.rechunk(s, ooc.Target(t, shards=(8, n)), chunks=(8, 1), **HERE),
+    "depth": lambda s, t, n: ooc.map_slabs(lambda b: b, s, t, depth=n, **HERE),
+    "depth by axis": lambda s, t, n: ooc.map_slabs(lambda b: b, s, t, depth={"y": n}, **HERE),
+    "depth of files": lambda s, t, n: ooc.ranks.scatter_files(s, "(block, *)", t, ranks=2, depth=n, **HERE),
+    "window": lambda s, t, n: ooc.map_slabs(np.negative, s, t, window=n, **HERE),
+    "window of an axis": lambda s, t, n: ooc.map_slabs(np.negative, s, t, window=(n, -1), **HERE),
+    "window by axis": lambda s, t, n: ooc.open_array(s).slabs(window={"y": n}, memory="64MiB"),
+    "prefetch": lambda s, t, n: ooc.map_slabs(np.negative, s, t, resources=ooc.Resources(prefetch=n), **HERE),
+    "workspace": lambda s, t, n: ooc.map_slabs(np.negative, s, t, resources=ooc.Resources(workspace=n), **HERE),
+    "sweeps": lambda s, t, n: ooc.iterate(lambda b: b, s, t, sweeps=n, **HERE),
+    "fuse": lambda s, t, n: ooc.iterate(lambda b: b, s, t, sweeps=2, resources=ooc.Resources(fuse=n), **HERE),
+    "until": lambda s, t, n: ooc.iterate(lambda b: b, s, t, sweeps=2, until=n, **HERE),
+    "factor": lambda s, t, n: ooc.map_slabs(lambda b: b, s, t, results=ooc.Results(factor=n), **HERE),
+    "levels": lambda s, t, n: ooc.pyramid(s, t, levels=n, **HERE),
+    "ddof": lambda s, t, n: ooc.reduce(s, ("std", {"ddof": n}), target=t, **HERE),
+    "aggregators": lambda s, t, n: ooc.ranks.read_sections(s, "(block, *)", ranks=2, aggregators=n, **HERE),
+}
+
+
+@pytest.mark.parametrize("option", NO_NUMBERS)
+def test_true_is_no_number_but_integers_of_numpy_are(option: str, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="True"):
+        NO_NUMBERS[option](source, tmp_path / "t", True)
+    assert NO_NUMBERS[option](source, tmp_path / "t", np.int64(1)) is not None
+
+
+WINDOWS: dict[str, tuple[Any, str]] = {
+    "none": (0, "window=0 must be a whole number, at least 1"), "less": (-1, "window=-1 must be a whole number"),
+    "an axis": ({"z": "auto"}, r"window={'z': 'auto'}: 'z' is not one of the 2 axes, 0 to 1, or 'y', 'x'"),
+    "lengths": ({"z": 4}, r"window={'z': 4}: 'z' is not one of the 2 axes"),
+    "too many": ((4, 4, 4), r"window=\(4, 4, 4\) must be a whole number"), "zero": ((0, 4), r"window=\(0, 4\) must be"),
+    "a fraction": (1.5, r"window=1\.5 is neither"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WINDOWS)
+def test_errors_of_a_window_name_it(case: str, source: Path, tmp_path: Path) -> None:
+    window, said = WINDOWS[case]
+    for call in (
+        lambda: ooc.map_slabs(np.negative, source, tmp_path / "t", window=window, **HERE),
+        lambda: ooc.open_array(source).slabs(window=window),
+        lambda: ooc.iterate(
+            lambda b: b, source, tmp_path / "t", sweeps=1, resources=ooc.Resources(window=window), **HERE
+        ),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()
+
+
+def _with_halos(source: Any, place: Path) -> Any:
+    ooc.ranks.scatter_files(source, "(block, *)", place, ranks=2, depth=1, **HERE).run()
+    return ooc.open_array(place, mode="r+")
+
+
+NAMED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "chunks": lambda s, t, y: ooc.rechunk(s, t, chunks={y: -1}, **HERE),
+    "shards": lambda s, t, y: ooc.rechunk(s, ooc.Target(t, shards={y: 8}), chunks=(4, 6), **HERE),
+    "orientation": lambda s, t, y: ooc.rechunk(s, ooc.Target(t, orientation=(1, y)), chunks=(8, 6), **HERE),
+    "orientation of a new array": lambda s, t, y: ooc.create_array(
+        ooc.Target(t, orientation=(1, y), dimension_names=("y", "x")), shape=(8, 6), dtype="f8"
+    ),
+    "depth": lambda s, t, y: ooc.map_slabs(lambda b: b, s, t, depth={y: 1}, **HERE),
+    "boundary": lambda s, t, y: ooc.map_slabs(lambda b: b, s, t, depth=1, boundary={y: "reflect"}, **HERE),
+    "window": lambda s, t, y: ooc.map_slabs(np.negative, s, t, window={y: "auto"}, **HERE),
+    "chunks of a pass": lambda s, t, y: ooc.map_slabs(np.negative, s, ooc.Target(t, chunks={y: 4}), **HERE),
+    "factor": lambda s, t, y: ooc.map_slabs(
+        lambda b: b[::2], s, t, results=ooc.Results(factor={y: 2}), **HERE
+    ),
+    "drop_axis": lambda s, t, y: ooc.map_slabs(lambda b: b.max(0), s, t, results=ooc.Results(drop_axis=y), **HERE),
+    "shape": lambda s, t, y: ooc.map_slabs(lambda b: b[:5], s, t, results=ooc.Results(shape={y: 5}), **HERE),
+    "iterate": lambda s, t, y: ooc.iterate(
+        lambda b: b, s, t, sweeps=2, depth={y: 1}, boundary={y: 0}, resources=ooc.Resources(window={y: "auto"}), **HERE
+    ),
+    "slabs": lambda s, t, y: list(ooc.open_array(s).slabs(depth={y: 1}, boundary={y: 0}, window={y: 4})),
+    "to_dask": lambda s, t, y: ooc.open_array(s).to_dask({y: 4}).compute(),
+    "reduce": lambda s, t, y: ooc.reduce(s, "sum", y, target=t, **HERE),
+    "reduce over several": lambda s, t, y: ooc.reduce(s, "sum", [y, 1], **HERE),
+    "pyramid": lambda s, t, y: ooc.pyramid(
+        s, ooc.Target(t, chunks={y: 4}), factor={y: 2}, levels=2, scale={y: 2.0}, unit={y: "metre"}, **HERE
+    ),
+    "scatter_files": lambda s, t, y: ooc.ranks.scatter_files(
+        s, "(block, *)", ooc.Target(t, chunks={y: 2}), ranks=2, depth={y: 1}, **HERE
+    ),
+    "orientation of files": lambda s, t, y: ooc.ranks.scatter_files(
+        s, "(block, *)", ooc.Target(t, orientation=(1, y)), ranks=2, **HERE
+    ),
+    "shift": lambda s, t, y: ooc.ranks.shift(
+        _with_halos(s, t), depth={y: 1, 1: 1}, boundary={y: "periodic"}, memory="64MiB"
+    ),
+    "update": lambda s, t, y: ooc.update(t, source=s, chunks={y: 4}, **HERE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", NAMED)
+def test_an_axis_has_its_number_or_its_name(option: str, source: Path, tmp_path: Path) -> None:
+    places = {"number": 0, "of numpy": np.int64(0), "name": "y"}
+    made = [NAMED[option](source, tmp_path / place, axis) for place, axis in places.items()]
+    varying = r"of numpy|number|name|costs=Costs\(.*?\)"
+    shown = [re.sub(varying, "place", str(getattr(each, "plan", each))) for each in made]
+    assert shown[0] == shown[1] == shown[2]
+    with pytest.raises(InputError, match="z"):
+        NAMED[option](source, tmp_path / "z", "z")
+
+
+def test_a_numpy_source_has_the_fill_value_attributes_and_names_that_a_target_states(tmp_path: Path) -> None:
+    named: dict[str, Any] = {"fill_value": 7, "attributes": {"units": "K"}, "dimension_names": ("a", "b")}
+    for number, zarr_format in enumerate((2, 3)):
+        for verb in ("rechunk", "store", "map_slabs"):
+            to = ooc.Target(tmp_path / f"{verb}-{number}", zarr_format=zarr_format, **named)
+            if verb == "rechunk":
+                ooc.rechunk(DATA, to, chunks={"b": 2}, **HERE).run()
+            elif verb == "store":
+                ooc.store(DATA, to, scheduler="threads")
+            else:
+                ooc.map_slabs(np.positive, DATA, replace(to, chunks={"b": 2}), **HERE).run()
+            made = ooc.open_array(to.store)
+            np.testing.assert_array_equal(made[...], DATA)
+            assert (made.fill_value, made.dimension_names) == (7, ("a", "b"))
+            assert made.attrs["units"] == "K"
+            assert verb == "store" or made.chunks[1] == 2
+
+
 SHOWN = {
     "Target('a', chunks=2)": lambda: ooc.Target("a", chunks=2),
     "Resources()": lambda: ooc.Resources(),
@@ -235,6 +385,8 @@ OLD_KEYWORDS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "partition": (ooc.ranks.read_sections, {"partition": "static"}, "domains="),
     "workers": (ooc.ranks.distribute, {"workers": ["a"]}, r"Resources\(workers=…\)"),
     "layout": (ooc.streams.open_streams, {"layout": "(block, *)"}, "left out"),
+    "axis of slabs": (ooc.OutOfCoreArray.slabs, {"axis": 0}, "window={axis: 'auto'} now"),
+    "height of slabs": (ooc.OutOfCoreArray.slabs, {"height": 4}, "window=height"),
 }
 
 
@@ -245,9 +397,63 @@ def test_an_old_keyword_tells_the_new_form(word: str, source: Path, tmp_path: Pa
         "map_slabs": (np.negative, source, tmp_path / "t"), "iterate": (np.negative, source, tmp_path / "t"),
         "create_array": (tmp_path / "t",), "open_streams": (source,), "reduce": (source, "std"),
         "read_sections": (source, "(block, *)"), "distribute": (source, "(block, *)"),
+        "slabs": (ooc.open_array(source),),
     }.get(verb.__name__, (source, tmp_path / "t"))  # fmt: skip
     with pytest.raises(InputError, match=said) as caught:
         verb(*given, **how)
     assert "\n" not in str(caught.value)
     with pytest.raises(TypeError, match="unexpected keyword"):
         verb(*given, nothing_of_the_kind=1)
+
+
+def test_old_names_of_methods_tell_the_new_ones(source: Path) -> None:
+    with pytest.raises(AttributeError, match=r"oocarrays\.ranks\.partitions\(a, layout\) now"):
+        ooc.open_array(source).partitions("(block, *)")
+    with pytest.raises(AttributeError, match="'OutOfCoreArray' object has no attribute 'nothing'"):
+        _ = ooc.open_array(source).nothing
+
+
+WRITTEN: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "shards": (
+        lambda s, t: ooc.rechunk(s, ooc.Target(t, shards=(3, 6)), chunks=(2, 6), **HERE),
+        r"Target\(shards=\(3, 6\)\) must be multiples",
+    ),
+    "shards of other axes": (
+        lambda s, t: ooc.rechunk(s, ooc.Target(t, shards=(4,)), chunks=(2, 6), **HERE),
+        r"Target\(shards=\(4,\)\) has 1 axis;",
+    ),
+    "shards of no length": (
+        lambda s, t: ooc.rechunk(s, ooc.Target(t, shards=("a", 6)), chunks=(2, 6), **HERE),
+        r"Target\(shards=\('a', 6\)\): 'a' is not",
+    ),
+    "shards of format 2": (
+        lambda s, t: ooc.rechunk(s, ooc.Target(t, shards=(4, 6), zarr_format=2), chunks=(2, 6), **HERE),
+        r"Target\(shards=\(4, 6\)\): Zarr format 2 has no shards",
+    ),
+    "options": (
+        lambda s, t: ooc.map_slabs(np.negative, s, t, resources=ooc.Resources(storage_options={"anon": True})),
+        r"^storage_options \(anon\) are for URLs",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_messages_name_options_as_they_are_written(case: str, source: Path, tmp_path: Path) -> None:
+    call, said = WRITTEN[case]
+    with pytest.raises(InputError, match=said):
+        call(source, tmp_path / "t")
+
+
+def test_options_for_urls_around_a_call_leave_local_paths_alone(source: Path, tmp_path: Path) -> None:
+    with ooc.Resources(storage_options={"anon": True}):
+        np.testing.assert_array_equal(ooc.map_slabs(np.negative, source, tmp_path / "t", **HERE).run()[...], -DATA)
+
+
+def test_a_difference_of_codecs_is_shown_where_it_is(source: Path, tmp_path: Path) -> None:
+    codec = {level: zarr.codecs.BloscCodec(cname="zstd", clevel=level, shuffle="shuffle") for level in (3, 7)}
+    made = ooc.Target(tmp_path / "t", compressors=codec[3])
+    ooc.rechunk(source, made, chunks=(8, 2), **HERE).run()
+    with pytest.raises(
+        InputError, match=r'codecs={"name": "blosc", "configuration": {"clevel": 3}}, not .*"clevel": 7'
+    ):
+        ooc.rechunk(source, replace(made, compressors=codec[7]), chunks=(8, 2), resume=True, **HERE)

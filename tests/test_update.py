@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import zarr
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from zarr.codecs.numcodecs import Delta
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
@@ -236,6 +238,51 @@ def test_an_update_makes_what_is_not_there(maps: Path, tmp_path: Path) -> None:
     lazy = ooc.open_array(maps).to_dask()
     with pytest.raises(InputError, match="lazy"):
         flat(ooc.update, target, source=lazy, chunks=(100, 8, 8), **HERE)
+
+
+STATED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "compressors": ({"compressors": "gzip"}, TargetError, r'has compressors {"name": "zstd".* not {"name": "gzip"'),
+    "level": (
+        {"compressors": zarr.codecs.ZstdCodec(level=7)}, TargetError,
+        r'has compressors {"name": "zstd", "configuration": {"level": 0}}, not .*{"level": 7}}: omit compressors, or',
+    ),
+    "filters": ({"filters": [Delta(dtype="i8")]}, TargetError, "has filters"),
+    "zarr_format": ({"zarr_format": 2}, TargetError, "has zarr_format 3, not 2: omit zarr_format"),
+    "orientation": ({"orientation": "column"}, TargetError, r"has orientation \[0, 1\], not \[1, 0\]"),
+    "chunks": ({"chunks": (8, 2), "shards": (16, 8)}, ChunksError, r"has chunks \(8, 4\), not \(8, 2\): omit chunks"),
+    "shards": ({"shards": (24, 8)}, ChunksError, r"has shards \(16, 8\), not \(24, 8\): omit shards"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
+@pytest.mark.parametrize("name", STATED)
+def test_what_a_target_states_is_how_it_is_stored(tmp_path: Path, name: str) -> None:
+    data = np.arange(240).reshape(30, 8)
+    source = zarr.create_array(tmp_path / "source", data=data[:20], chunks=(1, 8))
+    made = ooc.Target(tmp_path / "target", chunks=(8, 4), shards=(16, 8), compressors="zstd", orientation="row")
+    ooc.update(made, source=tmp_path / "source", **HERE).run()
+    source.append(data[20:])
+    stated, kind, said = STATED[name]
+    with pytest.raises(kind, match=said) as caught:
+        ooc.update(ooc.Target(tmp_path / "target", **stated), source=tmp_path / "source", **HERE)
+    assert "\n" not in str(caught.value)
+    for same in (made, replace(made, shards=None), ooc.Target(tmp_path / "target", shards=(16, 8)), made.store):
+        job = ooc.update(same, source=tmp_path / "source", **HERE)
+        assert job.plan.changed
+    np.testing.assert_array_equal(job.run()[...], data)
+
+
+def test_what_cannot_be_updated_later_is_not_made(maps: Path, series: Path, tmp_path: Path) -> None:
+    for source in (DAYS[:8], zarr.create_array({}, data=DAYS[:8], chunks=(2, 24, 20))):
+        with pytest.raises(InputError, match="needs a stored source: changes of an array in memory cannot be"):
+            ooc.update(tmp_path / "new", source=source, chunks=(8, 8, 8), **HERE)
+        assert not (tmp_path / "new").exists()
+    for how in ({}, {"source": maps}):
+        with pytest.raises(NotFoundError, match=r"new does not exist: .* update with source= and chunks="):
+            ooc.update(tmp_path / "new", **how, **HERE)
+    zarr.create_array(tmp_path / "other", data=DAYS[:4], chunks=(2, 24, 20), compressors=None)
+    with pytest.raises(JournalError, match=r"other is not the source of .*series: its shape was .*; write it anew"):
+        ooc.update(series, source=tmp_path / "other", **HERE)
 
 
 @pytest.mark.parametrize("how", [{"chunks": (8, 2)}, {"chunks": (4, 2), "shards": (16, 4)}], ids=str)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import zarr
 
-from oocarrays.errors import InputError, JournalError
+from oocarrays.errors import InputError, JournalError, in_number
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
@@ -216,7 +216,8 @@ class Interrupted:
         if any(kept.values()):
             rest = ((part, plan.sections(part)) for part in plan.parts() if part not in done)
             done |= {part for part, sections in rest if sections and _are_kept(sections, there, kept)}
-        stay = f"planned anew: {sum(map(len, kept.values()))}{count} chunks that have been written stay as they are"
+        many = f"{sum(map(len, kept.values()))}{count}"
+        stay = in_number(f"planned anew: {many} chunks that have been written stay as they are")
         return self.recovered(
             anew=anew, done=frozenset(done), lost=frozenset() if anew else found.lost, kept=kept,
             odd=there.by_place(found.odd),

@@ -26,7 +26,7 @@ from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
 from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.mapping.section import Section
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.given import memory_of
+from oocarrays.options.given import memory_of, verb
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
@@ -147,6 +147,14 @@ class OutOfCoreArray(StoredArray):
     ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Created by `open_array`.
     """
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "partitions":  # until version 0.7
+                raise AttributeError("a.partitions(layout) is oocarrays.ranks.partitions(a, layout) now", name=name)
+            return self.__getattribute__(name)  # an error
+
+    @verb(old={"axis": "window={axis: 'auto'}", "height": "window=height, or window={axis: height}"})
     def slabs(
         self,
         *,

@@ -272,7 +272,7 @@ def chunks_and_order(
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return the chunk lengths, and the order of the axes in a chunk, if any."""
     shape = largest_shape(descriptor)
-    order = None if orientation is None else axis_order(orientation, len(shape))
+    order = None if orientation is None else axis_order(orientation, len(shape), names)
     known = axis_order("row", len(shape)) if order is None else order
     chosen = chunks_along(known, shape, max(nbytes // dtype.itemsize, 1))
     if chunks is None:

@@ -13,6 +13,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.graphs import settings
 from oocarrays.options.given import Resources, around
 from oocarrays.options.rechunks import LINES
+from oocarrays.plan.plan import plural
 from oocarrays.show import report
 from oocarrays.show.contents import array_facts
 from oocarrays.show.notebook import group_html
@@ -78,7 +79,7 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         return sum(array.nbytes for array in self.values())
 
     def _title(self) -> str:
-        return f"oocarrays.OutOfCoreGroup {len(self)} arrays, {format_bytes(self.nbytes)}, {self.store}"
+        return f"oocarrays.OutOfCoreGroup {plural(len(self), 'array')}, {format_bytes(self.nbytes)}, {self.store}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [

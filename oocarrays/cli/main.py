@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from oocarrays.errors import InputError, MissingChunksWarning, OocError
 FAILED, WRONG_INPUT = 1, 2
 CODES = {
     0: "success, also if nothing was left to do; compare: equal",
-    FAILED: "the run failed, and can be resumed once the cause is removed; compare: different",
+    FAILED: "the run failed, and can be resumed once the cause is removed; compare: different; stripe --verify: faults",
     WRONG_INPUT: "wrong input: the same command would fail again",
     128 + signal.SIGINT: "interrupted by Ctrl-C; the target can be resumed",
     128 + signal.SIGPIPE: "the reader of the output is gone, such as head",
@@ -46,9 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
-        with _terminated_as_interrupted(), _warnings_in_a_line():
+        silent = getattr(options, "silent", False) and not getattr(options, "json", False)
+        with _terminated_as_interrupted(), _warnings_in_a_line(), redirect_stdout(None) if silent else nullcontext():
             code: int = options.run(options)
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OocError as error:
         print(f"oocarrays: {_as_typed(str(error), options.run.flags)}", file=sys.stderr)
         return WRONG_INPUT if isinstance(error, InputError) else FAILED
@@ -110,6 +111,8 @@ def _warnings_in_a_line() -> Iterator[None]:
 def _as_typed(message: str, flags: Mapping[str, str]) -> str:
     """Replace the names of arguments in a message by flags of the command: ``ranks=0`` by ``--ranks=0``."""
     message = re.sub(r"\b\w+\([^()]*=[^()]*\), or (?=--)", "", message)
+    stated = r"\b(?:Target|Resources)\((?:store, )?((\w+)=.*?)\)(?=[:;, ]|$)"
+    message = re.sub(stated, lambda found: found[1] if found[2] in flags else found[0], message)
     for name, flag in flags.items():
         before = r"(?<![\w./'\"=-])"
         message = re.sub(rf"{before}{name}=True(?:, {flag}| \({flag}\))?", flag, message)
@@ -164,6 +167,8 @@ GROUPS = {
         Entry("requests", "count the requests of ranks that read their parts", "ranks.requests_command"),
     ),
 }
+OLD = {"--axis": "--window AXIS=auto", "--height": "--window LENGTH, or AXIS=LENGTH"}
+"""Options of version 0.5, and what replaces them; removed in 0.7."""
 VERBOSE = "log plan, progress and end to standard error"
 
 
@@ -182,6 +187,8 @@ class Parser(argparse.ArgumentParser):
             module, _, name = self._function.partition(".")
             self._function = None
             getattr(import_module(f"oocarrays.cli.{module}"), name).add_options(self)
+            if "--quiet" not in self._option_string_actions:
+                self.add_argument("--quiet", dest="silent", action="store_true", help="print nothing on success")
             self.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=VERBOSE)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -189,6 +196,9 @@ class Parser(argparse.ArgumentParser):
         self.load_options()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._is_command:
+            old = next((word.partition("=")[0] for word in unknown if word.partition("=")[0] in OLD), None)
+            if old and OLD[old].split()[0] in self._option_string_actions:
+                self.error(f"{old} is {OLD[old]} now")
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 

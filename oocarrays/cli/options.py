@@ -74,11 +74,9 @@ def axes(text: str) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def orientation(text: str) -> str | tuple[int, ...]:
-    try:
-        return text if text in ("row", "column") else tuple(map(int, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not row, column, or an order of the axes such as 1,0") from None
+def orientation(text: str) -> str | tuple[int | str, ...]:
+    """Parse an order of axes: a word, or numbers or names between commas."""
+    return text if text in ("row", "column") else tuple(named(each.strip()) for each in text.split(","))
 
 
 def boundary(text: str) -> int | float | str:
@@ -182,7 +180,8 @@ KINDS = {
         "shard length of each axis in elements, a multiple of the chunk length (default: no shards)", "LENGTHS", lengths
     ),
     "orientation": Kind(
-        "storage order of the axes in a chunk: row, column, or from the slowest to the fastest, such as 2,0,1",
+        "storage order of the axes in a chunk: row, column, or from the slowest to the fastest, by number or name, "
+        "such as 2,0,1",
         "ORDER", orientation,
     ),
     "memory": Kind("memory budget of a process in bytes, such as 1GiB (default: half of the free memory)", "SIZE"),

@@ -13,7 +13,7 @@ from oocarrays.arrays.array import open_array
 from oocarrays.cli.options import sources_of
 from oocarrays.cli.reports import print_json
 from oocarrays.cli.signatures import command
-from oocarrays.errors import InputError, ScheduleError, SelectionError, TargetError
+from oocarrays.errors import InputError, ScheduleError, SelectionError, TargetError, in_number
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.networks import NETWORKS, carrier_of
@@ -266,7 +266,7 @@ def read_command(
     else:
         print(np.array2string(data, threshold=1000))
     place = f"; wrote {out}" if out else ""
-    print(f"shape {data.shape}, {data.dtype}, {data.nbytes} bytes{place}")
+    print(in_number(f"shape {data.shape}, {data.dtype}, {data.nbytes} bytes{place}"))
 
 
 def _counted(meter: Meter) -> str:
@@ -274,7 +274,7 @@ def _counted(meter: Meter) -> str:
     more = f", {meter.index_requests} of indices of shards" if meter.index_requests else ""
     decoded = f", {meter.decoded_bytes} bytes decoded" if meter.decoded_bytes else ""
     missing = f", {meter.missing_chunks} chunks missing" if meter.missing_chunks else ""
-    return f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}{missing}"
+    return in_number(f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}{missing}")
 
 
 def _save(path: str, data: np.ndarray) -> None:

@@ -57,7 +57,8 @@ def show_and_run(
     text = done or (job.explain() if dry_run else "\n".join([str(job), *(() if before else job.notices)]))
     _say(*before, text, json=json, quiet=quiet)
     if not (done or dry_run):
-        document["run"], lines = run_and_report(job, progress=not quiet)
+        made, lines = run_and_report(job, progress=not quiet)
+        document |= {"finished": True, "left": 0.0, "notices": job.notices, "run": made}
         _say(*lines, json=json, quiet=quiet)
     if draw and isinstance(job, RechunkJob) and not done:
         job.draw().savefig(draw)
@@ -127,8 +128,8 @@ def run_and_report(job: Job[Any, Any], *, progress: bool) -> tuple[Document, lis
     moves = [report.move_text(move, job.placement) for move in job.moves]
     names = [str(each.store) for each in made]
     document = {
-        "targets": names, "seconds": seconds, "bytes_per_second": rate, "peak_bytes": peak, "workers": workers or None,
-        "moves": moves, **{name: getattr(job.meter, name) for name in COUNTERS},
+        "targets": names, "share": job.left, "seconds": seconds, "bytes_per_second": rate, "peak_bytes": peak,
+        "workers": workers or None, "moves": moves, **{name: getattr(job.meter, name) for name in COUNTERS},
     }  # fmt: skip
     line = f"wrote {', '.join(names)}: {rate / 1e6:.0f} MB/s, {elapsed_text(seconds)}, {where}"
     return document, [line, *moves]

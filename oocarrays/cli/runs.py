@@ -39,6 +39,9 @@ from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, rebuilt
 
+OWN = ("fill_value", "attributes", "dimension_names")
+"""Fields of a target that no option states."""
+
 
 def what_now(options: argparse.Namespace) -> str:
     """Return the next step after an interruption, as text."""
@@ -66,7 +69,7 @@ def _scalar(lengths: Any) -> Any:
     rechunk,
     planned_for,
     show_and_run,
-    leave_out=("filters", "fill_value", "attributes", "dimension_names"),
+    leave_out=("filters", *OWN),
     stopped=what_now,
 )
 def rechunk_command(
@@ -126,8 +129,9 @@ def _chunks(words: list[str], source: Any) -> Any:
 
 
 @command(
-    map_slabs, show_and_run, leave_out=("folders", "filters", "shape", "new_axis", "draw", "workers"), stopped=what_now
-)
+    map_slabs, show_and_run, leave_out=("folders", "filters", "shape", "new_axis", "draw", "workers", *OWN),
+    stopped=what_now,
+)  # fmt: skip
 def map_command(
     source: list[str],
     target: str,
@@ -288,7 +292,9 @@ def _rebuild(place: Any, *, json: bool, quiet: bool) -> None:
 
 
 @command()
-def demo_command(*, size: str = "512MiB", memory: str = "128MiB", folder: str | None = None) -> int:
+def demo_command(
+    *, size: str = "512MiB", memory: str = "128MiB", folder: str | None = None, quiet: bool = False
+) -> int:
     """Make an array that is larger than the memory budget, rechunk it, and check the result.
 
     size SIZE: bytes of the array
@@ -304,13 +310,17 @@ def demo_command(*, size: str = "512MiB", memory: str = "128MiB", folder: str | 
         raise InputError(f"--size {size}: source and target need {2 * nbytes} bytes, and {free} are free")
     with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=folder) as work:
         rows, columns = Path(work, "rows.zarr"), Path(work, "columns.zarr")
-        print(f"making an array of {size} in row slabs, to be rewritten in column slabs with {memory}")
+        say: Any = (lambda *_: None) if quiet else print
+        say(f"making an array of {size} in row slabs, to be rewritten in column slabs with {memory}")
         edge = _demo_array(rows, nbytes)
         job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=memory, scheduler="threads")
-        print(job)
-        print("\n".join(run_and_report(job, progress=True)[1]))
+        say(job)
+        say("\n".join(run_and_report(job, progress=not quiet)[1]))
         wrong = _wrong_columns(columns, edge)
-    print("checked: every element is right" if not wrong else f"WRONG: {wrong} columns differ")
+    if wrong:
+        print(f"WRONG: {wrong} columns differ")
+    else:
+        say("checked: every element is right")
     return FAILED if wrong else 0
 
 

@@ -63,7 +63,7 @@ def stripe_command(
     if explain:
         if concat_dim:
             raise InputError(f"--concat-dim {concat_dim}: --explain measures disks, and reads no files")
-        return _explain([store, *disks], block, kept=kept)
+        return _explain([store, *disks], block, kept=kept, quiet=quiet)
     if not chosen:
         (source,) = sources_of(concat_dim, storage_options, store)
         lines = _lay_out(store, source, list(disks), name, block, storage_options or {}, resume=resume)
@@ -87,11 +87,11 @@ def stripe_command(
     return 0
 
 
-def _explain(disks: list[str], block: str | None, *, kept: bool) -> int:
+def _explain(disks: list[str], block: str | None, *, kept: bool, quiet: bool) -> int:
     """Measure disks, and print the model's recommendation."""
     how: dict[str, Any] = {"blocks": [block] if block else BLOCKS, "kept": kept, "trial": not kept}
     texts = [plan_striping(disks, mode=mode, **how).explain() for mode in ("read", "write")]
-    print("\n\n".join(texts))
+    print("" if quiet else "\n\n".join(texts), end="" if quiet else "\n")
     return 0
 
 

@@ -353,7 +353,7 @@ def iterate(
 def _watched(asked: Any) -> tuple[Any, Residual | None]:
     """Return the residual at which sweeping ends, if any, and its measure, if there is one."""
     until, residual = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
-    if until is not None and not isinstance(until, Real):
+    if until is not None and (isinstance(until, bool) or not isinstance(until, Real)):
         raise InputError(f"until={until!r} is not a number: the residual at which sweeping ends")
     if until is not None and (math.isnan(until) or (until < 0 and residual is None)):
         raise InputError(f"until={until!r} must be at least 0: no change of an element is less")

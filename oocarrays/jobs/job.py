@@ -47,12 +47,13 @@ if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
     from typing_extensions import TypeVar
 
     Result = TypeVar("Result", default=Any)
+    AnyRun = TypeVar("AnyRun", bound=Run[Any], default=Run[Any])
 else:
     from typing import TypeVar
 
     Result = TypeVar("Result")
+    AnyRun = TypeVar("AnyRun", bound=Run[Any])
 
-AnyRun = TypeVar("AnyRun", bound=Run[Any])
 RESUMER = "recovery.resume"
 """Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
 LOG = logging.getLogger("oocarrays")

@@ -21,7 +21,7 @@ from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.defaults import setting
 from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
 from oocarrays.mapping.coarsening import Coarsening
-from oocarrays.mapping.given import element_type
+from oocarrays.mapping.given import element_type, names_of_axes, refuse
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
 from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.halo import checked_boundary, of_each
@@ -29,7 +29,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, scratch_of
 from oocarrays.options.chunks import cuts, regular_chunks, uneven_lengths
-from oocarrays.options.given import Target
+from oocarrays.options.given import Target, own_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import coarsened, names_of, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest
@@ -38,7 +38,7 @@ from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_apart, check_target
 from oocarrays.storage.files.descriptor import Descriptor
-from oocarrays.storage.files.formats import dimension_names, retyped, target_settings
+from oocarrays.storage.files.formats import as_stated, dimension_names, retyped, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import name_of
 from oocarrays.storage.files.target import LocalTarget, TargetSpec, uneven_target
@@ -187,6 +187,7 @@ def _target(
     if level is not None and request.results._others:
         made, names = coarsened(made, level), names_of(level, names)
         grid = ChunkGrid.of(made["shape"], made["chunks"])
+    names = names_of_axes(target.dimension_names, len(grid.shape)) or names
     lengths = uneven_lengths(chunks, grid, like.dtype, names)
     if lengths and level is not None:
         raise InputError(f"{request.results._words} changes the targets' shapes, which needs chunks of equal length")
@@ -196,6 +197,7 @@ def _target(
         made["chunks"] = regular_chunks(chunks, grid, like.dtype, names)
     if level is not None and not request.results._others:
         made = coarsened(made, level)
+    made = as_stated(made, **own_of(target))
     place, settings = uneven_target(target.store, made, lengths, durable=setting("durable"))
     said = (*cuts(chunks, None, grid, names), *said)
     return TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said)
@@ -215,6 +217,8 @@ def _settings(like: zarr.Array, chunks: tuple[int, ...], target: Target) -> Sett
 
 def _in_ranks(request: SlabRequest, sources: Sequence[Any]) -> SlabArrays:
     arrays, stores = _checked(sources, request.options.ranks), request.stores
+    for target in request.targets:
+        refuse("of local array files is carried over: leave it out", **own_of(target))
     request.check_sources(len(arrays))
     check_distinct(stores)
     for array, store in product(arrays, stores):

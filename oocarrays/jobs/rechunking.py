@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import zarr
+from zarr.abc.codec import Codec
+from zarr.codecs import TransposeCodec
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.errors import ChunksError, InputError
+from oocarrays.errors import ChunksError, InputError, NotFoundError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, lazy_job, rechunked
 from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job
-from oocarrays.jobs.updating import UpdateJob, update_array
+from oocarrays.jobs.updating import ANEW, UpdateJob, update_array
 from oocarrays.mapping.given import flag, refuse
-from oocarrays.mapping.grid import Stored
 from oocarrays.options.asked import cluster_of, is_lazy, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.given import Resources, Target, chunked, means_of, stated_in, stored_as, verb
+from oocarrays.options.given import Resources, Target, chunked, means_of, own_of, stated_in, stored_as, verb
 from oocarrays.options.keywords import RechunkKeywords
 from oocarrays.options.rechunks import Planner
-from oocarrays.requests import is_resumable, unnamed
+from oocarrays.requests import apart, is_resumable, unnamed
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.formats import stored_order
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike
@@ -136,9 +138,9 @@ def rechunk(
         dataset.
     target : path, URL, Zarr store or Target
         Location of the result. Attributes, dimension names, fill value, dtype and codecs are carried over, unless a
-        `Target` states other codecs, shards, orientation or format; of a Dask array, which has none, also fill value,
-        attributes and dimension names. A format changes all arrays of a group: those not in ``chunks`` keep their
-        chunks, and texts are converted by Zarr. Without a target, a lazy source is rechunked in the middle of a
+        `Target` states other codecs, shards, orientation or format; of a Dask or NumPy array, which has none, also fill
+        value, attributes and dimension names. A format changes all arrays of a group: those not in ``chunks`` keep
+        theirs, and texts are converted by Zarr. Without a target, a lazy source is rechunked in the middle of a
         pipeline, and the result is lazy: its blocks, each computed once, go through plain files in scratch, which exist
         until the tasks that need them are done. Only memory, scratch, scheduler and workers are accepted then.
     chunks : int, str, tuple or dict
@@ -209,7 +211,8 @@ def rechunk(
     if is_lazy(source):
         others = {"method": None if method == "auto" else method} | stated_in(resources, (*LAZY, "storage_options"))
         return lazy_job(source, to, means, overwrite=overwrite, resume=resume, others=others)  # type: ignore[no-any-return]
-    refuse("is carried over from a stored source: leave it out", **_own(to))
+    if not isinstance(source, np.ndarray):
+        refuse("is carried over from a stored source: leave it out", **own_of(to))
     place, cluster, planner = _planner(source, to, means, method=method, overwrite=overwrite)
     source, store = place(source), place(to.store)
     kind: Any = group_job if holds_group(source) else array_job
@@ -219,11 +222,6 @@ def rechunk(
 
 LAZY = ("memory", "scratch", "scheduler", "workers")
 """Resources that apply to lazy sources."""
-
-
-def _own(to: Target) -> dict[str, Any]:
-    """Return what a stored source gives its target, as a target states it."""
-    return {name: getattr(to, name) for name in ("fill_value", "attributes", "dimension_names")}
 
 
 def _planner(
@@ -273,8 +271,8 @@ def update(
     ----------
     target : path, URL or Target
         A result of `rechunk`, or an interrupted update of one, which is then continued. With ``source`` and ``chunks``,
-        or a `Target` that states them, a target that does not exist is made, as by `rechunk`; one that exists keeps its
-        codecs, format and shards.
+        or a `Target` that states them, a target that does not exist is made, as by `rechunk`; one that exists stays as
+        it is stored, and must be stored as the `Target` states.
     source : path, URL, Zarr store or array
         Location of the source, if it has moved, or if the target may not exist. Chunks of a copy must have the same
         sizes and times.
@@ -299,7 +297,7 @@ def update(
     InputError
         Before anything is written: `NotFoundError` if the target keeps no record of its source, `TargetError` if its
         source is another one, `JournalError` if the source has another type or other chunks now, or is smaller;
-        `ChunksError` if the target has other chunks; `BudgetError`.
+        `ChunksError` or `TargetError` if the target has other chunks, shards or codecs; `BudgetError`.
 
     Examples
     --------
@@ -315,31 +313,49 @@ def update(
     """
     means = means_of(resources, update, memory=memory, scheduler=scheduler, storage_options=storage_options)
     to = chunked(stored_as(target, update), chunks)
+    stated = {name: value for name in update.target if (value := getattr(to, name)) is not None}  # type: ignore[attr-defined]
     if is_lazy(source):
         raise InputError("update needs a stored source: changes of a lazy array cannot be detected")
-    asked = not to.chunks is to.orientation is None
-    if source is None or not asked:
-        refuse("is for a target that does not exist: pass source= too", chunks=to.chunks)
+    if source is None or not stated:
+        if is_empty(placer(means.storage_options, to.store, source)(to.store)):
+            way = "rechunk makes it, or update with source= and chunks="
+            raise NotFoundError(f"the target {to.store} does not exist: {way}")
+        refuse("is for a target that does not exist: pass source= too", **stated)
         return update_array(to.store, source, means, resume=resume)
     place, cluster, planner = _planner(source, to, means, method="auto", overwrite=False, grows=True)
     read, store = place(source), place(to.store)
     if is_empty(store) or (resume and is_resumable(store)):
         kind: Any = group_job if holds_group(read) else array_job
         planned: RechunkJob = kind(read, store, planner, cluster, resume)
-        return planned.again(resume, source=unnamed(read), means=means)
+        if unnamed(read) is not None:
+            raise InputError("update needs a stored source: changes of an array in memory cannot be detected")
+        return planned.again(resume, means=means)
     job = update_array(store, read, replace(means, missing=planner.missing), resume=resume)
-    _check_chunks(planner.planned(array_file.open_array(read), store, to.chunks)[0].target, job.plan.target, store)
+    asked = zarr.create_array({}, **planner.planned(array_file.open_array(read), store, to.chunks)[2].settings)
+    there = array_file.open_array(store, unfinished=True)
+    for name in stated:
+        _check_stored(name, _stored(name, asked), _stored(name, there), store, asked.shape)
     return job
 
 
-def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
-    """Raise if the target to update has other chunks; an axis that was one chunk keeps its chunk length."""
-    pairs = zip(asked.grid.chunks, there.grid.chunks, asked.grid.shape, strict=True)
-    if not all(a == b or a >= n for a, b, n in pairs) or asked.shard_chunks != there.shard_chunks:
-        raise ChunksError(
-            f"{target} has chunks {there.grid.chunks}, not {asked.grid.chunks}: omit chunks, or pass "
-            "overwrite=True (--overwrite)"
-        )
+def _stored(name: str, array: zarr.Array) -> Any:
+    """Return how an array is stored, as a field of a target states it."""
+    if name == "orientation":
+        return stored_order(array) or tuple(range(array.ndim))
+    if name in ("compressors", "filters"):
+        found = [each for each in getattr(array, name) if not isinstance(each, TransposeCodec)]
+        return [each.to_dict() if isinstance(each, Codec) else each.get_config() for each in found]
+    return array.metadata.zarr_format if name == "zarr_format" else getattr(array, name)
+
+
+def _check_stored(name: str, asked: Any, there: Any, target: StoreLike, shape: Sequence[int]) -> None:
+    """Raise if the target to update is stored otherwise; an axis that was one chunk keeps its chunk length."""
+    are_lengths = name in ("chunks", "shards") and asked and there
+    if asked == there or (are_lengths and all(a == b or a >= n for a, b, n in zip(asked, there, shape, strict=True))):
+        return
+    was, now = (str(there), str(asked)) if are_lengths else apart(there, asked)
+    kind = ChunksError if name in ("chunks", "shards") else TargetError
+    raise kind(f"{target} has {name} {was}, not {now}: omit {name}, or {ANEW}")
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:

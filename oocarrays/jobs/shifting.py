@@ -138,7 +138,8 @@ def shift(
     """
     if not isinstance(x, DistributedArray | LocalArrays):
         raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
-    stands = checked_boundary(boundary, x.ndim, x.dtype)
+    names = dimension_names(x.like()) if isinstance(x, LocalArrays) else None
+    stands = checked_boundary(boundary, x.ndim, x.dtype, names=names)
     if isinstance(x, LocalArrays):
         return _shift_files(x, depth, stands, means_of(resources, shift, memory=memory, scheduler=scheduler), resume)
     others = stated_in(resources, ("schedule",))

@@ -151,7 +151,10 @@ def map_slabs(
 
 
 @verb(
-    target=("dtype", "chunks", "compressors", "filters", "zarr_format", "folders"),
+    target=(
+        "dtype", "chunks", "compressors", "filters", "zarr_format", "fill_value", "attributes", "dimension_names",
+        "folders",
+    ),
     resources=("workers", "ranks", "prefetch", "reuse", "workspace"),
     old={
         "args": "functools.partial(kernel, name=…), by name,", "kwargs": "functools.partial(kernel, name=…)",

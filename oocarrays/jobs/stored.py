@@ -36,7 +36,7 @@ from oocarrays.requests import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.pictures import load_picture
-from oocarrays.show.report import phase_seconds
+from oocarrays.show.report import phase_seconds, seconds_outside
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
@@ -80,8 +80,9 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
             If matplotlib is not installed.
         """
         ran = self.measured_seconds is not None
-        seconds = phase_seconds(self.meter, self._run.program.phases)
-        phases = seconds | {"wall": self.measured_seconds or 0.0} if ran else None
+        seconds = phase_seconds(self.meter, known := self._run.program.phases)
+        others = {"others": seconds_outside(self.meter, known), "wall": self.measured_seconds or 0.0}
+        phases = seconds | others if ran else None
         names = dimension_names(self._source.zarr)
         figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
         return figure

@@ -45,7 +45,7 @@ HERE = ("threads", "threading", "sync", "synchronous", "single-threaded")
     resources=("workers", "scratch"),
 )  # fmt: skip
 def store(
-    x: da.Array | Sequence[da.Array],
+    x: da.Array | np.ndarray | Sequence[da.Array | np.ndarray],
     target: Any,
     *,
     region: Any = None,
@@ -64,7 +64,7 @@ def store(
 
     Parameters
     ----------
-    x : dask.array.Array, or a sequence of them
+    x : dask.array.Array or numpy.ndarray, or a sequence of them
         It may be computed from its own target, as in ``x + 1``, if every element is read before it is overwritten;
         otherwise nothing is started. If a worker is lost on a cluster, its work is repeated, provided that its input
         has not been overwritten or is no longer needed. Otherwise a `RunError` is raised, and the target holds old and
@@ -106,6 +106,7 @@ def store(
     compute = flag(compute, "compute")
     how: Any = {"scheduler": "threads" if isinstance(scheduler, str) and scheduler in HERE else scheduler}
     means = means_of(resources, store, memory=memory, **how)
+    x = [*map(_lazy, x)] if isinstance(x, list | tuple) else _lazy(x)
     if region is None and not isinstance(x, list | tuple) and _is_new(target, resume):
         return _made(x, target, compute, resume, means)
     arrays, targets, regions = _as_many(x, target, region)
@@ -120,6 +121,13 @@ def store(
     _check_reach(storings, options)
     written.compute(**options)
     return None
+
+
+def _lazy(x: Any) -> Any:
+    """Return a NumPy array as a Dask array; anything else unchanged."""
+    import dask.array as da
+
+    return da.from_array(x) if isinstance(x, np.ndarray) else x  # type: ignore[no-untyped-call]
 
 
 def _is_new(target: Any, resume: Any) -> bool:

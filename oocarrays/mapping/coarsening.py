@@ -23,6 +23,7 @@ from itertools import accumulate, product
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.along import range_cuts
+from oocarrays.mapping.given import index_of
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 
@@ -120,11 +121,12 @@ def _ends(lengths: tuple[int, ...]) -> list[int]:
 
 
 def _checked(factor: int | Sequence[int], extent: int) -> Factor:
-    lengths = list(factor) if isinstance(factor, Sequence) and not isinstance(factor, str) else [factor]
-    if not lengths or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in lengths):
+    given = list(factor) if isinstance(factor, Sequence) and not isinstance(factor, str) else [factor]
+    lengths = [number for each in given if (number := index_of(each)) is not None and number > 0]
+    if not lengths or len(lengths) < len(given):
         raise InputError(f"factor={factor!r} is neither a whole number of at least 1 nor a sequence of group lengths")
     if not isinstance(factor, Sequence):
-        return factor
+        return lengths[0]
     if sum(lengths) != extent:
         few = ", ".join(map(str, lengths[:4])) + (", …" if len(lengths) > 4 else "")
         raise InputError(f"factor={few} adds up to {sum(lengths)} elements; the axis has {extent}")

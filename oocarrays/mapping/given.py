@@ -25,8 +25,8 @@ Given = TypeVar("Given")
 
 
 def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
-    """Return any integer type as an int."""
-    number = _index(given)
+    """Return any integer type as an int; True and False are none."""
+    number = index_of(given)
     if number is None or (least is not None and number < least):
         limit = "" if least is None else f", at least {least}"
         raise error(f"{name}={given!r} must be a whole number{limit}")
@@ -35,7 +35,7 @@ def whole(given: Any, name: str, least: int | None = None, *, error: type[InputE
 
 def wholes(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> tuple[int, ...]:
     """Return integers from a list, a tuple, an array or any ordered iterable."""
-    numbers = [_index(each) for each in listed(given, name, error=error)]
+    numbers = [index_of(each) for each in listed(given, name, error=error)]
     if any(number is None or (least is not None and number < least) for number in numbers):
         limit = "" if least is None else f", at least {least}"
         raise error(f"{name}={given!r} must be whole numbers{limit}")
@@ -53,7 +53,7 @@ def axis_of(
     known = [each for each in names or () if each is not None]
     if isinstance(given, str) and given in known:
         return list(names or ()).index(given)
-    number = None if isinstance(given, bool) else _index(given)
+    number = index_of(given)
     if number is None or number not in range(-ndim, ndim):
         said = f"{word}: {given!r}" if "=" in word else f"{word}={given!r}"
         more = f", or {', '.join(map(repr, known))}" if known else ""
@@ -83,7 +83,7 @@ def by_axis(
 
 def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputError) -> tuple[int, ...]:
     """Return the extent of each axis: one number for one axis."""
-    shape = (number,) if (number := _index(given)) is not None else wholes(given, name, error=error)
+    shape = (number,) if (number := index_of(given)) is not None else wholes(given, name, error=error)
     if any(not 0 <= n <= MOST_EXTENT for n in shape):
         raise error(f"{name}={given!r}: every extent must be a whole number, at least 0 and less than 2**63")
     return shape
@@ -177,9 +177,9 @@ def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
     return np.asarray(read(), wanted)
 
 
-def _index(given: Any) -> int | None:
-    """Return a value as an integer, or None."""
+def index_of(given: Any) -> int | None:
+    """Return a value of any integer type as an int; None for others, True and False included."""
     try:
-        return operator.index(given)
+        return None if isinstance(given, bool) else operator.index(given)
     except TypeError:
         return None

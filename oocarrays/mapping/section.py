@@ -25,7 +25,7 @@ import numpy as np
 
 from oocarrays.errors import LayoutError, SelectionError
 from oocarrays.mapping import ranges
-from oocarrays.mapping.given import wholes
+from oocarrays.mapping.given import listed, wholes
 
 Numbers = TypeVar("Numbers", int, np.ndarray)
 
@@ -196,17 +196,22 @@ class Section:
         return f"Section(lower={self.lower}, upper={self.upper}{stride})"
 
 
-def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
-    """Return the axes of a stored array from the slowest to the fastest."""
-    forward = tuple(range(axes))
+def axis_order(
+    orientation: str | Sequence[Any], axes: int, names: Sequence[str | None] | None = None
+) -> tuple[int, ...]:
+    """Return the axes of a stored array, given by number or name, from the slowest to the fastest."""
+    forward, known = tuple(range(axes)), {name: axis for axis, name in enumerate(names or ()) if name is not None}
     words = {"row": forward, "column": forward[::-1]}
     if isinstance(orientation, str) and orientation in words:
         return words[orientation]
     with suppress(LayoutError):
-        order = wholes(orientation, "orientation", 0, error=LayoutError)
+        each = listed(orientation, "orientation", error=LayoutError)
+        numbers = [known.get(axis, axis) if isinstance(axis, str) else axis for axis in each]
+        order = wholes(numbers, "orientation", 0, error=LayoutError)
         if sorted(order) == list(forward):
             return order
-    raise LayoutError(f"orientation={orientation!r} is not 'row', 'column' or an order of {axes} axes: {forward}")
+    told = f"{forward}{f', or {tuple(known)}' if known else ''}"
+    raise LayoutError(f"orientation={orientation!r} is not 'row', 'column' or an order of {axes} axes: {told}")
 
 
 def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:

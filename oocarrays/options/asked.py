@@ -136,7 +136,7 @@ def workspace_of(asked: float | str | None) -> int | float | None:
     """Return the working memory of a kernel: an int in bytes, or a float as a multiple of its block."""
     if asked is None or isinstance(asked, str):
         return asked if asked is None else settings.size_in_bytes(asked, "workspace")
-    if isinstance(asked, int | float | np.number) and 0 <= asked < math.inf:
+    if isinstance(asked, int | float | np.number) and not isinstance(asked, bool) and 0 <= asked < math.inf:
         return float(asked)
     raise InputError(f"workspace={asked!r} is neither a multiple of the kernel's block nor bytes such as '64MiB'")
 
@@ -171,6 +171,7 @@ def resources_of(
     """Return the resources of a plan, in this process or on a cluster."""
     memory = memory_of(memory)
     order, requests = settings.schedule(schedule), settings.ways().requests
+    ranks = None if ranks is None else whole(ranks, "ranks", 1)
     if cluster is None:
         free = available_bytes()
         return Resources(

@@ -11,7 +11,6 @@ multiples of these if possible. Lengths beyond the axis are cut to it, except on
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -22,7 +21,7 @@ import zarr
 from dask.utils import parse_bytes
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.given import by_axis, is_sequence
+from oocarrays.mapping.given import by_axis, index_of, is_sequence
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.machine import check_count
@@ -138,14 +137,17 @@ def regular_shards(
     names: Sequence[str | None] | None = None,
     *,
     grows: bool = False,
+    word: str = "Target(shards={!r})",
 ) -> tuple[int, ...] | None:
     """Return the shard length of each axis, in elements: a multiple of the chunk length."""
     if shards is None:
         return None
     grid = ChunkGrid.of(shape, chunks)
-    asked = _each_axis(shards, grid, names)
-    lengths = regular_chunks(shards, grid, dtype, names, grows=grows)
-    axes = zip(lengths, asked, chunks, shape, strict=True)
+    try:
+        lengths = regular_chunks(shards, grid, dtype, names, grows=grows)
+    except ChunksError as error:
+        raise ChunksError(str(error).replace(f"chunks={shards!r}", word.format(shards), 1)) from None
+    axes = zip(lengths, _each_axis(shards, grid, names), chunks, shape, strict=True)
     return tuple(_whole_chunks(s, a, c, n) for s, a, c, n in axes)
 
 
@@ -182,10 +184,9 @@ def _one_axis(length: Any, extent: int) -> int | str | None:
         return length
     if is_sequence(length):
         return _of_blocks(tuple(length), extent)
-    try:
-        return operator.index(length)
-    except TypeError:
-        raise ChunksError(f"{length!r} is not a whole number, -1, None, 'auto' or a size such as '128MiB'") from None
+    if (number := index_of(length)) is None:
+        raise ChunksError(f"{length!r} is not a whole number, -1, None, 'auto' or a size such as '128MiB'")
+    return number
 
 
 def _of_blocks(blocks: tuple[int, ...], extent: int) -> int:

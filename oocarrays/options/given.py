@@ -47,9 +47,10 @@ class Target:
     shards : int, str, tuple or dict
         Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for the whole axis. By
         default the target is not sharded.
-    orientation : "row", "column" or tuple of int
-        Storage order of the axes in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a tuple names
-        the axes from the slowest to the fastest (Zarr's ``transpose`` codec, or ``order="F"`` of format 2).
+    orientation : "row", "column" or tuple of int or str
+        Storage order of the axes in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a tuple has
+        the axes by number or name, from the slowest to the fastest (Zarr's ``transpose`` codec, or ``order="F"`` of
+        format 2).
     dtype : numpy.dtype
         Type of the elements.
     compressors, filters
@@ -78,7 +79,7 @@ class Target:
     _: KW_ONLY
     chunks: ChunksLike | Any = None
     shards: ChunksLike | None = None
-    orientation: Literal["row", "column"] | Sequence[int] | None = None
+    orientation: Literal["row", "column"] | Sequence[int | str] | None = None
     dtype: Any = None
     compressors: Any = None
     filters: Any = None
@@ -163,11 +164,13 @@ class Resources:
     storage_options: Mapping[str, Any] | None = None
 
     def __enter__(self) -> Self:
-        NESTED.set((*NESTED.get(), self._over(around())))
+        NESTED.set((*NESTED.get(), self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        NESTED.set(NESTED.get()[:-1])
+        entered = NESTED.get()  # generators may leave theirs in another order, or in another context
+        last = max((place for place, each in enumerate(entered) if each is self), default=len(entered))
+        NESTED.set(entered[:last] + entered[last + 1 :])
 
     def _over(self, others: Resources) -> Self:
         """Return these resources, and for those that are not stated the others'."""
@@ -185,7 +188,7 @@ class Resources:
 
 
 NESTED: ContextVar[tuple[Resources, ...]] = ContextVar("resources", default=())
-"""Resources of the ``with`` statements around, from the outermost on, each with those around it."""
+"""Resources of the ``with`` statements around, from the outermost on."""
 NONE = Resources()
 EACH_RUN = ("memory", "scheduler", "storage_options", "missing")
 """Resources that every verb takes, those of all that it opens."""
@@ -193,7 +196,10 @@ EACH_RUN = ("memory", "scheduler", "storage_options", "missing")
 
 def around() -> Resources:
     """Return the resources of the ``with`` statements around."""
-    return NESTED.get()[-1] if NESTED.get() else NONE
+    means = NONE
+    for each in reversed(NESTED.get()):
+        means = means._over(each)
+    return means
 
 
 def memory_of(stated: int | float | str | None) -> int | float | str | None:
@@ -239,6 +245,11 @@ def chunked(target: Target, chunks: Any) -> Target:
     if chunks is not None and target.chunks is not None:
         raise InputError(f"chunks={chunks!r} and {target!r}: state the chunks once")
     return target if chunks is None else replace(target, chunks=chunks)
+
+
+def own_of(target: Target) -> dict[str, Any]:
+    """Return the fields of a target that a stored source gives it."""
+    return {name: getattr(target, name) for name in ("fill_value", "attributes", "dimension_names")}
 
 
 def stated_in(resources: Resources | None, but: Sequence[str] = ()) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from oocarrays.errors import ChunksError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.program import Destination
+from oocarrays.mapping.given import names_of_axes
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
-from oocarrays.options.given import Target
+from oocarrays.options.given import Target, own_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.memory import Resources
@@ -31,7 +32,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.formats import dimension_names, has_fixed_size, is_foreign, target_settings
+from oocarrays.storage.files.formats import as_stated, dimension_names, has_fixed_size, is_foreign, target_settings
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.presence import Policy
@@ -164,6 +165,7 @@ class Planner:
         made, lengths = settings_of(replace(self.to, chunks=chunks), file, grows=self.grows)
         if lengths and member:
             raise UnsupportedError("chunks of unequal length are possible for a single array, not for a group")
+        made = as_stated(made, **own_of(self.to))
         target, made = uneven_target(target, made, lengths, durable=setting("durable"))
         made_of = array_file.preview(made, target)
         check_priced(made_of, "the target")
@@ -189,8 +191,9 @@ def settings_of(
     to: Target, file: ArrayFile, *, grows: bool = False
 ) -> tuple[Settings, tuple[tuple[int, ...], ...] | None]:
     """Return arguments of ``zarr.create_array`` for an array in other chunks, and the lengths of uneven ones."""
-    grid, names = file.stored.grid, dimension_names(file.zarr)
-    order = None if to.orientation is None else axis_order(to.orientation, file.zarr.ndim)
+    grid, ndim = file.stored.grid, file.zarr.ndim
+    names = names_of_axes(to.dimension_names, ndim) or dimension_names(file.zarr)
+    order = None if to.orientation is None else axis_order(to.orientation, ndim, names)
     lengths = uneven_lengths(to.chunks, grid, file.dtype, names)
     chunks = tuple(map(max, lengths)) if lengths else to.chunks
     if chunks is not None:

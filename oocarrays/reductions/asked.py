@@ -16,7 +16,7 @@ import numpy as np
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.reductions.reducing import FUNCTIONS, Groups, Reducer
 from oocarrays.kernels.reductions import NAMES, Reduction, reduction
-from oocarrays.mapping.given import axes_of
+from oocarrays.mapping.given import axes_of, whole
 from oocarrays.plan.reductions.cut import ReduceCut
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names
@@ -101,8 +101,7 @@ def _steps(asked: Asked, dtype: np.dtype, counts: np.dtype, *, some_empty: bool)
             raise InputError(f"how={how!r} is not one of {', '.join(NAMES)}, nor three functions")
         if dtype.kind not in KINDS.get(how, NUMBERS):
             raise UnsupportedError(f"elements of dtype {dtype} have no {how}")
-        if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
-            raise InputError(f"ddof={ddof!r} is not a whole number of at least 0")
+        ddof = whole(ddof, "ddof", 0)
         return reduction(how, skipna=bool(asked.skipna), ddof=ddof, counts=counts, some_empty=some_empty)
     if not (isinstance(how, tuple) and len(how) == 3 and all(map(callable, how))):
         raise InputError(f"how={how!r} is not one of {', '.join(NAMES)}, nor three functions")

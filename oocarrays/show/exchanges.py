@@ -10,7 +10,7 @@ from itertools import product, zip_longest
 import numpy as np
 from dask.utils import format_bytes
 
-from oocarrays.errors import ChunksError, LayoutError
+from oocarrays.errors import ChunksError, LayoutError, in_number
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
@@ -195,7 +195,7 @@ def _shown(turn: Turn, most: int | None, network: Network | None, constants: Seq
 def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
     mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
     messages = sum(step.messages for step in steps)
-    return f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"
+    return in_number(f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages")
 
 
 def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:

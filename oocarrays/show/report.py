@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, format_time
 
+from oocarrays.errors import in_number
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.plan import Bytes, Duration, Facts, Plan, Value
@@ -65,7 +66,7 @@ def fact_rows(facts: Facts) -> list[tuple[str, str]]:
 
 def fact_text(parts: Iterable[Value]) -> str:
     """Return a fact as text."""
-    return "".join(map(_value_text, parts))
+    return in_number("".join(map(_value_text, parts)))
 
 
 def _value_text(value: Value) -> str:

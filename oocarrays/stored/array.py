@@ -19,6 +19,7 @@ from oocarrays.mapping.grid import Extents
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.points import Points, is_paired
 from oocarrays.mapping.selection import Selection
+from oocarrays.options.given import around
 from oocarrays.plan.sections.sieve import Method
 from oocarrays.plan.sections.write import WriteMethod
 from oocarrays.show.contents import array_facts
@@ -355,10 +356,11 @@ def missing_of(source: Any, asked: str | None = None) -> Policy:
 def placer(storage_options: Mapping[str, Any] | None, *places: Any) -> Callable[[Any], Any]:
     """Return a function that opens a location given by the user as a path or a store.
 
-    Raise if all ``places`` of the call are local paths: options are for URLs.
+    Raise if all ``places`` of the call are local paths: options are for URLs, unless they are those of all calls.
     """
     ways = settings.ways()
-    check_options(storage_options, places)
+    if storage_options is not around().storage_options:
+        check_options(storage_options, places)
 
     def place(named: Any) -> Any:
         array = named.zarr if isinstance(named, StoredArray) else named

@@ -41,8 +41,8 @@ def steps_settings(
         chunks = regular_chunks(given, ChunkGrid.of(shape, chunks), item)
     made: Settings = {"shape": shape, "chunks": chunks, "dtype": item, "compressors": None}
     if shards is not None:
-        made["shards"] = regular_shards(shards, chunks, shape, item)
-        check_shards(chunks, made["shards"], 3)
+        made["shards"] = regular_shards(shards, chunks, shape, item, word="shards={!r}")
+        check_shards(chunks, made["shards"], 3, word="shards={!r}")
     if compressors is not None:
         made["compressors"] = compressors_in(3, compressors, item.itemsize)
     if any(each is not None for each in asked.values()):

@@ -48,7 +48,7 @@ def test_chunks_tile_the_array_and_are_touched_where_they_share_an_element(
 
 @pytest.mark.parametrize(
     ("chunks", "says"),
-    [((3,), "1 axes; the array has 2"), ((3, 0), "at least 1"), ((-2, 3), "at least 1")],
+    [((3,), "1 axis; the array has 2"), ((3, 0), "at least 1"), ((-2, 3), "at least 1")],
     ids=["length", "zero", "negative"],
 )
 def test_wrong_chunks_are_refused(chunks: tuple[int, ...], says: str) -> None:

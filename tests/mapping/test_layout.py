@@ -206,7 +206,7 @@ LAYOUT = Layout.of((8, 6), "(block, cyclic)", ranks=4)
             "index -1 is out of range for axis 1 with 6 elements",
         ),
         (lambda: LAYOUT.owner((2.5, 1)), "index 2.5 is out of range"),
-        (lambda: LAYOUT.owner((2,)), "an index of 1 axes is not of an array of shape"),
+        (lambda: LAYOUT.owner((2,)), "an index of 1 axis is not of an array of shape"),
         (lambda: LAYOUT.index(1, (4, 0)), "index 4 is out of range for axis 0 with 4 elements"),
         (lambda: LAYOUT.local_shape(4), "rank 4 is out of range for the 4 ranks of"),
         (lambda: Layout.from_chunks(((np.nan,),)), "unknown length"),

@@ -72,8 +72,8 @@ def test_an_array_of_another_shape_is_refused() -> None:
         ({"array": "made", "sections": "(block)", "ranks": 2, **MADE}, LayoutError, "axes"),
         ({"array": "made", "sections": "(block, *)", "ranks": 0, **MADE}, InputError, "ranks=0"),
         ({"array": "made", "sections": [Section((0, 0), (13, 8))], **MADE}, InputError, "takes .* of made, which has"),
-        ({"array": "made", "sections": [Section((0,), (3,))], **MADE}, SelectionError, "has 1 axes; the array"),
-        ({"array": "made", "sections": "(block, *)", "ranks": 2, **MADE, "chunks": (4,)}, ChunksError, "1 axes"),
+        ({"array": "made", "sections": [Section((0,), (3,))], **MADE}, SelectionError, "has 1 axis; the array"),
+        ({"array": "made", "sections": "(block, *)", "ranks": 2, **MADE, "chunks": (4,)}, ChunksError, "1 axis"),
         ({"array": "made", "sections": "(block, *)", "ranks": 2, **MADE, "by": "me"}, InputError, "by='me' is not"),
     ],
 )

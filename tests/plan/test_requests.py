@@ -144,7 +144,7 @@ def test_counts_are_those_of_a_map_of_the_file(cut: tuple[ooc.Layout, tuple[int,
     ("options", "error", "words"),
     [
         ({"chunk": 0}, ChunksError, "at least one element"),
-        ({"chunk": (4,)}, ChunksError, "has 1 axes; the array has 2"),
+        ({"chunk": (4,)}, ChunksError, "has 1 axis; the array has 2"),
         ({"chunk": "6B"}, ChunksError, "not a whole number of elements of 4 bytes"),
         ({"chunk": "many"}, ooc.errors.InputError, "'many'"),
         ({"orientation": "diagonal"}, LayoutError, "'diagonal' is not 'row', 'column'"),

@@ -159,7 +159,7 @@ WRONG = {
     "format": ({"zarr_format": 4}, "zarr_format=4 is not 2 or 3"),
     "shards in format 2": ({"zarr_format": 2, "shards": (6, 6)}, "Zarr format 2 has no shards"),
     "half a chunk": ({"shards": (6, 4)}, "multiples of the chunks (6, 3)"),
-    "shards of another length": ({"shards": (6,)}, "has 1 axes; the array has 2"),
+    "shards of another length": ({"shards": (6,)}, "has 1 axis; the array has 2"),
     "no shards": ({"shards": (0, 3)}, "at least 1"),
 }
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Number
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -38,7 +38,7 @@ Boundaries = Boundary | tuple[Boundary, ...]
 """Boundary of all axes, or of each. Beyond several edges, axes are padded in order: the last constant prevails."""
 
 
-BoundaryLike = str | float | Mapping[int, str | float] | Sequence[str | float]
+BoundaryLike = str | float | Mapping[Any, str | float] | Sequence[str | float]
 """Boundaries as given by a user."""
 
 
@@ -60,9 +60,11 @@ def joined(each: tuple[Boundary, ...]) -> Boundaries:
     return each[0] if each and all(other == each[0] for other in each) else each or "none"
 
 
-def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundaries:
+def checked_boundary(
+    boundary: object, ndim: int, *dtypes: np.dtype, names: Sequence[str | None] | None = None
+) -> Boundaries:
     """Return validated boundaries for arrays of ``ndim`` axes and of these types."""
-    boundary = by_axis(boundary, ndim, "none", None, "boundary")
+    boundary = by_axis(boundary, ndim, "none", names, "boundary")
     if not isinstance(boundary, list | tuple):
         return _checked(boundary, dtypes)
     if len(boundary) != ndim:

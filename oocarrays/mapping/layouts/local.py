@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping import ranges
-from oocarrays.mapping.given import by_axis
+from oocarrays.mapping.given import by_axis, index_of
 from oocarrays.mapping.layouts.axis import held_by, is_block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
@@ -104,7 +103,7 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
     """Return one depth for each axis; a mapping by numbers or names has 0 for omitted axes."""
     depth = by_axis(depth, axes, 0, names, "depth")
     each: tuple[Any, ...] = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
-    if len(each) != axes or not all(isinstance(d, Integral) and int(d) >= 0 for d in each):
+    if len(each) != axes or any((n := index_of(d)) is None or n < 0 for d in each):
         raise LayoutError(f"depth={depth!r} must be a whole number, at least 0, or one for each of {axes} axes")
     return tuple(map(int, each))
 

@@ -27,7 +27,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded
 from oocarrays.plan.documents import Document, checked_path, read_as, save_text, written
-from oocarrays.plan.plan import table
+from oocarrays.plan.plan import plural, table
 from oocarrays.plan.shown import above
 
 
@@ -313,7 +313,7 @@ class Trace:
         return table(self.rows(), words=3)
 
     def __repr__(self) -> str:
-        return f"<Trace of {len(self.blocks)} blocks and {len(self.datasets)} arrays>"
+        return f"<Trace of {plural(len(self.blocks), 'block')} and {plural(len(self.datasets), 'array')}>"
 
 
 def _row(access: Access) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.given import chosen, whole
+from oocarrays.mapping.given import chosen, index_of, whole
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, turned_back
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
@@ -218,10 +218,10 @@ def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[t
     if isinstance(asked, str) and asked == "auto":
         counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
         return [spaced(ranks, count) for count in sorted(counts, reverse=True)]
-    if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
-        return [spaced(ranks, asked)]
+    if (count := index_of(asked)) is not None and 1 <= count <= ranks:
+        return [spaced(ranks, count)]
     if _are_ranks(asked, ranks):
-        return [tuple(asked)]  # type: ignore[arg-type]
+        return [tuple(map(int, asked))]  # type: ignore[arg-type]
     raise InputError(
         f"aggregators={asked!r} is not 'auto', a number from 1 to {ranks}, or distinct ranks below {ranks}"
     )
@@ -230,4 +230,4 @@ def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[t
 def _are_ranks(asked: Aggregators, ranks: int) -> bool:
     if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
         return False
-    return len({*map(repr, asked)}) == len(asked) and all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)
+    return len({*map(repr, asked)}) == len(asked) and all(index_of(rank) in range(ranks) for rank in asked)

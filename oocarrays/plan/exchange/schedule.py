@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from oocarrays.errors import ScheduleError
+from oocarrays.errors import ScheduleError, in_number
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.layouts.distribution import MOST_RANKS
 
@@ -163,7 +163,7 @@ class Schedule:
         return Schedule.of(self.name, ranks, columns=self.columns)
 
     def __repr__(self) -> str:
-        return f"<oocarrays.Schedule {self.name.lower()}: {self.ranks} ranks, {len(self)} steps>"
+        return in_number(f"<oocarrays.Schedule {self.name.lower()}: {self.ranks} ranks, {len(self)} steps>")
 
     @property
     def forwards(self) -> bool:

@@ -252,6 +252,3 @@ def _check(method: str, target: Stored, resources: Resources, remote_scratch: bo
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
     if method == "assembled" and remote_scratch and not can_assemble(target):
         raise UnsupportedError("method='assembled' needs random writes: pass a local folder as scratch=")
-    ranks = resources.ranks
-    if ranks is not None and not (isinstance(ranks, int) and ranks >= 1):
-        raise InputError(f"ranks={ranks!r} must be at least 1")

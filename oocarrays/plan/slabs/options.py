@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-import numpy as np
-
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening
-from oocarrays.mapping.given import axis_of, by_axis, is_sequence, whole
+from oocarrays.mapping.given import axis_of, by_axis, index_of, is_sequence, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import Boundaries, of_each
 from oocarrays.plan.documents import Document
@@ -74,9 +72,9 @@ def window_options(window: WindowLike | int | None) -> Document:
     """Return a window as options: elements along each axis, along the axis that is chosen, or the axis of slabs."""
     if window is None:
         return {}
-    if isinstance(window, int | np.integer) and not isinstance(window, bool):
-        return {"height": window}
-    if isinstance(window, bool) or (not isinstance(window, Mapping) and not is_sequence(window)):
+    if (height := index_of(window)) is not None:
+        return {"height": height}
+    if not isinstance(window, Mapping) and not is_sequence(window):
         raise InputError(f"window={window!r} is neither a number of elements nor one for each axis, or by axis")
     each = dict(window) if isinstance(window, Mapping) else dict(enumerate(window))
     chosen = [axis for axis, n in each.items() if isinstance(n, str) and n == "auto"]
@@ -114,16 +112,12 @@ class SlabOptions(SlabTerms):
 
     def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
         """Return the options with axes as numbers, and one depth and height for each axis."""
-        numbers = {name: axis for axis, name in enumerate(names or ()) if name is not None}
-        boundary: Any = self.boundary
-        if isinstance(boundary, Mapping):
-            boundary = {numbers.get(axis, axis): each for axis, each in boundary.items()}
         return replace(
             self,
             depth=by_axis(self.depth, ndim, 0, names, "depth"),
-            boundary=boundary,
+            boundary=by_axis(self.boundary, ndim, "none", names, "boundary"),
             heights=by_axis(self.heights, ndim, None, names, "window"),
-            axis=None if self.axis is None else axis_of(self.axis, ndim, names),
+            axis=None if self.axis is None else axis_of(self.axis, ndim, names, f"window={{{self.axis!r}: 'auto'}}"),
         )
 
     def checked(self, shape: tuple[int, ...]) -> Self:
@@ -131,15 +125,15 @@ class SlabOptions(SlabTerms):
         depth, height = self.depth, self.height
         given: Any = depth
         depths: tuple[Any, ...] = tuple(given) if is_sequence(given) else (given,) * len(shape)
-        if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
+        if len(depths) != len(shape) or any((n := index_of(d)) is None or n < 0 for d in depths):
             raise InputError(
                 f"depth={depth!r} must be a whole number, at least 0, or one for each of {len(shape)} axes"
             )
         if not shape:
             raise InputError("an array without axes has no slabs: at least one axis is required")
         prefetch = whole(self.prefetch, "prefetch", 0)
-        axis = None if self.axis is None else axis_of(self.axis, len(shape))
-        height = None if height is None else min(whole(height, "height", 1), max(*shape, 1))
+        axis = None if self.axis is None else axis_of(self.axis, len(shape), word="window")
+        height = None if height is None else min(whole(height, "window", 1), max(*shape, 1))
         seeing = next((axis for axis, d in enumerate(depths) if d and not self._stays(axis)), None)
         if seeing is not None:
             raise InputError(
@@ -191,14 +185,13 @@ class SlabOptions(SlabTerms):
         if asked is None:
             return None
         heights = list(asked) if is_sequence(asked) else []
-        whole = [None if isinstance(height, int | np.integer) and height == -1 else height for height in heights]
-        good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
-        if len(whole) != len(shape) or not good:
+        lengths = [None if height is None else index_of(height) or 0 for height in heights]
+        if len(lengths) != len(shape) or any(n is not None and n < 1 and n != -1 for n in lengths):
             raise InputError(
                 f"window={asked!r} must be a whole number, at least 1, for each of {len(shape)} axes; None or -1 is "
                 "the whole axis"
             )
-        return tuple(None if h is None else int(h) for h in whole)
+        return tuple(None if n == -1 else n for n in lengths)
 
     @property
     def terms(self) -> Document:

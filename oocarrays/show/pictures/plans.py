@@ -302,10 +302,10 @@ def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
 
 
 def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] | None) -> None:
-    """Draw bars of predicted seconds, and of measured ones under them."""
+    """Draw bars of the predicted wall time and its phases, and of measured ones under them."""
     phases = [each.name for each in fields(Phases)]
-    predicted = {name: getattr(plan.phases, name) for name in phases} | {"wall": plan.seconds}
-    sides = [("predicted", PREDICTED, predicted), *([("measured", MEASURED, measured)] if measured else [])]
+    predicted = _of_wall({name: getattr(plan.phases, name) for name in phases} | {"wall": plan.seconds})
+    sides = [("predicted", PREDICTED, predicted), *([("measured", MEASURED, _of_wall(measured))] if measured else [])]
     thick = 0.8 / len(sides)
     for number, (label, color, seconds) in enumerate(sides):
         places = [place + (number - (len(sides) - 1) / 2) * thick for place in range(len(predicted))]
@@ -313,17 +313,23 @@ def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] |
         axes.bar_label(
             bars, [seconds_text(seconds[name]) if seconds[name] else "0 s" for name in predicted], padding=3, fontsize=8
         )
-    axes.set_yticks(range(len(predicted)), [f"{name},\nall ranks" for name in phases] + ["wall time"], fontsize=9)
+    axes.set_yticks(range(len(predicted)), [*phases, "wall time"], fontsize=9)
     axes.invert_yaxis()
     axes.margins(x=0.3)
     axes.set_xlim(left=0)
     axes.locator_params(axis="x", nbins=5)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_xlabel("seconds", fontsize=9)
-    axes.set_title("time by phase", fontsize=10)
+    axes.set_title("wall time by phase", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     if measured:
         axes.legend(fontsize=8, frameon=False, loc="best")
+
+
+def _of_wall(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the wall time, and each phase's part of it by its share of the seconds of all ranks, which overlap."""
+    wall, together = seconds["wall"], sum(each for name, each in seconds.items() if name != "wall")
+    return {name: each * wall / (together or 1) for name, each in seconds.items()} | {"wall": wall}
 
 
 # ---------------------------------------------------------------------- sweeps

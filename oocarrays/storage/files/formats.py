@@ -20,7 +20,7 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdC
 
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value
-from oocarrays.mapping.given import chosen, listed
+from oocarrays.mapping.given import chosen, listed, named, names_of_axes
 from oocarrays.mapping.grid import turned
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.bound import rebound
@@ -101,14 +101,16 @@ def is_foreign(array: zarr.Array) -> bool:
     return any(isinstance(codec, FilterCodec) for codec in getattr(array.metadata, "codecs", ()))
 
 
-def check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
+def check_shards(
+    chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int, word: str = "Target(shards={!r})"
+) -> None:
     """Raise if the format has no shards, or if they are not whole multiples of chunks."""
     if shards is None:
         return
     if zarr_format == 2:
-        raise UnsupportedError(f"shards={shards}: Zarr format 2 has no shards")
+        raise UnsupportedError(f"{word.format(shards)}: Zarr format 2 has no shards")
     if len(shards) != len(chunks) or any(s % c for s, c in zip(shards, chunks, strict=True)):
-        raise ChunksError(f"shards={shards} must be multiples of the chunks {chunks} along each axis")
+        raise ChunksError(f"{word.format(shards)} must be multiples of the chunks {chunks} along each axis")
 
 
 def _format_2(
@@ -139,7 +141,7 @@ def _format_3(
     names, fixed = dimension_names(source), has_fixed_size(source.dtype)
     if shards is not None and (source.dtype.names or not source.ndim):
         raise UnsupportedError(
-            f"shards={shards}: zarr-python cannot read structured elements, or arrays without axes, from shards"
+            f"Target(shards={shards}): zarr-python cannot read structured elements, or arrays without axes, from shards"
         )
     if not same:
         attributes.pop(DIMENSIONS, None)
@@ -213,6 +215,21 @@ def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
     given = made["filters"]
     several = () if given in ("auto", None) else given if isinstance(given, Sequence) else (given,)
     return made | {"filters": turning(several, order)}
+
+
+def as_stated(
+    made: Settings, *, fill_value: Any = None, attributes: Any = None, dimension_names: Any = None
+) -> Settings:
+    """Return these arguments of ``zarr.create_array`` with what is stated in place of what is carried over."""
+    in_2, kept = made["zarr_format"] == 2, made["attributes"]
+    if attributes is not None:
+        names_of_2 = {name: each for name, each in kept.items() if in_2 and name == DIMENSIONS}
+        kept = names_of_2 | named(attributes, "attributes")
+    made = made | {"attributes": kept} | ({} if fill_value is None else {"fill_value": fill_value})
+    names = names_of_axes(dimension_names, len(made["shape"]))
+    if names is None:
+        return made
+    return made | ({"attributes": {**kept, DIMENSIONS: list(names)}} if in_2 else {"dimension_names": names})
 
 
 def with_axes(made: Settings, axes: Sequence[int | None]) -> Settings:

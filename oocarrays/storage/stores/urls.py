@@ -216,7 +216,7 @@ def check_options(options: Mapping[str, Any] | None, places: Iterable[Any]) -> N
     if options and known and all(map(_is_local, known)):
         names = ", ".join(sorted(named(options, "storage_options")))
         raise InputError(
-            f"storage_options= has {names}: options are for URLs such as s3://bucket/a.zarr, but this is a local path: "
+            f"storage_options ({names}) are for URLs such as s3://bucket/a.zarr, but this is a local path: "
             f"{', '.join(map(str, known))}"
         )
 
@@ -256,7 +256,7 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
         return None
     if strange:
         names = ", ".join(strange)
-        raise InputError(f"storage_options= has {names}, which obstore does not support: pip install 'oocarrays[s3]'")
+        raise InputError(f"storage_options ({names}) are not supported by obstore: pip install 'oocarrays[s3]'")
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
