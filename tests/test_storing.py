@@ -97,7 +97,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "shape": (da.zeros((3, 4)), {}, TargetError, r"shape \(3, 4\)"),
     "region of another shape": (da.zeros((3,)), {"region": np.s_[2:4]}, TargetError, "region="),
     "dtype": (da.zeros((8,)), {}, TargetError, "convert it with astype"),
-    "no array": (np.zeros(8), {}, InputError, "not a dask.array.Array"),
+    "no array": (range(8), {}, InputError, "not a dask.array.Array"),
     "objects": (da.from_array(np.array([{}] * 8), chunks=8), {}, UnsupportedError, "no fixed size"),
     "unknown blocks": (da.arange(16)[da.arange(16) > 7], {}, ChunksError, "compute_chunk_sizes"),
     "an index": (da.zeros((8,), dtype="i4"), {"region": [3]}, SelectionError, "not a slice"),
