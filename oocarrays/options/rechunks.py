@@ -182,9 +182,14 @@ class Planner:
             overwrite=self.overwrite,
             scratch=self.scratch,
             past_cache_above=settings.past_cache_above(),
-            said=() if self.grows else cuts(chunks, self.to.shards, file.stored.grid, dimension_names(opened)),
+            said=() if self.grows else cuts(chunks, self.to.shards, file.stored.grid, _names(self.to, opened)),
         )
         return plan, file, destination
+
+
+def _names(to: Target, array: zarr.Array) -> Sequence[str | None] | None:
+    """Return the names of axes that a target states, or those of its source."""
+    return names_of_axes(to.dimension_names, array.ndim) or dimension_names(array)
 
 
 def settings_of(
@@ -192,7 +197,7 @@ def settings_of(
 ) -> tuple[Settings, tuple[tuple[int, ...], ...] | None]:
     """Return arguments of ``zarr.create_array`` for an array in other chunks, and the lengths of uneven ones."""
     grid, ndim = file.stored.grid, file.zarr.ndim
-    names = names_of_axes(to.dimension_names, ndim) or dimension_names(file.zarr)
+    names = _names(to, file.zarr)
     order = None if to.orientation is None else axis_order(to.orientation, ndim, names)
     lengths = uneven_lengths(to.chunks, grid, file.dtype, names)
     chunks = tuple(map(max, lengths)) if lengths else to.chunks
