@@ -39,22 +39,28 @@ LONGEST = 2000
 
 
 COUNTED = re.compile(
-    r"(?<![\w.,*/×-])(?<!× )(?<!axis )(?<!rank )(?<!step )(?<!pass )(?<!level )1 "
+    r"(there are )?(?<![\w.,*/×-])(?<!× )(?<!axis )(?<!rank )(?<!step )(?<!pass )(?<!level )1 "
     r"(arrays|axes|blocks|bytes|cells|chunks|disks|elements|entries|files|groups|indices|messages|objects|parts|passes|"
     r"pieces|places|ranks|regions|requests|rounds|shards|slabs|sources|steps|streams|sweeps|targets|tasks|threads|"
-    r"units|workers)\b"
+    r"units|workers)\b( are| have| were)?"
 )
-"""Counted nouns in the plural, of which there is one."""
+"""Counted nouns in the plural, of which there is one, and their verb."""
 SINGULAR = {"axes": "axis", "entries": "entry", "indices": "index", "passes": "pass"}
+SINGULAR |= {" are": " is", " have": " has", " were": " was"}
 
 
 def in_number(text: str) -> str:
     """Return a text with singular nouns after 1.
 
-    >>> in_number("1 axes of 2 ranks, 31 axes, 1 × 1 elements")
-    '1 axis of 2 ranks, 31 axes, 1 × 1 elements'
+    >>> in_number("1 axes of 2 ranks, 31 axes, 1 × 1 elements; there are 1 targets, 1 chunks are lost")
+    '1 axis of 2 ranks, 31 axes, 1 × 1 elements; there is 1 target, 1 chunk is lost'
     """
-    return COUNTED.sub(lambda found: f"1 {SINGULAR.get(found[1], found[1][:-1])}", text)
+    return COUNTED.sub(_singular, text)
+
+
+def _singular(found: re.Match[str]) -> str:
+    there, noun, verb = found.groups()
+    return f"{'there is ' if there else ''}1 {SINGULAR.get(noun, noun[:-1])}{SINGULAR.get(verb, '')}"
 
 
 class OocError(Exception):

@@ -177,7 +177,7 @@ LIES = {
     "block": ([3, 7], r"block \[3, 7\]"),
     "depth": ([1, 1], "depth|shape"),
     "orientation": ([0, 2], "orientation"),
-    "workers": (["a"], "workers"),
+    "workers": (["a"], "worker"),
     "colour": ("red", "'colour'"),
 }
 
