@@ -119,7 +119,7 @@ def test_sections_are_written_again_of_parts_that_are_given_again(half: Path, ki
     assert (some != expected(kind)).any()
     with pytest.raises(InputError, match=r"by write_sections, whose parts are not kept: .*resume\(target, parts="):
         ooc.resume(half)
-    with pytest.raises(InputError, match="1 sources were passed"):
+    with pytest.raises(InputError, match="1 source was passed"):
         ooc.resume(half, source="x.zarr", parts=parts_of(kind))
     with pytest.raises(JournalError, match="not by shift"):
         ooc.resume(half, kind="shift")

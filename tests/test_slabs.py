@@ -214,7 +214,7 @@ def test_a_kernel_that_raises_names_the_slab(rows: Path) -> None:
     [
         (lambda block: block[1:], r"returned shape \(4, 20\) for slab \[0:4, 0:20\].*; its block has \(5, 20\)"),
         (lambda block: block + 1j, r"returned dtype complex128 for slab .*; the target has float64: pass Target"),
-        (lambda block: (block, block), r"returned 2 arrays for slab .*; there are 1 targets"),
+        (lambda block: (block, block), r"returned 2 arrays for slab .*; there is 1 target"),
         (lambda block: None, r"returned (shape \(\)|dtype object) for slab"),
     ],
     ids=["shape", "dtype", "number", "nothing"],
