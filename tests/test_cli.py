@@ -117,7 +117,7 @@ def test_quiet_of_every_other_command_prints_nothing(
         runs.run("rechunk", work / "rows.zarr", work / "left.zarr", chunks=(60, 8), scheduler="threads", at="begun")
     for each in ("calibrate", "keep"):
         monkeypatch.setattr(f"oocarrays.cli.advice.{each}", lambda *_: {})
-    with ooc.advise.trace() as trace, trace.block("a"):
+    with ooc.advise.trace() as trace:
         ooc.open_array("rows.zarr")[:2]
     trace.save("trace.json")
     capsys.readouterr()
