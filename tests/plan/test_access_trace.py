@@ -69,7 +69,7 @@ def test_an_array_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "line"),
     [
-        ({"array": "made", "sections": "(block)", "ranks": 2, **MADE}, LayoutError, "axes"),
+        ({"array": "made", "sections": "(block)", "ranks": 2, **MADE}, LayoutError, "1 axis; the array has 2"),
         ({"array": "made", "sections": "(block, *)", "ranks": 0, **MADE}, InputError, "ranks=0"),
         ({"array": "made", "sections": [Section((0, 0), (13, 8))], **MADE}, InputError, "takes .* of made, which has"),
         ({"array": "made", "sections": [Section((0,), (3,))], **MADE}, SelectionError, "has 1 axis; the array"),
