@@ -42,11 +42,11 @@ COUNTED = re.compile(
     r"(there are )?(?<![\w.,*/×-])(?<!× )(?<!axis )(?<!rank )(?<!step )(?<!pass )(?<!level )1 "
     r"(arrays|axes|blocks|bytes|cells|chunks|disks|elements|entries|files|groups|indices|messages|objects|parts|passes|"
     r"pieces|places|ranks|regions|requests|rounds|shards|slabs|sources|steps|streams|sweeps|targets|tasks|threads|"
-    r"units|workers)\b( are| have| were)?"
+    r"units|workers)\b( are| have| were| lie)?"
 )
 """Counted nouns in the plural, of which there is one, and their verb."""
 SINGULAR = {"axes": "axis", "entries": "entry", "indices": "index", "passes": "pass"}
-SINGULAR |= {" are": " is", " have": " has", " were": " was"}
+SINGULAR |= {" are": " is", " have": " has", " were": " was", " lie": " lies"}
 
 
 def in_number(text: str) -> str:
