@@ -34,9 +34,7 @@ from oocarrays.storage.files.documents import document_store, unfinished_run
 from oocarrays.storage.files.making_room import is_empty, names_in
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.notes import Notes
-from oocarrays.storage.journal.sources import can_keep
-from oocarrays.storage.journal.texts import REQUEST, Kept
+from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.local.fs import files_below
 from oocarrays.storage.local.names import MARK, OURS, SAYING
 from oocarrays.storage.local.syncing import written
@@ -117,10 +115,7 @@ def create(live: Live[Dataset]) -> None:
 
 
 def finish(live: Live[Dataset]) -> str:
-    """End the run; keep its request beside an array."""
-    place, content = live.program.made_place, live.state.content
-    if place is not None and can_keep(place) and REQUEST in content and not recording.has_ended(live):
-        Notes(place).keep_made(live.id, {REQUEST: content[REQUEST]})
+    """End the run."""
     recording.end(live)
     return str(live.store)
 

@@ -350,10 +350,10 @@ def _check_written(live: Live[Any]) -> None:
 
 def _keep_request(live: Live[Any]) -> None:
     """Keep a run's request beside its target; delete an earlier one if the run has none."""
-    place = live.program.made_place
-    if place is None or not can_keep(place) or not live.journal.is_there():
+    place, journaled = live.program.made_place, not live.program.restarts
+    if place is None or not can_keep(place) or (journaled and not live.journal.is_there()):
         return
-    content = live.journal.read()[1]
+    content = live.journal.read()[1] if journaled else live.state.content
     if REQUEST in content:
         Notes(place).keep_made(live.state.id, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
     else:

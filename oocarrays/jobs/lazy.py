@@ -50,9 +50,10 @@ if TYPE_CHECKING:
 class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray]):
     """Planned write of a lazy array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
+    _restarts = True
+
     def __init__(self, x: da.Array, run: Run[Rechunk], target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        self._restarts = True
         super().__init__(run, opener(open_array, target), cluster)
 
     @property
