@@ -74,7 +74,7 @@ def window_options(window: WindowLike | int | None) -> Document:
         return {}
     if (height := index_of(window)) is not None:
         return {"height": height}
-    if not isinstance(window, Mapping) and not is_sequence(window):
+    if isinstance(window, int) or not (isinstance(window, Mapping) or is_sequence(window)):
         raise InputError(f"window={window!r} is neither a number of elements nor one for each axis, or by axis")
     each = dict(window) if isinstance(window, Mapping) else dict(enumerate(window))
     chosen = [axis for axis, n in each.items() if isinstance(n, str) and n == "auto"]
