@@ -146,7 +146,7 @@ def scatter_files(
     program, content = _scattering(file, spec, resources_of(cluster, means.memory, means.schedule))
     request = requested(
         "scatter_files", [named(opened.store_path)], [metadata_digest(file)],
-        [(spec.made, spec.count)], files=said.as_json(),
+        [(spec.made, sum(grid.count for grid in program.plan.grids))], files=said.as_json(),
     )  # fmt: skip
     job = _job(Run(program, content), cluster, disks, means.scheduler).asked_for(request)
     same = means._only("memory", "scheduler", "workers", "storage_options")
