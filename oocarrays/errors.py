@@ -32,8 +32,6 @@ import os
 import re
 import traceback
 
-GRAPHS = os.path.realpath(os.path.join(os.path.dirname(__file__), "graphs"))
-"""Folder of the modules that build graphs: a link, in the source tree."""
 LONGEST = 2000
 """Maximum number of characters of a message; the middle of a longer one is left out."""
 
@@ -42,7 +40,7 @@ COUNTED = re.compile(
     r"(there are )?(?<![\w.,*/×-])(?<!× )(?<!axis )(?<!rank )(?<!step )(?<!pass )(?<!level )1 "
     r"(arrays|axes|blocks|bytes|cells|chunks|disks|elements|entries|files|groups|indices|messages|objects|parts|passes|"
     r"pieces|places|ranks|regions|requests|rounds|shards|slabs|sources|steps|streams|sweeps|targets|tasks|threads|"
-    r"units|workers)\b( are| have| were| lie)?"
+    r"units|workers)\b(?![/.]\w)( are| have| were| lie)?"
 )
 """Counted nouns in the plural, of which there is one, and their verb."""
 SINGULAR = {"axes": "axis", "entries": "entry", "indices": "index", "passes": "pass"}
@@ -52,8 +50,8 @@ SINGULAR |= {" are": " is", " have": " has", " were": " was", " lie": " lies"}
 def in_number(text: str) -> str:
     """Return a text with singular nouns after 1.
 
-    >>> in_number("1 axes of 2 ranks, 31 axes, 1 × 1 elements; there are 1 targets, 1 chunks are lost")
-    '1 axis of 2 ranks, 31 axes, 1 × 1 elements; there is 1 target, 1 chunk is lost'
+    >>> in_number("1 axes of 2 ranks, 31 axes, 1 × 1 elements; there are 1 targets, 1 chunks are lost in run 1 files/a")
+    '1 axis of 2 ranks, 31 axes, 1 × 1 elements; there is 1 target, 1 chunk is lost in run 1 files/a'
     """
     return COUNTED.sub(_singular, text)
 
@@ -74,11 +72,12 @@ class OocError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Return the traceback for notebooks: the caller's lines, without those of the library."""
-        mine = os.path.dirname(os.path.realpath(__file__))
+        here = os.path.dirname(__file__)
+        mine = tuple(map(os.path.realpath, (here, os.path.join(here, "graphs"))))  # a link, in the source tree
         theirs = [
             frame
             for frame in traceback.extract_tb(self.__traceback__)
-            if not os.path.realpath(frame.filename).startswith((mine, GRAPHS)) and "site-packages" not in frame.filename
+            if not os.path.realpath(frame.filename).startswith(mine) and "site-packages" not in frame.filename
         ]
         return [*"".join(traceback.format_list(theirs)).splitlines(), f"{type(self).__name__}: {self}"]
 

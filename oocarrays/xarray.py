@@ -47,8 +47,6 @@ from oocarrays.storage.foreign.facts import Facts
 from oocarrays.storage.stores.joined import foreign_at
 from oocarrays.stored.lazy_array import LazyArray
 
-STALE = ("chunks", "shards", "preferred_chunks")
-"""Keys of an encoding for chunks other than the blocks: ``to_zarr`` would refuse them."""
 MASKS = "use_zarr_fill_value_as_mask"
 """Option that takes the fill value of an array of format 3 as missing, as format 2 always does."""
 DECODING = (
@@ -120,7 +118,8 @@ class GroupStore(ZarrStore):
             return made
         data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
         if self._blocks is not None and stored.ndim and made.dims != (name,):
-            made.encoding = {name: said for name, said in made.encoding.items() if name not in STALE}
+            stale = ("chunks", "shards", "preferred_chunks")  # other than the blocks: `to_zarr` would refuse them
+            made.encoding = {name: said for name, said in made.encoding.items() if name not in stale}
             chunks = {axis: self._blocks[str(dim)] for axis, dim in enumerate(made.dims) if dim in self._blocks}
             try:
                 data = _plain(stored.to_dask(chunks, memory=self._memory))

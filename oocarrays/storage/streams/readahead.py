@@ -25,8 +25,6 @@ FIRST_SPAN, GROWTH = 256, 4
 """Initial bytes of a window per cell, and their growth factor if the next call needs more."""
 WINDOW_SHARE, RESULTS_SHARE = 4, 8
 """Divisors of the budget for a window, and for the results of the next calls."""
-LINE = 64
-"""Bytes of each cell that are transposed at a time: a cache line."""
 TURNED = 2048
 """Cells that are transposed at a time: their bytes stay in the cache."""
 READ_BYTES = 2**18
@@ -135,8 +133,8 @@ class StreamReader:
         part.cb.drain()
         end = part.cb_end if offset < part.cb_end else part.level_end()  # without access to IB if possible
         room = part.budget // RESULTS_SHARE // max(part.count * nbytes, 1)
-        calls = max(min(LINE // nbytes, (end - offset) // nbytes, room), 1)
-        outs = [np.empty((part.count, nbytes), np.uint8) for _ in range(calls)]
+        calls = max(min(64 // nbytes, (end - offset) // nbytes, room), 1)
+        outs = [np.empty((part.count, nbytes), np.uint8) for _ in range(calls)]  # of each cell a cache line
         place, end = offset, offset + calls * nbytes
         while place < end:
             blocks = part.at(place) or self._scattered(place)
