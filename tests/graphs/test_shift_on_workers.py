@@ -108,5 +108,5 @@ def test_a_pass_over_files(two: Client, tmp_path: Path, own: bool) -> None:
     b = within(job.run)
     np.testing.assert_array_equal(b[...], expected(kernel, [FIELD], (5, 2), "periodic")[0])
     assert bool(b.disks.workers) == own
-    moved = {"probe", "create", "ready", "finish"}
+    moved = {"probe", "create", "barrier", "finish"}
     assert all(event["worker"] == home_of(job, event) for event in events(two, job) if event["verb"] not in moved)

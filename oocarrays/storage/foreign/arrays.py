@@ -34,8 +34,6 @@ from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
 from oocarrays.storage.local.cache import Cache
 
-KEPT_TABLES = 4096
-"""Maximum chunk tables cached in one process for some files."""
 _looking = threading.RLock()
 
 
@@ -202,8 +200,8 @@ class Contents:
     """Paths of the arrays without this axis, which receive it as a new first one."""
     known: dict[str, ForeignArray] = field(default_factory=dict)
     """Arrays examined so far, by path."""
-    tables: Cache[tuple[str, int], ChunkTable] = field(default_factory=lambda: Cache(KEPT_TABLES))
-    """Locations of chunks by path and number of the file, in this process."""
+    tables: Cache[tuple[str, int], ChunkTable] = field(default_factory=lambda: Cache(4096))
+    """Locations of chunks by path and number of the file, in this process: at most 4096."""
 
     def array(self, name: str) -> ForeignArray:
         """Return an array; the first access examines all files."""
