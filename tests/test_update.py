@@ -246,7 +246,7 @@ STATED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"compressors": zarr.codecs.ZstdCodec(level=7)}, TargetError,
         r'has compressors {"name": "zstd", "configuration": {"level": 0}}, not .*{"level": 7}}: omit compressors, or',
     ),
-    "filters": ({"filters": [Delta(dtype="i8")]}, TargetError, "has filters"),
+    "filters": ({"filters": Delta}, TargetError, "has filters"),  # which zarr warns of as soon as it is made
     "zarr_format": ({"zarr_format": 2}, TargetError, "has zarr_format 3, not 2: omit zarr_format"),
     "orientation": ({"orientation": "column"}, TargetError, r"has orientation \[0, 1\], not \[1, 0\]"),
     "chunks": ({"chunks": (8, 2), "shards": (16, 8)}, ChunksError, r"has chunks \(8, 4\), not \(8, 2\): omit chunks"),
@@ -263,6 +263,8 @@ def test_what_a_target_states_is_how_it_is_stored(tmp_path: Path, name: str) -> 
     ooc.update(made, source=tmp_path / "source", **HERE).run()
     source.append(data[20:])
     stated, kind, said = STATED[name]
+    if name == "filters":
+        stated = {"filters": [Delta(dtype="i8")]}
     with pytest.raises(kind, match=said) as caught:
         ooc.update(ooc.Target(tmp_path / "target", **stated), source=tmp_path / "source", **HERE)
     assert "\n" not in str(caught.value)
