@@ -180,6 +180,6 @@ def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
 def index_of(given: Any) -> int | None:
     """Return a value of any integer type as an int; None for others, True and False included."""
     try:
-        return None if isinstance(given, bool) else operator.index(given)
+        return None if given is True or given is False else operator.index(given)
     except TypeError:
         return None
