@@ -245,7 +245,7 @@ def read_sections(
     if wanted.layout is not None:
         return DistributedArray(wanted.layout, file.dtype, build, where, plan=plan)
     shapes = [selection.shape for selection in wanted.selections]
-    return SectionArrays(plan, shapes.__getitem__, plan.ranks, file.dtype, build, where)
+    return SectionArrays(shapes.__getitem__, plan.ranks, file.dtype, build, where, plan)
 
 
 def dealt(file: ArrayFile, domains: str, deal: str, disks: Any, costs: Costs) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class DistributedArray(Extents, RankArrays):
     (array([2, 3, 6, 7]), array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]))
     """
 
+    _plan: Redistribution | CollectivePlan | None
+
     def __init__(
         self,
         layout: Layout,
@@ -81,9 +83,8 @@ class DistributedArray(Extents, RankArrays):
         plan: Redistribution | CollectivePlan | None = None,
         messaging: Messaging | None = None,
     ) -> None:
-        super().__init__(layout.local_shape, layout.ranks, dtype, build, where)
+        super().__init__(layout.local_shape, layout.ranks, dtype, build, where, plan)
         self._layout = layout
-        self._plan = plan
         self._messaging = messaging
         self._section: Section | None = None
 

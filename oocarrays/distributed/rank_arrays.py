@@ -64,7 +64,9 @@ class RankArrays(ABC, DaskMethodsMixin):
         dtype: np.dtype,
         build: Callable[[], Parts],
         where: Where,
+        plan: Any = None,
     ) -> None:
+        self._plan = plan
         self._shape_of = shapes
         self._ranks = ranks
         self._dtype = dtype
@@ -250,17 +252,7 @@ class RankArrays(ABC, DaskMethodsMixin):
 class RankLists(RankArrays, Generic[Plan]):
     """Arrays of any shapes, one a rank: ``compute`` returns a list of numpy arrays."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        shapes: Callable[[int], tuple[int, ...]],
-        ranks: int,
-        dtype: np.dtype,
-        build: Callable[[], Parts],
-        where: Where,
-    ) -> None:
-        super().__init__(shapes, ranks, dtype, build, where)
-        self._plan = plan
+    _plan: Plan
 
     @property
     def plan(self) -> Plan:
@@ -312,7 +304,7 @@ class RankBlocks(RankLists[Moves]):
     """
 
     def __init__(self, plan: Moves, dtype: np.dtype, build: Callable[[], Parts], where: Where) -> None:
-        super().__init__(plan, plan.shape, plan.ranks, dtype, build, where)
+        super().__init__(plan.shape, plan.ranks, dtype, build, where, plan)
 
     @property
     def peak_bytes(self) -> int:

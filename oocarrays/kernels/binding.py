@@ -73,15 +73,21 @@ def check_call(kernel: Callable[..., Any], blocks: int) -> None:
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} is not callable: pass a function of NumPy blocks")
-    given = kernel if isinstance(kernel, partial) else partial(kernel)  # `partial` has one level, of any depth
-    if not blocks or (found := _signature(given.func)) is None:
+    function, args, keywords = unwrapped(kernel)
+    if not blocks or (found := _signature(function)) is None:
         return  # that there are no sources is said where they are opened
     try:
-        found.bind(*given.args, *[None] * blocks, **given.keywords, **({INFO: None} if takes_info(kernel) else {}))
+        found.bind(*args, *[None] * blocks, **keywords, **({INFO: None} if takes_info(kernel) else {}))
     except TypeError as error:
-        name = getattr(given.func, "__name__", repr(kernel))
-        told = f"{blocks} block{'' if blocks == 1 else 's'}"
-        raise InputError(f"{name}{found} cannot be called with {told}: {error}") from None
+        name = getattr(function, "__name__", repr(kernel))
+        raise InputError(f"{name}{found} cannot be called with {blocks} blocks: {error}") from None
+
+
+def unwrapped(kernel: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function of a kernel, with its bound arguments."""
+    if isinstance(kernel, partial):
+        return kernel.func, kernel.args, kernel.keywords
+    return kernel, (), {}
 
 
 def _signature(kernel: Callable[..., Any]) -> Signature | None:

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, Self, TypeVar
@@ -36,6 +35,7 @@ from oocarrays.graphs.slabs.resume import (
 )
 from oocarrays.graphs.slabs.scratch import PassScratch
 from oocarrays.graphs.slabs.sweeps import Residual, change, each_of, unlike
+from oocarrays.kernels.binding import unwrapped
 from oocarrays.kernels.jacobi import sweep, sweeps
 from oocarrays.kernels.medians import median
 from oocarrays.mapping.given import whole, wholes
@@ -260,7 +260,7 @@ def iteration(arrays: SlabArrays, plan: Callable[[Any], IteratePlan], scratch: S
 
 def own_depth(kernel: Callable[..., Any]) -> int | tuple[int, ...]:
     """Return the neighbours that a kernel needs on each side, in all axes or in each; 0 for an unknown kernel."""
-    function, args, keywords = _unwrapped(kernel)
+    function, args, keywords = unwrapped(kernel)
     if function is sweep:
         return 1
     if function not in (median, sweeps):
@@ -279,14 +279,7 @@ def own_ranks(kernel: Callable[..., Any]) -> int | None:
     Kernels of this package are many short calls of numpy, and one rank already reads and writes beside them:
     threads that compute pass the interpreter's lock to each other more often than they gain.
     """
-    return 1 if _unwrapped(kernel)[0] in (median, sweep, sweeps) else None
-
-
-def _unwrapped(kernel: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return the function of a kernel, with its bound arguments."""
-    if isinstance(kernel, partial):
-        return kernel.func, kernel.args, kernel.keywords
-    return kernel, (), {}
+    return 1 if unwrapped(kernel)[0] in (median, sweep, sweeps) else None
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
