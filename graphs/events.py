@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oocarrays.errors import MissingChunksWarning
+from oocarrays.plan.plan import plural
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
     if not count:
         return
     least = "at least " if so_far else ""
-    warn_person(f"{name} lacks {least}{count} chunk{'s' * (count > 1)}: read as the fill value", MissingChunksWarning)
+    warn_person(f"{name} lacks {least}{plural(count, 'chunk')}: read as the fill value", MissingChunksWarning)
 
 
 def warn_person(text: str, category: type[Warning]) -> None:

@@ -30,6 +30,7 @@ from oocarrays.graphs.run.recording import read_now
 from oocarrays.graphs.run.recovery import CHUNKS_READ, trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
+from oocarrays.plan.plan import plural
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import member_store
 from oocarrays.storage.files.places import Place, StoreLike, local_folder
@@ -191,7 +192,7 @@ def chunks_done(target: StoreLike) -> tuple[int, int] | None:
 
 
 def chunks_text(done: tuple[int, int]) -> str:
-    return f"{done[0]} of {done[1]} chunk{'' if done[1] == 1 else 's'}"
+    return f"{done[0]} of {plural(done[1], 'chunk')}"
 
 
 def _recorded(journal: Journal, content: Mapping[str, Any]) -> int:

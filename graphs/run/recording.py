@@ -343,7 +343,7 @@ def _check_written(live: Live[Any]) -> None:
     for place, receipts in wanted.values():
         if odd := Store(place).unlike(receipts, verify=False):
             raise RunError(
-                f"{name_of(place)} acknowledged {len(odd)} chunk{'s' * (len(odd) > 1)} that it does not have now, "
+                f"{name_of(place)} acknowledged {len(odd)} chunks that it does not have now, "
                 f"{odd[0]} among them: resume it, and they are written again"
             )
 

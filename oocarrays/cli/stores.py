@@ -23,6 +23,7 @@ from oocarrays.cli.signatures import asked, command
 from oocarrays.comparing import Comparison, compare
 from oocarrays.jobs.rechunking import clean
 from oocarrays.plan.documents import Document
+from oocarrays.plan.plan import plural
 from oocarrays.recovery.resume import run_status
 from oocarrays.requests import is_at_work, journaled
 from oocarrays.show.contents import ArrayFacts, GroupFacts, as_json, chunks_text, contents
@@ -195,7 +196,7 @@ def _group_text(group: GroupFacts) -> str:
     arrays = group.arrays
     stored = [array.stored_bytes for array in arrays if array.stored_bytes is not None]
     parts = [
-        f"group of {len(arrays)} array{'' if len(arrays) == 1 else 's'}",
+        f"group of {plural(len(arrays), 'array')}",
         f"format {group.zarr_format}",
         *(["consolidated"] if group.consolidated else []),
         bytes_text(sum(array.nbytes for array in arrays)),

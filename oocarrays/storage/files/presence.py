@@ -139,7 +139,7 @@ class Presence:
             named = ", ".join(f"({', '.join(map(str, index))})" for index in first)
             more = f" and {count - len(first)} more" if first and count > len(first) else ""
             which = f": {named}{more}" if first else ""
-            raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error'{which}")
+            raise RunError(f"{self.name} lacks {count} chunks, and missing='error'{which}")
 
     def look_for_missing(self, meter: Meter) -> None:
         """Count missing chunks by name and apply the policy, for copies that do not read chunks."""

@@ -22,6 +22,7 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.plan.plan import plural
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray
 from oocarrays.storage.foreign.facts import Facts, document, whole_chunk
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
@@ -79,7 +80,7 @@ class ForeignStore(ReadOnlyStore):
         files, names = self.source_files, self._contents.names
         count = len(files.found)
         ends = f" to {files.path(count - 1)}" if count > 1 else ""
-        rows = [(f"{count} file{'s' * (count > 1)}", f"{files.path(0)}{ends}")]
+        rows = [(plural(count, "file"), f"{files.path(0)}{ends}")]
         if self._contents.dim is not None:
             rows.append(("joined along", f"{self._contents.dim}{', a new axis' * bool(self._contents.stacked)}"))
         rows += [(name or "array", self._described(name)) for name in names[:MOST_ROWS]]

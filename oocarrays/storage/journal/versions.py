@@ -63,8 +63,8 @@ class Versions:
         return np.where(self.keys[place] == keys, self.words[place], np.uint64(0))
 
     def _changed(self, count: int, then: str = "read it again") -> RunError:
-        which = f"{count} chunk{'s' * (count > 1)}"
-        return RunError(f"{self.name} changed while it was read: {which} changed, appeared or vanished; {then}")
+        which = "changed, appeared or vanished"
+        return RunError(f"{self.name} changed while it was read: {count} chunks {which}; {then}")
 
     def responses(self, file: ArrayFile) -> ResponseCheck | None:
         """Start comparing responses with the listing; return None if responses carry no versions.
