@@ -37,9 +37,8 @@ from oocarrays.storage.files.places import Place, StoreLike, local_folder
 from oocarrays.storage.journal.calls import CALL, code_of, name_of, named
 from oocarrays.storage.journal.journal import Journal, journal_of, way_out
 from oocarrays.storage.journal.lock import is_locked
-from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import changed
-from oocarrays.storage.journal.texts import FOLDER, LOCK, PARTS, REQUEST
+from oocarrays.storage.journal.texts import FOLDER, LOCK, PARTS, REQUEST, Notes
 
 
 def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any = False) -> None:

@@ -60,7 +60,7 @@ from oocarrays.plan.collective.read import AHEAD, CollectivePlan
 from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.journal.receipts import contents
+from oocarrays.storage.journal.texts import contents
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.write import RankPiece, write_pieces
 

@@ -54,8 +54,7 @@ from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import LocalTarget, TargetSpec
-from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.journal.texts import Kept, Receipts
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 

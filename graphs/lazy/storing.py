@@ -51,7 +51,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import tile_of
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.journal.receipts import contents
+from oocarrays.storage.journal.texts import contents
 from oocarrays.storage.sections.write import write_section
 
 Key = Any

@@ -42,8 +42,7 @@ from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
-from oocarrays.storage.journal.receipts import Receipt, Receipts
-from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.journal.texts import Kept, Receipt, Receipts
 from oocarrays.storage.meter import Meter
 
 

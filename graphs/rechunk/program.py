@@ -53,9 +53,8 @@ from oocarrays.storage.files.documents import remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, scratch_below
-from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import metadata_digest
-from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.journal.texts import Kept, Receipt
 from oocarrays.storage.local import syncing
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 

@@ -54,9 +54,8 @@ from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
-from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import is_of
-from oocarrays.storage.journal.texts import BEGINNING, Kept
+from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt
 from oocarrays.storage.local.blobs import byte_view, checksum
 from oocarrays.storage.local.names import mark_of_plan, partial_name
 from oocarrays.storage.meter import Meter

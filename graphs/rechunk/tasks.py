@@ -40,7 +40,7 @@ from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.storage.chunks.assembling import Take
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.files.creating import create_scratch, remove_scratch
-from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.journal.texts import Receipts
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.pages import allocate
 

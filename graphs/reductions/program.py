@@ -33,8 +33,7 @@ from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.receipts import Receipts
-from oocarrays.storage.journal.texts import Kept
+from oocarrays.storage.journal.texts import Kept, Receipts
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
 

@@ -31,8 +31,7 @@ from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold
-from oocarrays.storage.journal.notes import Notes
-from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.journal.texts import Notes, Receipt
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer

@@ -41,10 +41,8 @@ from oocarrays.storage.files.documents import is_finished, remove_partials, unfi
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
-from oocarrays.storage.journal.notes import Notes
-from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, fingerprints, keep_source
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS, REQUEST
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS, REQUEST, Notes, Receipt, Store
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.stores.remote import is_remote, tells_versions
 from oocarrays.storage.stores.store_blobs import blobs_of

@@ -28,9 +28,8 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal, journal_of
-from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import changed, fingerprint
-from oocarrays.storage.journal.texts import BEGINNING, Kept
+from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt, Store
 
 Part = tuple[int, ...]
 KEPT: Part = ()

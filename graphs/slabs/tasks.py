@@ -24,7 +24,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch, finish_target, remove_scratch
 from oocarrays.storage.files.local_files import RankFiles, placed
 from oocarrays.storage.files.target import LocalTarget
-from oocarrays.storage.journal.receipts import Receipt, Receipts
+from oocarrays.storage.journal.texts import Receipt, Receipts
 from oocarrays.storage.local.pages import empty, give_back
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.windows import Blocks, Windows

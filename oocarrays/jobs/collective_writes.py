@@ -31,9 +31,8 @@ from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named
-from oocarrays.storage.journal.notes import kept_sections, sections_again
 from oocarrays.storage.journal.sources import metadata_digest
-from oocarrays.storage.journal.texts import PARTS
+from oocarrays.storage.journal.texts import PARTS, kept_sections, sections_again
 from oocarrays.storage.sections.write import check_writable
 from oocarrays.stored.array import placer
 

@@ -26,7 +26,7 @@ from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import location
-from oocarrays.storage.journal.notes import Notes
+from oocarrays.storage.journal.texts import Notes
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
 

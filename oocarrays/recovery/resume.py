@@ -23,8 +23,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.notes import Notes
-from oocarrays.storage.journal.texts import FOLDER, REQUEST
+from oocarrays.storage.journal.texts import FOLDER, REQUEST, Notes
 from oocarrays.storage.local.fs import files_below, status_of
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.storage.stores.zipped import is_zip

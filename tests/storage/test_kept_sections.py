@@ -7,7 +7,7 @@ import pytest
 
 from oocarrays.errors import JournalError
 from oocarrays.mapping.selection import Selection
-from oocarrays.storage.journal.notes import kept_sections, sections_again
+from oocarrays.storage.journal.texts import kept_sections, sections_again
 
 pytestmark = pytest.mark.once
 

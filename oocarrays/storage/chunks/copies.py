@@ -29,8 +29,7 @@ from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import is_node, new_documents, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
-from oocarrays.storage.journal.receipts import UNKEPT, Unkept
-from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
+from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE, UNKEPT, Unkept
 from oocarrays.storage.local.fs import check_regular, failure, files_below, make_folders, translated
 from oocarrays.storage.local.names import DOCUMENTS, PARTIAL, SAYING
 from oocarrays.storage.local.syncing import replacing_file, written

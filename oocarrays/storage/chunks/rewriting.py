@@ -43,7 +43,7 @@ from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
-from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
 from oocarrays.storage.local.fs import open_sized, translated
 from oocarrays.storage.local.names import array_document, draft_key

@@ -27,7 +27,7 @@ from oocarrays.storage.chunks.places import ThroughZarr, through_zarr
 from oocarrays.storage.codecs.codec import encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.direct_io import pieces_of
 from oocarrays.storage.local.fs import size_of, translated

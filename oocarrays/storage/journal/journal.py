@@ -32,8 +32,6 @@ from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import is_empty, remove_drafts
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
-from oocarrays.storage.journal.notes import Notes
-from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import can_keep, kept_source
 from oocarrays.storage.journal.texts import (
     DONE,
@@ -44,6 +42,8 @@ from oocarrays.storage.journal.texts import (
     PLAN,
     STATES,
     Kept,
+    Notes,
+    Receipt,
     check_entry,
     entry_text,
     name_of_part,

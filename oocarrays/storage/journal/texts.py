@@ -1,8 +1,25 @@
-"""Texts of a journal: the plan of a run, notes, and entries of finished parts, each with a digest.
+"""Texts of a journal: the plan of a run, entries of finished parts with receipts of their chunks, and notes.
 
     plan.json   {"run": "c0ffee", "content": {…}, "digest": "5f3a…"}
     done/0.3    5f3a…                                    the digest of that plan
                 {"": {"c/0/0": [16384, 3829138921]}}     receipts of the chunks that the part stored
+
+A receipt is the number of bytes stored under a key, and their checksum, for later verification:
+
+    c/0/0   [16384, 3829138921]    stored: bytes, and their checksum
+    c/0/1   [16384]                stored by other code, which does not expose the bytes
+    c/0/2   []                     stored, length unknown
+    c/0/3   null                   not stored: it holds only the fill value
+
+Notes are beside a target: a write in progress to an existing array, and the result of an ended run:
+
+    target/  .oocarrays.json            of a run that writes to an existing array, from its start to its end
+             .oocarrays.made            the request that made a finished target, and the sources as they were
+             .oocarrays/ended-c0ffee    the result of an ended run, until its client acknowledges it
+             .oocarrays/first           of another target than a run's first one: where that is, and the journal
+
+    np.s_[::2, [5, 0], None]   ─►   [{"slice": [0, 24, 2]}, [5, 0], None]
+    "(block, *)" on 2 ranks    ─►   {"distribution": ["block", "*"], "ranks": [2, 1]}
 
 The digest detects a truncated or mixed-up journal. It does not authenticate: anyone with write access beside the
 target can write a valid journal. So a journal is treated as data, and trusted only with the needs of its run: only
@@ -13,15 +30,169 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from oocarrays.errors import JournalError
+import google_crc32c
+import numpy as np
+import zarr
+from zarr.core.common import concurrent_map
+from zarr.core.sync import sync
+from zarr.storage import StorePath
+
+from oocarrays.errors import JournalError, OocError
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.selection import Selection
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.files.entries import entries_of, reading, writing
+from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
+from oocarrays.storage.local.blobs import FOLDED_ABOVE, checksum
+from oocarrays.storage.local.fs import ABSENT, size_of, translated
 from oocarrays.storage.local.names import OURS, SHARED
+from oocarrays.storage.stores.remote import RemoteStore
+
+Receipt = list[int] | None
+"""Receipt of one key: known bytes and checksum; None if nothing is stored."""
+
+
+def contents(data: Any) -> int | None:
+    """Return a checksum of an array's elements in C order, or of a dict of arrays; None for arrays of objects."""
+    arrays, found = list(data.values()) if isinstance(data, dict) else [data], 0
+    for array in arrays:
+        if not isinstance(array, np.ndarray | np.generic) or array.dtype.hasobject or array.dtype.kind == "T":
+            return None
+        pieces: Any = np.nditer(
+            np.asarray(array), ("external_loop", "buffered", "zerosize_ok"), order="C", buffersize=FOLDED_ABOVE
+        )
+        for some in pieces:
+            found = google_crc32c.extend(found, np.ascontiguousarray(some).view(np.uint8))
+    return found
+
+
+class Unkept:
+    """Receipts that are discarded, for work that cannot be resumed."""
+
+    def put(self, key: str, data: Any) -> None:
+        """Record the checksum and length of ``data`` stored under ``key``."""
+
+    def stored(self, key: str, *nbytes: int) -> None:
+        """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
+
+    def absent(self, key: str) -> None:
+        """Record that nothing is stored under ``key``."""
+
+    def stays(self, key: str) -> bool:
+        """Return whether the object under ``key`` must not be stored again."""
+        return False
+
+
+class Receipts(Unkept):
+    """Receipts recorded from many threads."""
+
+    def __init__(self, there: Container[str] = ()) -> None:
+        self.kept: dict[str, Receipt] = {}
+        self._there = there
+
+    def stays(self, key: str) -> bool:
+        return key in self._there
+
+    def put(self, key: str, data: Any) -> None:
+        self.kept[key] = [len(data), checksum(data)]
+
+    def stored(self, key: str, *nbytes: int) -> None:
+        self.kept[key] = list(nbytes)
+
+    def absent(self, key: str) -> None:
+        self.kept[key] = None
+
+
+UNKEPT = Unkept()
+
+
+class Store:
+    """Objects stored in a location, compared with receipts."""
+
+    def __init__(self, place: StoreLike) -> None:
+        self._folder = local_folder(place)
+        self._place = store_path(place) if self._folder is None else None
+        self._listed: dict[str, int] | None = None
+
+    def receipts(self, keys: Sequence[str]) -> dict[str, Receipt]:
+        """Return receipts of the objects currently stored: sizes, where the store reports them, without checksums."""
+        return {key: None if size is None else [size][: size >= 0] for key, size in self._sizes(list(keys)).items()}
+
+    def unlike(self, receipts: Mapping[str, Sequence[Receipt]], verify: bool) -> list[str]:
+        """Return the keys that match none of their receipts."""
+        sizes = self._sizes(list(receipts))
+        fitting = {key: [each for each in all if _fits(sizes[key], each)] for key, all in receipts.items()}
+        odd = [key for key, left in fitting.items() if not left]
+        stored = {key: left for key, left in fitting.items() if left and None not in left}
+        return odd + (self._unread(stored) if verify else [])
+
+    def _sizes(self, keys: list[str]) -> dict[str, int | None]:
+        """Return the size of each key in bytes; None if it does not exist, -1 if the store does not report sizes."""
+        if self._folder is not None:
+            return {key: size_of(os.path.join(self._folder, key)) for key in keys}
+        assert self._place is not None, "what is in no folder is in a store"
+        listed = self._all(self._place)
+        if listed is not None:
+            return {key: listed.get(key) for key in keys}
+        return dict(zip(keys, sync(_store_sizes(self._place, keys)), strict=True))
+
+    def _all(self, place: StorePath) -> dict[str, int] | None:
+        """List all keys with their sizes, once; return None if the store has no such listing."""
+        if self._listed is None and isinstance(place.store, RemoteStore):
+            prefix = prefix_of(place)
+            found = sync(place.store.details(prefix))
+            self._listed = None if found is None else {key.removeprefix(prefix): size for key, size, _ in found}
+        return self._listed
+
+    def _unread(self, receipts: Mapping[str, Sequence[Receipt]]) -> list[str]:
+        """Return the keys that match no checksum in their receipts, or have none to compare."""
+        sums = {key: {each[1] for each in all if each and len(each) == 2} for key, all in receipts.items()}
+        known = [key for key, each in sums.items() if each]
+        with ThreadPoolExecutor(4, "verify") as pool:
+            found = pool.map(self._checksum, known)
+            bad = [key for key, there in zip(known, found, strict=True) if there not in sums[key]]
+        return bad + [key for key, each in sums.items() if not each]
+
+    def _checksum(self, key: str) -> int | None:
+        if self._folder is not None:
+            path = os.path.join(self._folder, key)
+            with suppress(*ABSENT), translated("read", path, but=ABSENT):
+                return checksum(np.fromfile(path, np.uint8).data)
+            return None
+        assert self._place is not None, "what is in no folder is in a store"
+        buffer = sync((self._place / key).get())
+        return None if buffer is None else checksum(buffer.to_bytes())
+
+
+def _fits(size: int | None, receipt: Receipt) -> bool:
+    """Return whether the size of a stored object matches a receipt."""
+    if receipt is None or size is None:
+        return receipt is None and size is None
+    return not receipt or size in (receipt[0], -1)
+
+
+async def _store_sizes(place: StorePath, keys: Iterable[str]) -> list[int | None]:
+    async def size(key: str) -> int | None:
+        path = (place / key).path
+        if not await place.store.exists(path):
+            return None
+        if isinstance(place.store, RemoteStore):
+            return -1
+        return await place.store.getsize(path)
+
+    found: list[int | None] = await concurrent_map([(key,) for key in keys], size, zarr.config.get("async.concurrency"))
+    return found
+
+
+# ---------------------------------------------------------------------- plans and entries
+
 
 FOLDER = OURS
 """Folder of a journal below its target."""
@@ -131,3 +302,116 @@ def part_named(name: str, store: StoreLike) -> tuple[int, ...]:
     if not re.fullmatch(r"-|(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*", name):
         raise JournalError(f"{name!r} in the journal of {store} is not the name of a part")
     return () if name == "-" else tuple(map(int, name.split(".")))
+
+
+# ---------------------------------------------------------------------- notes beside a target
+
+
+def kept_sections(layout: Layout | None, selections: Sequence[Selection]) -> Any:
+    """Return the section of each rank as JSON values: the layout if given, else the selections."""
+    if layout is not None:
+        return {"distribution": list(map(str, layout.distributions)), "ranks": list(layout.grid)}
+    return [list(map(_kept, each.key)) for each in selections]
+
+
+def _kept(entry: Any) -> Any:
+    return {"slice": [entry.start, entry.stop, entry.step]} if isinstance(entry, slice) else entry
+
+
+def sections_again(kept: Any, shape: Sequence[int]) -> Any:
+    """Return sections that `kept_sections` encoded, as arguments of `write_sections`."""
+    try:
+        if isinstance(kept, dict):
+            return Layout.of(tuple(shape), list(kept["distribution"]), grid=kept["ranks"])
+        return [tuple(map(_again, each)) for each in kept]
+    except (OocError, KeyError, TypeError, ValueError):
+        raise JournalError(f"the journal keeps sections {kept!r}, which are outside an array of {shape}") from None
+
+
+def _again(entry: Any) -> Any:
+    return slice(*entry["slice"]) if isinstance(entry, dict) else entry
+
+
+class Notes:
+    """Notes beside one target."""
+
+    def __init__(self, store: StoreLike) -> None:
+        self.store = store
+        self._beside, self._inside = entries_of(store), entries_of(store, FOLDER)
+
+    def _get(self, key: str, *, inside: bool = False) -> bytes | None:
+        with reading(self.store):
+            return (self._inside if inside else self._beside).get(key)
+
+    def _drop(self, key: str, *, inside: bool = False) -> None:
+        with writing(self.store):
+            (self._inside if inside else self._beside).delete([key])
+
+    def note(self, run: str, content: Document) -> None:
+        """Record that ``run`` writes to an existing array, replacing the note of an earlier run."""
+        _, text = plan_text(run, content)
+        with writing(self.store):
+            self._beside.delete([NOTE])
+            self._beside.create(NOTE, text)
+
+    def noted(self) -> Document | None:
+        """Return the request of an interrupted run that wrote to the existing array; None without such a note."""
+        text = self._get(NOTE)
+        return None if text is None else plan_in(text, self.store, NOTE).content
+
+    def is_noted(self) -> bool:
+        """Return whether a run is writing to the existing array, or was interrupted."""
+        return self._get(NOTE) is not None
+
+    def take(self, run: str) -> None:
+        """Delete the note of ``run``; keep the note of another run."""
+        text = self._get(NOTE)
+        if text and plan_in(text, self.store, NOTE).run == run:
+            self._drop(NOTE)
+
+    def keep_made(self, run: str, content: Document) -> None:
+        """Record the request that made the target, replacing an earlier one; it is synced later with other files."""
+        with writing(self.store):
+            self._beside.replace(MADE, plan_text(run, content)[1], durable=False)
+
+    def made(self) -> Document | None:
+        """Return the request that made the target; None if it is missing or unreadable."""
+        text = self._get(MADE)
+        with suppress(JournalError):
+            return None if text is None else plan_in(text, self.store, MADE).content
+        return None
+
+    def drop_made(self) -> None:
+        """Delete the request that made the target, if it exists."""
+        self._drop(MADE)
+
+    def point_to(self, first: str) -> None:
+        """Record the first target of the run that writes this one."""
+        with writing(self.store):
+            self._inside.make_folder("")
+            self._inside.replace(FIRST, first.encode(), durable=False)
+
+    def first(self) -> str | None:
+        """Return the first target of the run that writes this one, which has the journal; None if it is this one."""
+        text = self._get(FIRST, inside=True)
+        return None if text is None else text.decode(errors="replace")
+
+    def drop_first(self) -> None:
+        """Delete the record of the first target, if it exists."""
+        self._drop(FIRST, inside=True)
+
+    def say_ended(self, run: str, gives: Any = None) -> None:
+        """Record that ``run`` has ended, with its result, so that a retry of its last task can return it."""
+        with writing(self.store):
+            self._inside.make_folder("")
+            self._inside.create(f"{ENDED}{run}", json.dumps([gives]).encode())
+
+    def ended(self, run: str) -> list[Any] | None:
+        """Return the result of ``run`` in a list of one, if it has ended and its client has not acknowledged that."""
+        text = self._get(f"{ENDED}{run}", inside=True)
+        return None if text is None else list(json.loads(text))
+
+    def was_heard(self, run: str) -> None:
+        """Delete the end marker of ``run`` after its client has acknowledged it; keep markers of other runs."""
+        self._drop(f"{ENDED}{run}", inside=True)
+        self._inside.clear_if_empty()

@@ -28,7 +28,7 @@ from oocarrays.storage.chunks.rewriting import UnitWriter, each_of, unit_writer
 from oocarrays.storage.chunks.units import Needs, Unit, overlays, units_of
 from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
-from oocarrays.storage.journal.receipts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
 from oocarrays.storage.local.direct_io import Piece, on_sectors
 from oocarrays.storage.local.pages import allocate
