@@ -33,7 +33,7 @@ from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, Decode, How, wanted
 from oocarrays.requests import checked, is_resumable, journaled, requested, unnamed
 from oocarrays.show.report import COUNTED
-from oocarrays.storage.codecs.bound import rebound
+from oocarrays.storage.codecs.codec import rebound
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target

@@ -28,12 +28,12 @@ from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored, turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
-from oocarrays.storage.codecs.bound import check_filters
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,
     Chain,
     chain_of,
     check_codecs,
+    check_filters,
     context_bytes,
     most_coded_bytes,
     most_shard_bytes,

@@ -23,8 +23,7 @@ from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value
 from oocarrays.mapping.given import chosen, listed, named, names_of_axes
 from oocarrays.mapping.grid import turned
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.codecs.bound import rebound
-from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
+from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of, rebound
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
 from oocarrays.storage.foreign.packing import mask_as_text, mask_of_text
