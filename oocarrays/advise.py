@@ -2,6 +2,6 @@
 
 from oocarrays.advice import Advice as Advice
 from oocarrays.plan.advice.trace import Trace as Trace
-from oocarrays.storage.metered import metered as metered
+from oocarrays.storage.meter import metered as metered
 from oocarrays.tracing import trace as trace
 from oocarrays.tracing import traced as traced

@@ -37,7 +37,7 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.journal.versions import unchanged
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.windows import Windows
 from oocarrays.stored.array import StoredArray, missing_of, placer
 

@@ -28,7 +28,7 @@ from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.versions import Versions
-from oocarrays.storage.metered import WATCHERS, watched_for
+from oocarrays.storage.meter import WATCHERS, watched_for
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.windows import read_pieces
 

@@ -34,7 +34,7 @@ from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept, Receipts
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.write import write_section
 
 Made = tuple[int, int, np.ndarray]

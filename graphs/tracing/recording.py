@@ -27,7 +27,7 @@ from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.storage.chunks.places import CountingStore
 from oocarrays.storage.local.names import SAYING, index_of_chunk
-from oocarrays.storage.metered import WATCHERS
+from oocarrays.storage.meter import WATCHERS
 from oocarrays.storage.stores.joined import Wrapped
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.windows import Blocks, Windows, within
 from oocarrays.stored.array import StoredArray, opened
 

@@ -34,7 +34,7 @@ from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import stored_order
 from oocarrays.storage.files.local_files import LocalFiles, open_local_files
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.urls import absolute

@@ -36,8 +36,7 @@ from oocarrays.show.pictures import load_picture
 from oocarrays.show.redistributions import Outlook, itemsize, layouts
 from oocarrays.show.redistributions import shape as parsed_shape
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.meter import Meter
-from oocarrays.storage.metered import metered
+from oocarrays.storage.meter import Meter, metered
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
 

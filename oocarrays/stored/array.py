@@ -31,7 +31,7 @@ from oocarrays.storage.files.descriptor import KEY, Descriptor, descriptor_of
 from oocarrays.storage.files.formats import dimension_names, stored_order
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.presence import Policy, shows_chunks
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.runs import RunReader
 from oocarrays.storage.stores.urls import absolute, check_options, store_of
 from oocarrays.stored.points import Indexed, check_room, read_points, write_points

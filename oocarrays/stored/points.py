@@ -20,7 +20,7 @@ from oocarrays.mapping.selection import Taken
 from oocarrays.storage.chunks.rewriting import each_of, unit_writer
 from oocarrays.storage.chunks.units import PointsUnit
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import check_writable, replacing
 from oocarrays.stored.reading import cast

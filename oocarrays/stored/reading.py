@@ -30,8 +30,7 @@ from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import METHODS, READ_BUFFER_BYTES, Method
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
 from oocarrays.storage.files.array_file import ArrayFile, describe
-from oocarrays.storage.meter import Meter
-from oocarrays.storage.metered import WATCHERS, new_meter
+from oocarrays.storage.meter import WATCHERS, Meter, new_meter
 from oocarrays.storage.sections.read import read_section, section_plan
 from oocarrays.storage.sections.runs import RunReader, read_runs
 from oocarrays.storage.sections.write import check_writable, write_section

@@ -32,8 +32,7 @@ from oocarrays.storage.chunks.reader import ChunkName, ChunkReader
 from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.pages import can_map, mapped, want
-from oocarrays.storage.meter import Meter
-from oocarrays.storage.metered import watched
+from oocarrays.storage.meter import Meter, watched
 from oocarrays.storage.sections.sieved import PendingBatch, SectionReader, taken_buffer
 
 

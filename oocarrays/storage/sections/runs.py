@@ -20,8 +20,7 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.meter import Meter
-from oocarrays.storage.metered import watched
+from oocarrays.storage.meter import Meter, watched
 from oocarrays.storage.stores.store_blobs import blobs_of
 
 
