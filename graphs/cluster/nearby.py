@@ -50,7 +50,7 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.cluster import shared
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, TOKEN_BYTES, RoomAddress
-from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.settings import setting
 from oocarrays.plan.documents import Header
 
 

@@ -14,8 +14,7 @@ from zarr.storage import MemoryStore, StorePath
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
-from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.settings import costs
+from oocarrays.graphs.settings import costs, setting
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.places import store_path
 from oocarrays.storage.files.target import TargetSpec

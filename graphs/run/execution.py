@@ -16,12 +16,12 @@ from dask.utils import parse_timedelta
 
 from oocarrays.errors import CorruptChunkError, DiskFullError, KernelError, OocError, RunError, StoreFailure
 from oocarrays.graphs.cluster.placement import idle_workers
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import Counting, Move, warn_of_missing
 from oocarrays.graphs.run.live import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.recording import take_back
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.settings import setting
 from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter

@@ -36,7 +36,6 @@ from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, KernelError, NotFoundError, RunError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Probed, probed
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import tell, topic_of
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.builder import Builder, new_suffix
@@ -44,6 +43,7 @@ from oocarrays.graphs.run.live import GIVEN_UP, LIVE, SETTLE_SECONDS, Live, P, R
 from oocarrays.graphs.run.program import InPlace, Part, Remaining
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.settings import setting
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.presence import Presence

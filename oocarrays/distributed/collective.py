@@ -15,7 +15,7 @@ from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionErro
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import check_reach
 from oocarrays.graphs.collective.sections import collective_read
-from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for

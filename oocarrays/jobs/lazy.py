@@ -15,12 +15,12 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.lazy.blocks import BlockTasks, blocks_run
 from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.program import Destination, Rechunk
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored

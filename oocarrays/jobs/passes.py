@@ -18,7 +18,7 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.settings import setting
 from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type, names_of_axes, refuse

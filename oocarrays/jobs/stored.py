@@ -17,12 +17,12 @@ from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_run, planned_copies
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
 from oocarrays.graphs.rechunk.resume import group_content
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of

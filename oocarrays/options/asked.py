@@ -24,7 +24,7 @@ from oocarrays.errors import ChunksError, InputError, PlacementError, TargetErro
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import by_axis, element_type, listed, whole
 from oocarrays.options.given import around, memory_of
 from oocarrays.plan.exchange.schedule import is_unordered

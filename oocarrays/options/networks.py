@@ -33,8 +33,7 @@ from oocarrays.errors import InputError, ScheduleError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster import workers as real
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
-from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.settings import costs
+from oocarrays.graphs.settings import costs, setting
 from oocarrays.mapping.given import from_home, whole
 from oocarrays.plan.exchange.network import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Network, Torus
 from oocarrays.plan.exchange.prediction import (

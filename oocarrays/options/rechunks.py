@@ -18,8 +18,8 @@ import zarr
 
 from oocarrays.errors import ChunksError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.program import Destination
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import names_of_axes
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order

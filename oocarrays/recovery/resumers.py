@@ -15,9 +15,9 @@ from typing import Any
 from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.resume import planned, planned_group, resumed, resumed_group
 from oocarrays.graphs.run.recovery import Interrupted
+from oocarrays.graphs.settings import setting
 from oocarrays.jobs.collective_writes import resume_sections
 from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.iterating import iterate

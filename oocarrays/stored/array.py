@@ -13,7 +13,7 @@ from zarr import AsyncArray
 from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import Extents
 from oocarrays.mapping.layouts.layout import Layout

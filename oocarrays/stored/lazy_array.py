@@ -16,10 +16,10 @@ from dask.utils import format_bytes
 
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import block_lengths as layout_blocks
 from oocarrays.graphs.layouts.parts import is_blocks
 from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.mapping.selection import Selection, within

@@ -12,8 +12,8 @@ import numpy as np
 
 from oocarrays.errors import BudgetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import warn_of_missing
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.along import AxisOverGrid
 from oocarrays.mapping.points import Points, by_chunk
 from oocarrays.mapping.selection import Taken

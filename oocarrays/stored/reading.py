@@ -20,8 +20,8 @@ import zarr
 
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.events import warn_of_missing
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.casting import TEXTS, lost_value, misfit
 from oocarrays.mapping.given import check_unmasked, chosen
 from oocarrays.mapping.section import Section

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
-from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
 from oocarrays.options.given import memory_of, verb
 from oocarrays.plan.documents import Settings
