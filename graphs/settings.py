@@ -1,5 +1,4 @@
-"""Settings under ``oocarrays.*`` in Dask's configuration: defaults with their units, and parsed values, kept in files.
-"""
+"""Settings under ``oocarrays.*`` in Dask's configuration: their defaults and units, and parsed values."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import oocarrays as ooc
+from oocarrays.graphs import settings
 from oocarrays.options.given import resources_taken
 
 HERE = Path(__file__).parent
