@@ -21,7 +21,7 @@ from typing import Any
 
 from oocarrays.errors import BudgetError, OocError
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.memory import largest
+from oocarrays.plan.memory import largest_memory
 from oocarrays.plan.slabs.plan import SlabPlan, SourceCopies
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -68,7 +68,7 @@ class Copying:
         copies = SourceCopies(
             sources=tuple(file.stored for file in self.files),
             times_decoded=max(plan.times_decoded for plan in plans),
-            memory=largest(*(plan.memory for plan in plans)),
+            memory=largest_memory(*(plan.memory for plan in plans)),
             traffic=reduce(add, (plan.traffic for plan in plans)),
             seconds=sum(plan.seconds for plan in plans),
             scratch_bytes=self.nbytes,

@@ -102,7 +102,7 @@ class Memory:
         return f"Memory({', '.join(f'{name}={nbytes}' for name, nbytes in self.terms)})"
 
 
-def largest(*memories: Memory) -> Memory:
+def largest_memory(*memories: Memory) -> Memory:
     """Return the largest of several memories that are never held at the same time."""
     return max(memories, key=attrgetter("nbytes"), default=Memory())
 

@@ -37,7 +37,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import fullest, order_of, own_seconds
 from oocarrays.plan.layouts.transfer import BY_WAY_OF, Transfer, TransferWork, ways_between
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Memory, largest
+from oocarrays.plan.memory import Memory, largest_memory
 from oocarrays.plan.plan import plural, table
 from oocarrays.plan.shown import above
 
@@ -137,7 +137,7 @@ class Redistribution:
                 Memory.of(parts=int(Transfer(self.source, self.target).work.held[chosen].max(initial=0)))
                 * self.itemsize
             )
-        return largest(*(_held(transfer.work, chosen) for transfer in self.transfers)) * self.itemsize
+        return largest_memory(*(_held(transfer.work, chosen) for transfer in self.transfers)) * self.itemsize
 
     def reversed(self) -> Redistribution:
         """Return the plan of the way back, with the same transfers reversed; it reuses the computed runs."""

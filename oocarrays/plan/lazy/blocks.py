@@ -30,7 +30,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.machine import within_budget
-from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
 from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
@@ -208,7 +208,7 @@ class BlocksPlan(Holding):
     def memory(self) -> Memory:
         """Peak memory of a process, without the user's own tasks."""
         writing = Memory.of(chunks=self._of_block * min(self.threads, self.count))
-        return largest(writing, self.rechunk.memory)
+        return largest_memory(writing, self.rechunk.memory)
 
     @property
     def _of_block(self) -> int:
@@ -337,7 +337,7 @@ class DatasetPlan(Holding):
     @property
     def memory(self) -> Memory:
         """Peak memory of a process, without the user's own tasks."""
-        return largest(*(plan.memory for _, plan in self.arrays))
+        return largest_memory(*(plan.memory for _, plan in self.arrays))
 
     @property
     def scratch_bytes(self) -> int:

@@ -28,7 +28,7 @@ from oocarrays.mapping.overlap import span_elements
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, largest_block, singly
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
 from oocarrays.plan.plan import Bytes, Facts, shared_facts
 from oocarrays.plan.search import TAKEN, Alternative
 from oocarrays.plan.sections.sieve import BUFFER_BYTES, IN_FLIGHT
@@ -369,7 +369,7 @@ def reading_memory(stored: Stored, held: int, tile: int = 0) -> Memory:
 def through_scratch_memory(stored: Stored, block: int, tile: int) -> Memory:
     """Return the peak memory of the tasks that copy tiles or read a block from the copy."""
     copying = reading_memory(stored, tile) + Memory.of(blocks=min(tile, block))
-    return largest(copying, Memory.of(blocks=block, reading=min(SIEVE_BYTES, block)))
+    return largest_memory(copying, Memory.of(blocks=block, reading=min(SIEVE_BYTES, block)))
 
 
 def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:

@@ -19,7 +19,7 @@ from operator import add
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Traffic
-from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
 from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts, where
 from oocarrays.plan.rechunk.counting import BATCH_BYTES
 from oocarrays.plan.rechunk.passes import Pass
@@ -129,7 +129,7 @@ class GroupPlan(Holding):
     @property
     def memory(self) -> Memory:
         """Peak memory of a process."""
-        return largest(Memory.of(copies=self.copies.peak_bytes), *(plan.memory for _, plan in self.members))
+        return largest_memory(Memory.of(copies=self.copies.peak_bytes), *(plan.memory for _, plan in self.members))
 
     @property
     def scratch_bytes(self) -> int:

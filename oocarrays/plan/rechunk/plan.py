@@ -26,7 +26,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
-from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
 from oocarrays.plan.plan import Facts, estimate, shared_facts, where
 from oocarrays.plan.rechunk.assembled import can_assemble
 from oocarrays.plan.rechunk.passes import Pass, Problem
@@ -87,7 +87,7 @@ class RechunkPlan(Holding):
     @property
     def memory(self) -> Memory:
         """Peak memory of a process."""
-        return largest(*(p.memory for p in self.passes))
+        return largest_memory(*(p.memory for p in self.passes))
 
     @property
     def seconds(self) -> float:

@@ -18,7 +18,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.memory import PROCESS_BYTES, Memory, largest
+from oocarrays.plan.memory import PROCESS_BYTES, Memory, largest_memory
 from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
 from oocarrays.plan.reductions.cut import ReduceCut, spread_over
 from oocarrays.plan.search import first_fitting
@@ -200,7 +200,7 @@ class ReducePlan(OnePass):
         apart = Memory.of(masks=self.fixed["masks"], result=self.fixed["result"])
         meeting = apart + Memory.of(waiting=self.waiting, messages=2 * self.coming + self.waiting // self.ranks)
         ranks = ceil_div(self.ranks, self.processes)
-        return Memory.of(stacks=PROCESS_BYTES) + largest(reducing, meeting) * ranks
+        return Memory.of(stacks=PROCESS_BYTES) + largest_memory(reducing, meeting) * ranks
 
     @property
     def times_decoded(self) -> float:

@@ -24,7 +24,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.memory import Holding, Memory, largest_memory
 from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
 from oocarrays.plan.search import Alternative, cheapest
 from oocarrays.plan.slabs.bands import longest
@@ -110,7 +110,7 @@ class IteratePlan(Holding):
     def memory(self) -> Memory:
         """Peak memory of one process."""
         copy = [(self.copy, 1)] if self.copy else []
-        return largest(*(each.memory for each, _ in [*alike(self.passes), *copy]))
+        return largest_memory(*(each.memory for each, _ in [*alike(self.passes), *copy]))
 
     @property
     def scratch_bytes(self) -> int:

@@ -21,7 +21,7 @@ from oocarrays.mapping.section import in_one_piece
 from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
+from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest_memory
 from oocarrays.plan.plan import Bytes, Duration, Facts, Value, cache_words, estimate, shared_facts
 from oocarrays.plan.search import Alternative
 from oocarrays.plan.sections.read import SectionPlan
@@ -253,7 +253,7 @@ class SlabPlan(SlabGeometry, Holding):
     def memory(self) -> Memory:
         """Peak memory of one process: windows, passed-on elements, results, codecs, and the kernel."""
         copying = self.copies.memory if self.copies else Memory()
-        return largest(self.bare + self._coding, self._gathering, copying)
+        return largest_memory(self.bare + self._coding, self._gathering, copying)
 
     @property
     def bare(self) -> Memory:
