@@ -32,7 +32,7 @@ from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.exchange.schedule import schedules as schedules
 from oocarrays.plan.exchange.trace import arrivals as arrivals
-from oocarrays.plan.memory import Resources as Resources
+from oocarrays.plan.plan import Resources as Resources
 from oocarrays.plan.rechunk import ways
 from oocarrays.plan.streams import directory
 from oocarrays.show import progress

@@ -30,7 +30,7 @@ from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.mapping.layouts.local import evenly, spread
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part
 from oocarrays.storage.files import group_file

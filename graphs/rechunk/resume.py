@@ -39,7 +39,7 @@ from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.mapping.grid import Index
 from oocarrays.plan.documents import Document, read_as
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk

@@ -25,7 +25,7 @@ from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut, Spans, spread_over
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.plan.sections.read import REQUESTS

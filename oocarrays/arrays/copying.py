@@ -21,7 +21,7 @@ from typing import Any
 
 from oocarrays.errors import BudgetError, OocError
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.memory import largest_memory
+from oocarrays.plan.plan import largest_memory
 from oocarrays.plan.slabs.plan import SlabPlan, SourceCopies
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile

@@ -26,7 +26,7 @@ from oocarrays.options.asked import ResumeMeans, check_lazy, ranks_on, resources
 from oocarrays.options.given import Resources, means_of, nested, verb
 from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources as PlanResources
+from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe

@@ -30,7 +30,7 @@ from oocarrays.options.chunks import cuts, regular_shards
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
-from oocarrays.plan.memory import Resources as PlanResources
+from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import checked, requested, unnamed
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source

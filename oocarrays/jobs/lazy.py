@@ -30,7 +30,7 @@ from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.options.rechunks import settings_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
-from oocarrays.plan.memory import Resources as PlanResources
+from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import checked, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html

@@ -29,7 +29,7 @@ from oocarrays.plan.exchange import ordering
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
-from oocarrays.plan.search import first_fitting
+from oocarrays.plan.plan import first_fitting
 from oocarrays.plan.slabs.options import DepthLike
 from oocarrays.requests import noted_parts
 from oocarrays.storage.files.formats import dimension_names

@@ -20,7 +20,7 @@ from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.given import Resources
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
-from oocarrays.plan.memory import Resources as PlanResources
+from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import unfinished_text
 from oocarrays.show.report import READ_AND_WRITTEN, shape_text
 from oocarrays.storage.files import array_file

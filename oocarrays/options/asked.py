@@ -29,7 +29,7 @@ from oocarrays.mapping.given import by_axis, element_type, listed, whole
 from oocarrays.options.given import around, memory_of
 from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.storage.files.creating import check_target_place
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
 from oocarrays.storage.journal.leftovers import check_scratch_place

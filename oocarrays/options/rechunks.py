@@ -27,7 +27,7 @@ from oocarrays.options.chunks import cuts, parsed_chunks, regular_chunks, regula
 from oocarrays.options.given import Target, own_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
 from oocarrays.storage.files import array_file

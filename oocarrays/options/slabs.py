@@ -46,8 +46,7 @@ from oocarrays.options.given import Resources as Means
 from oocarrays.options.given import Target
 from oocarrays.options.shapes import Results
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources
-from oocarrays.plan.plan import plural
+from oocarrays.plan.plan import Resources, plural
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
 from oocarrays.plan.slabs.plan import CUT, SlabPlan

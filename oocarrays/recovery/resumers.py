@@ -31,7 +31,7 @@ from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, resources_
 from oocarrays.options.given import Resources, Target, nested
 from oocarrays.options.shapes import NAMES, Results
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources as PlanResources
+from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
 

@@ -28,7 +28,7 @@ from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Resources as PlanResources
+from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, Decode, How, wanted
 from oocarrays.requests import checked, is_resumable, journaled, requested, unnamed

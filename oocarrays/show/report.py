@@ -10,10 +10,8 @@ from dask.utils import format_bytes, format_time
 
 from oocarrays.errors import in_number
 from oocarrays.plan.collective.read import CollectivePlan
-from oocarrays.plan.memory import Memory
-from oocarrays.plan.plan import Bytes, Duration, Facts, Plan, Value
+from oocarrays.plan.plan import Alternative, Bytes, Duration, Facts, Memory, Plan, Value
 from oocarrays.plan.plan import table as table
-from oocarrays.plan.search import Alternative
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.array_file import ArrayFile

@@ -15,7 +15,7 @@ from oocarrays import Job
 from oocarrays.graphs.run.builder import RankBuffers
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.storage.local.pages import allocate

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.storage.files.array_file import describe
 from oocarrays.stored.lazy_array import LazyMeans, lazy_array, read_as
 from tests.profiles import examples

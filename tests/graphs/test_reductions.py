@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.graphs.reductions.program import Reduction
 from oocarrays.graphs.run.run import Run
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
 from tests.flat import flat

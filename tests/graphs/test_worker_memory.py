@@ -18,7 +18,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.graphs.rechunk.passes import pool
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from tests.flat import flat

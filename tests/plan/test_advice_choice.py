@@ -16,7 +16,7 @@ from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, Subgraph, choo
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import prices, rewriting_seconds
 from oocarrays.plan.advice.verdict import candidates
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 
 pytestmark = pytest.mark.long
 

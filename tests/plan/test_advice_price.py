@@ -15,7 +15,7 @@ from oocarrays.plan.advice.trace import patterns_of
 from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from tests.pairs import pairs
 
 pytestmark = pytest.mark.once

@@ -13,7 +13,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import SECTOR
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.assembled import assembled_passes, on_sectors, stage_shape
 from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.storage.chunks.elements import element_runs

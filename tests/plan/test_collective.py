@@ -20,7 +20,7 @@ from oocarrays.plan.collective.read import AHEAD, two_phase
 from oocarrays.plan.collective.search import plan_collective
 from oocarrays.plan.collective.wanted import AccessTable, requests_of
 from oocarrays.plan.collective.write import plan_collective_write
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.profiles import examples
 from tests.selections import requests

@@ -11,7 +11,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import best_of
 

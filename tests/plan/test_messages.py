@@ -21,7 +21,7 @@ from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
 from oocarrays.graphs.run.run import Run
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks, sent_sections
 from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show.pictures.plans import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view

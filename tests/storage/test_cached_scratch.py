@@ -15,7 +15,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer, written

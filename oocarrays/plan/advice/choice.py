@@ -34,7 +34,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.access import Access
 from oocarrays.plan.advice.price import METHODS, Prices, prices, rewriting_seconds
 from oocarrays.plan.advice.trace import checked_weight
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 
 LEAST_COPY = 2**26
 """Minimum bytes of an array for which a second copy may be advised."""

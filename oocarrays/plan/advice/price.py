@@ -24,7 +24,7 @@ from oocarrays.plan.collective.read import BUFFER_BYTES, Method
 from oocarrays.plan.cost import Work, is_cached, seconds
 from oocarrays.plan.exchange.prediction import unordered_seconds
 from oocarrays.plan.machine import Costs, speed
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 
 METHODS = get_args(Method)
 """Read methods: the rows of each array in `Prices`."""

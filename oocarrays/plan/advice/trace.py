@@ -27,8 +27,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded
 from oocarrays.plan.documents import Document, checked_path, read_as, save_text, written
-from oocarrays.plan.plan import plural, table
-from oocarrays.plan.shown import above
+from oocarrays.plan.plan import above, plural, table
 
 
 def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tuple[tuple[Pattern, ...], int | None]:

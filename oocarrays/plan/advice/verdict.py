@@ -29,7 +29,7 @@ from oocarrays.plan.advice.choice import LEAST_COPY, Choice, ChoiceUnit, Priced,
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import METHODS, Prices
 from oocarrays.plan.machine import within_budget
-from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import Resources
 
 SIZES = (2**21, 2**23, 2**19, 2**25)
 """Chunk sizes tried, in bytes, the likeliest first."""

@@ -30,9 +30,7 @@ from oocarrays.plan.collective.rounds import Cutting, Round, Rounds
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.plan import Bytes, Facts, Value, estimate, plural, shared_facts
-from oocarrays.plan.search import Alternative
+from oocarrays.plan.plan import Alternative, Bytes, Facts, Holding, Memory, Value, estimate, plural, shared_facts
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "part_shape", "requests_of"]
 

@@ -43,8 +43,7 @@ from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, unordered_seconds
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
 from oocarrays.plan.machine import MOST_TASKS, Costs
-from oocarrays.plan.memory import Memory, Resources
-from oocarrays.plan.search import Alternative, cheapest
+from oocarrays.plan.plan import Alternative, Memory, Resources, cheapest
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections.sieve import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes

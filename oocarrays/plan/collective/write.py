@@ -46,9 +46,18 @@ from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory, Resources
-from oocarrays.plan.plan import Bytes, Facts, alternative, estimate, shared_facts
-from oocarrays.plan.search import Alternative, cheapest
+from oocarrays.plan.plan import (
+    Alternative,
+    Bytes,
+    Facts,
+    Holding,
+    Memory,
+    Resources,
+    alternative,
+    cheapest,
+    estimate,
+    shared_facts,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,9 +32,20 @@ from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.partitions import FileBlock, Partitions, alike_spans, before, chunk_count, partitions
 from oocarrays.plan.machine import check_count
-from oocarrays.plan.memory import Memory, Resources
-from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, OnePass, estimate, plural, shared_facts, where
-from oocarrays.plan.search import first_fitting, halvings
+from oocarrays.plan.plan import (
+    NO_MESSAGES,
+    Bytes,
+    Facts,
+    Memory,
+    OnePass,
+    Resources,
+    estimate,
+    first_fitting,
+    halvings,
+    plural,
+    shared_facts,
+    where,
+)
 from oocarrays.plan.sections.read import SectionPlan
 
 Way = Literal["scatter", "gather"]

@@ -27,8 +27,7 @@ from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
-from oocarrays.plan.memory import Memory
-from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, OnePass, estimate, shared_facts, where
+from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, Memory, OnePass, estimate, shared_facts, where
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
 

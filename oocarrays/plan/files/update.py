@@ -23,9 +23,19 @@ from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.wanted import Coverage, replacing
 from oocarrays.plan.cost import Pipeline, Traffic
-from oocarrays.plan.memory import PROCESS_BYTES, Memory, Resources
-from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
-from oocarrays.plan.search import first_fitting
+from oocarrays.plan.plan import (
+    PROCESS_BYTES,
+    Bytes,
+    Facts,
+    Memory,
+    OnePass,
+    Resources,
+    estimate,
+    first_fitting,
+    plural,
+    shared_facts,
+    where,
+)
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES
 

@@ -26,7 +26,7 @@ from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, square
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.plan import Holding, Memory
 
 Assembly = Literal["synchronous", "asynchronous"]
 

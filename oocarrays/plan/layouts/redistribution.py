@@ -37,9 +37,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import fullest, order_of, own_seconds
 from oocarrays.plan.layouts.transfer import BY_WAY_OF, Transfer, TransferWork, ways_between
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Memory, largest_memory
-from oocarrays.plan.plan import plural, table
-from oocarrays.plan.shown import above
+from oocarrays.plan.plan import Memory, above, largest_memory, plural, table
 
 KIND = "oocarrays redistribution"
 METHODS = (

@@ -30,12 +30,22 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.machine import within_budget
-from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
-from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts
+from oocarrays.plan.plan import (
+    TAKEN,
+    Alternative,
+    Bytes,
+    Facts,
+    Holding,
+    Memory,
+    Resources,
+    first_fitting,
+    largest_memory,
+    of_members,
+    shared_facts,
+)
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
-from oocarrays.plan.search import TAKEN, Alternative, first_fitting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

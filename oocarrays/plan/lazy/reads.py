@@ -28,9 +28,17 @@ from oocarrays.mapping.overlap import span_elements
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, largest_block, singly
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
-from oocarrays.plan.plan import Bytes, Facts, shared_facts
-from oocarrays.plan.search import TAKEN, Alternative
+from oocarrays.plan.plan import (
+    TAKEN,
+    Alternative,
+    Bytes,
+    Facts,
+    Holding,
+    Memory,
+    Resources,
+    largest_memory,
+    shared_facts,
+)
 from oocarrays.plan.sections.sieve import BUFFER_BYTES, IN_FLIGHT
 
 Method = Literal["blocks", "groups", "scratch"]

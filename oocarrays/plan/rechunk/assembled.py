@@ -22,9 +22,9 @@ from oocarrays.mapping.grid import Stored, ceil_div, turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.plan import MIB
 from oocarrays.plan.rechunk.counting import TASK_BYTES, Counted, batch_of, batches, copied_runs
 from oocarrays.plan.rechunk.passes import Pass, Problem, Shape
-from oocarrays.plan.search import MIB
 
 STAGE_BYTES = 4 * MIB
 """Approximate bytes of a piece laid out at a time: enough for a request, and less than a core's cache."""

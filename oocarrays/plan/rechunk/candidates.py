@@ -16,9 +16,9 @@ from itertools import pairwise, permutations, product
 
 from oocarrays.limits import TRAVEL_COPIES
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan.plan import MIB
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
 from oocarrays.plan.rechunk.passes import TILE_BYTES, Access, Method, Pass, Problem, Shape, some
-from oocarrays.plan.search import MIB
 
 
 def legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]:

@@ -37,9 +37,8 @@ from oocarrays.mapping.overlap import (
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
-from oocarrays.plan.memory import Memory
+from oocarrays.plan.plan import MIB, Memory
 from oocarrays.plan.rechunk.passes import ALONE, TILE_BYTES, Pass, Problem, Shape, unit_chunks
-from oocarrays.plan.search import MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,21 @@ from operator import add
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Traffic
-from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
-from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts, where
+from oocarrays.plan.plan import (
+    Alternative,
+    Bytes,
+    Facts,
+    Holding,
+    Memory,
+    Resources,
+    largest_memory,
+    of_members,
+    shared_facts,
+    where,
+)
 from oocarrays.plan.rechunk.counting import BATCH_BYTES
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.search import Alternative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
-from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, Resources
-from oocarrays.plan.plan import Value
-from oocarrays.plan.search import MIB
+from oocarrays.plan.plan import MIB, PROCESS_BYTES, Holding, Memory, Resources, Value
 
 BASE_BYTES = 24 * MIB
 """Fixed bytes of a run on workers, or with stores other than files, in addition to its buffers; libraries included."""

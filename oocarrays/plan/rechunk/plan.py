@@ -26,13 +26,22 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
-from oocarrays.plan.memory import Holding, Memory, Resources, largest_memory
-from oocarrays.plan.plan import Facts, estimate, shared_facts, where
+from oocarrays.plan.plan import (
+    MIB,
+    Alternative,
+    Facts,
+    Holding,
+    Memory,
+    Resources,
+    above,
+    estimate,
+    largest_memory,
+    shared_facts,
+    where,
+)
 from oocarrays.plan.rechunk.assembled import can_assemble
 from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
-from oocarrays.plan.search import MIB, Alternative
-from oocarrays.plan.shown import above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Literal
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
+from oocarrays.plan.plan import MIB, TAKEN, Alternative, least, slower, too_large
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import (
     best_pass,
@@ -21,7 +22,6 @@ from oocarrays.plan.rechunk.candidates import (
 )
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
 from oocarrays.plan.rechunk.passes import Method, Pass, Problem
-from oocarrays.plan.search import MIB, TAKEN, Alternative, least, slower, too_large
 
 Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")

@@ -18,10 +18,20 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.memory import PROCESS_BYTES, Memory, largest_memory
-from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
+from oocarrays.plan.plan import (
+    PROCESS_BYTES,
+    Bytes,
+    Facts,
+    Memory,
+    OnePass,
+    estimate,
+    first_fitting,
+    largest_memory,
+    plural,
+    shared_facts,
+    where,
+)
 from oocarrays.plan.reductions.cut import ReduceCut, spread_over
-from oocarrays.plan.search import first_fitting
 from oocarrays.plan.sections.read import SectionPlan
 
 WORK = {"var": 6, "std": 6}

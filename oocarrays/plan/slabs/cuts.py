@@ -25,8 +25,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan import cost
 from oocarrays.plan.cost import Work, overlapped
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.plan import alternative
-from oocarrays.plan.search import Alternative, cheapest, largest
+from oocarrays.plan.plan import Alternative, alternative, cheapest, largest
 from oocarrays.plan.slabs.geometry import gathered_bytes, units
 from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.options import SlabOptions

@@ -24,9 +24,19 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Holding, Memory, largest_memory
-from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
-from oocarrays.plan.search import Alternative, cheapest
+from oocarrays.plan.plan import (
+    Alternative,
+    Bytes,
+    Facts,
+    Holding,
+    Memory,
+    alternative,
+    cache_words,
+    cheapest,
+    largest_memory,
+    plural,
+    shared_facts,
+)
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs, seconds
 from oocarrays.plan.slabs.options import SlabOptions

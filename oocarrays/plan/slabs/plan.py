@@ -21,9 +21,20 @@ from oocarrays.mapping.section import in_one_piece
 from oocarrays.mapping.selection import Axes, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest_memory
-from oocarrays.plan.plan import Bytes, Duration, Facts, Value, cache_words, estimate, shared_facts
-from oocarrays.plan.search import Alternative
+from oocarrays.plan.plan import (
+    PROCESS_BYTES,
+    Alternative,
+    Bytes,
+    Duration,
+    Facts,
+    Holding,
+    Memory,
+    Value,
+    cache_words,
+    estimate,
+    largest_memory,
+    shared_facts,
+)
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.write import can_change, plan_section_write
