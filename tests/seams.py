@@ -160,7 +160,7 @@ CONSTANTS = {
     "record_read_bytes": "oocarrays.storage.foreign.facts:LONGEST_READ",
     "packing_tile_bytes": "oocarrays.storage.sections.packing:TILE_BYTES",
     "packing_wide_bytes": "oocarrays.storage.sections.packing:WIDEST_BYTES",
-    "uncached_bytes": "oocarrays.storage.local.direct_io:LONG_BYTES",
+    "uncached_bytes": "oocarrays.storage.local.pages:LONG_BYTES",
     "shard_index_bytes": "oocarrays.storage.codecs.shards:INDEX_BYTES",
     "median_tile": "oocarrays.kernels.medians:REGISTER",
     "jacobi_columns": "oocarrays.kernels.jacobi:COLUMNS",

@@ -29,8 +29,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.elements import chunk_major, common, scatter
-from oocarrays.storage.local.direct_io import padded
-from oocarrays.storage.local.pages import allocate
+from oocarrays.storage.local.pages import allocate, padded
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.exchange.between import Exchanges

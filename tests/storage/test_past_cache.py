@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError
 from oocarrays.storage.files.array_file import ArrayFile, describe
-from oocarrays.storage.local import direct_io
-from oocarrays.storage.local.direct_io import cached_bytes
+from oocarrays.storage.local import pages
+from oocarrays.storage.local.pages import cached_bytes
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 from tests.flat import flat
@@ -34,7 +34,7 @@ DATA = np.random.default_rng(0).random((ROWS, 1024))
 
 @pytest.fixture(autouse=True)
 def short_ranges_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_io, "LONG_BYTES", 1)
+    monkeypatch.setattr(pages, "LONG_BYTES", 1)
 
 
 def stored(folder: Path, **how: Any) -> ArrayFile:
@@ -112,8 +112,8 @@ def test_what_is_in_memory_only_is_read_in_the_usual_way(tmp_path: Path, monkeyp
     }.items():
         each_chunk(tmp_path, make_cold)
         with monkeypatch.context() as patch:
-            patch.setattr(direct_io, name, instead)
-            patch.setattr("oocarrays.storage.sections.sieved.read_past_cache", direct_io.read_past_cache)
+            patch.setattr(pages, name, instead)
+            patch.setattr("oocarrays.storage.sections.sieved.read_past_cache", pages.read_past_cache)
             found = read_section(file, (range(ROWS), range(1024)), past_cache=True)
         np.testing.assert_array_equal(found, DATA)
 

@@ -22,7 +22,6 @@ import numpy as np
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.limits import BATCHED_RUNS
 from oocarrays.mapping.grid import COPIED_BYTES
-from oocarrays.storage.local.direct_io import SECTOR, Piece, on_sectors, open_past_cache, padded, write_pieces
 from oocarrays.storage.local.fs import (
     failure,
     make_below,
@@ -35,7 +34,18 @@ from oocarrays.storage.local.fs import (
     translated,
     write_all,
 )
-from oocarrays.storage.local.pages import can_map, fetch_ahead, mapped, want
+from oocarrays.storage.local.pages import (
+    SECTOR,
+    Piece,
+    can_map,
+    fetch_ahead,
+    mapped,
+    on_sectors,
+    open_past_cache,
+    padded,
+    want,
+    write_pieces,
+)
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.syncing import replacing_file, start_writing, written
 

@@ -30,8 +30,7 @@ from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
-from oocarrays.storage.local.direct_io import Piece, on_sectors
-from oocarrays.storage.local.pages import allocate
+from oocarrays.storage.local.pages import Piece, allocate, on_sectors
 from oocarrays.storage.meter import Meter, watched
 from oocarrays.storage.pool import Pool, shaped
 from oocarrays.storage.stores.store_blobs import blobs_of

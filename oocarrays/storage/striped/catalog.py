@@ -13,8 +13,8 @@ from zarr.core.buffer import Buffer
 
 from oocarrays.errors import DescriptorError, InputError
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.direct_io import Piece
 from oocarrays.storage.local.names import PARTIAL
+from oocarrays.storage.local.pages import Piece
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
 from oocarrays.storage.striped.descriptor import (
