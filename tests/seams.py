@@ -19,10 +19,10 @@ from oocarrays.cli.ranks import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers as known_workers
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.run import create
+from oocarrays.mapping.along import ascending as ascending
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
 from oocarrays.mapping.grid import Stored as Stored
-from oocarrays.mapping.ranges import ascending as ascending
 from oocarrays.mapping.selection import Selection
 from oocarrays.options import keywords
 from oocarrays.plan import documents

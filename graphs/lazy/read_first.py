@@ -21,7 +21,7 @@ from dask.core import get_dependencies
 from dask.task_spec import DataNode, Task, TaskRef
 
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
-from oocarrays.mapping.ranges import common
+from oocarrays.mapping.along import common_range
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import lie_together, location
@@ -93,7 +93,7 @@ def _overwritten(
     for read in reads:
         for chunk in _chunks(read, targets):
             for write in owners.get(chunk, ()):
-                if all(map(common, read.axes, write.axes)):
+                if all(map(common_range, read.axes, write.axes)):
                     found[write.key] |= bits[read.key]
     return found
 

@@ -32,7 +32,7 @@ from oocarrays.graphs.collective import read_tasks
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group, read_span, tiles
 from oocarrays.graphs.run.builder import itself
 from oocarrays.graphs.run.run import Run, call
-from oocarrays.mapping import ranges
+from oocarrays.mapping.along import ascending
 from oocarrays.mapping.selection import Selection, Taken, regular
 from oocarrays.mapping.union import runs_of
 from oocarrays.storage.files.array_file import ArrayFile
@@ -154,10 +154,10 @@ Product = tuple[tuple[range, ...], ...]
 def as_ranges(taken: Taken) -> tuple[range, ...]:
     """Return indices along an axis as ranges: a single one if they are regular, else their contiguous runs."""
     if isinstance(taken, range):
-        return (ranges.ascending(taken),)
+        return (ascending(taken),)
     found = regular(taken)
     if isinstance(found, range):
-        return (ranges.ascending(found),)
+        return (ascending(found),)
     return tuple(range(first, last) for first, last in runs_of(found).tolist())
 
 
@@ -263,7 +263,7 @@ def _indexed(array: zarr.Array, key: tuple[Any, ...], outer: bool) -> TakenPart 
         kept = tuple(axis for axis, entry in enumerate(key) if not isinstance(entry, int | np.integer))
         axes = tuple(t if isinstance(e, slice) else np.asarray(e) for t, e in zip(taken, key, strict=True))
         axes = tuple(a if axis in kept else taken[axis] for axis, a in enumerate(axes))
-        axes = tuple(ranges.ascending(axis) if isinstance(axis, range) else axis for axis in axes)
+        axes = tuple(ascending(axis) if isinstance(axis, range) else axis for axis in axes)
         return TakenPart(array=array, by="zarr", axes=axes, kept=kept)
     if any(isinstance(entry, slice) for entry in key):
         return None

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oocarrays.errors import LayoutError, SelectionError
-from oocarrays.mapping import ranges
+from oocarrays.mapping.along import ascending, common_range, hull
 from oocarrays.mapping.given import listed, wholes
 
 Numbers = TypeVar("Numbers", int, np.ndarray)
@@ -79,7 +79,7 @@ class Section:
         given = tuple(axes) if isinstance(axes, Iterable) else None
         if given is None or not all(isinstance(axis, range) for axis in given):
             raise SelectionError(f"axes={axes!r} are not ranges, one for each axis")
-        axes = tuple(map(ranges.ascending, given))
+        axes = tuple(map(ascending, given))
         strides = tuple(axis.step for axis in axes)
         lower, upper = tuple(axis.start for axis in axes), tuple(axis.stop for axis in axes)
         return cls(lower, upper, () if all(step == 1 for step in strides) else strides)
@@ -125,7 +125,7 @@ class Section:
         """Return the elements in both sections, or None if they are disjoint."""
         try:
             if self._strides or other._strides:
-                shared = Section.of(map(ranges.common, self.axes, other.axes))
+                shared = Section.of(map(common_range, self.axes, other.axes))
                 return shared if shared.size else None
             lower = tuple(map(max, self.lower, other.lower))
             upper = tuple(map(min, self.upper, other.upper))
@@ -151,7 +151,7 @@ class Section:
         Section(lower=(3, 2), upper=(8, 4), stride=(4, 1))
         """
         held = [section.axes for section in (self, *others) if section.size]
-        return Section.of(map(ranges.hull, zip(*held, strict=True)) if held else [range(0)] * len(self.lower))
+        return Section.of(map(hull, zip(*held, strict=True)) if held else [range(0)] * len(self.lower))
 
     def runs(self, shape: Sequence[int], orientation: str | Sequence[int] = "row") -> tuple[int, int]:
         """Return the number of contiguous runs of the section in a stored array, and the elements of each.

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import SelectionError
-from oocarrays.mapping import ranges
-from oocarrays.mapping.ranges import Taken as Taken
+from oocarrays.mapping.along import Taken as Taken
+from oocarrays.mapping.along import ascending
 from oocarrays.mapping.section import Section
 
 Axes = tuple[Taken, ...]
@@ -173,7 +173,7 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
     except (TypeError, ValueError) as error:
         raise SelectionError(f"{entry} is not an index: {error}") from None
     backwards = len(taken) > 1 and taken.step < 0
-    return ranges.ascending(taken), slice(None, None, -1) if backwards else _AS_TAKEN
+    return ascending(taken), slice(None, None, -1) if backwards else _AS_TAKEN
 
 
 def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
@@ -249,6 +249,6 @@ def common(axes: Axes, box: Section) -> Axes:
     """Return the selected indices in a box, along each axis."""
     places = (within(taken, l, u)[0] for taken, l, u in zip(axes, box.lower, box.upper, strict=True))
     return tuple(
-        taken[place] if isinstance(taken, np.ndarray) else ranges.ascending(taken[place])
+        taken[place] if isinstance(taken, np.ndarray) else ascending(taken[place])
         for taken, place in zip(axes, places, strict=True)
     )

@@ -21,7 +21,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, SelectionError, UnsupportedError
-from oocarrays.mapping import ranges
+from oocarrays.mapping.along import ascending
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.storage.files.array_file import describe
@@ -60,7 +60,7 @@ def axes_of(draw: st.DrawFn, shape: tuple[int, ...]) -> Axes:
         start, stop, step = draw(st.integers(0, extent)), draw(st.integers(0, extent)), draw(st.integers(1, 5))
         some = st.lists(st.integers(0, max(extent - 1, 0)), max_size=min(extent, 5), unique=True)
         listed = some.map(lambda indices: np.array(sorted(indices), np.int64))
-        axes.append(draw(st.just(ranges.ascending(range(start, stop, step))) | listed))
+        axes.append(draw(st.just(ascending(range(start, stop, step))) | listed))
     return tuple(axes)
 
 

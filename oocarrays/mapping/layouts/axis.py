@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocarrays.mapping.ranges import Taken, ascending
+from oocarrays.mapping.along import Taken, ascending
 
 Ints = TypeVar("Ints", int, NDArray[np.int64])
 

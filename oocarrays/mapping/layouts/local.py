@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping import ranges
+from oocarrays.mapping.along import common_range, positions
 from oocarrays.mapping.given import by_axis, index_of
 from oocarrays.mapping.layouts.axis import held_by, is_block
 from oocarrays.mapping.layouts.layout import Layout
@@ -126,8 +126,8 @@ def largest_rank(layout: Layout) -> int:
 def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
     """Return the positions of common elements among the wanted, and among the held ones."""
     if isinstance(wanted, range) and isinstance(held, range):
-        both = ranges.common(wanted, held)
-        return ranges.positions(both, wanted), ranges.positions(both, held)
+        both = common_range(wanted, held)
+        return positions(both, wanted), positions(both, held)
     _, among, there = np.intersect1d(np.asarray(wanted), np.asarray(held), assume_unique=True, return_indices=True)
     return among, there
 

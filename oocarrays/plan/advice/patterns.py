@@ -32,8 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import ranges
-from oocarrays.mapping.along import Line, product_line
+from oocarrays.mapping.along import Line, ascending, product_line
 from oocarrays.mapping.section import Section
 
 MOST_BUFFERED = 2**16
@@ -73,7 +72,7 @@ Along = tuple[Progression, ...]
 def progressions(taken: Iterable[range]) -> Along:
     """Return the ranges as progressions, in a canonical form independent of their order."""
     alike: dict[tuple[int, int], list[int]] = {}
-    for each in map(ranges.ascending, taken):
+    for each in map(ascending, taken):
         alike.setdefault((each.stop - each.start, each.step), []).append(each.start)
     found = chain.from_iterable(_runs(sorted(starts), *kind) for kind, starts in alike.items())
     return tuple(sorted(found))

@@ -31,11 +31,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import ranges
+from oocarrays.mapping.along import ascending, common_range, hull, positions
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored
 from oocarrays.mapping.layouts.axis import held_by
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.ranges import ascending, hull, positions
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, lengths, regular, within
 from oocarrays.mapping.union import Union, product_of, touched
@@ -331,5 +330,5 @@ def replacing(stored: Stored, units: Any, inner: Any, ratio: float) -> Traffic:
 
 def _holds(outer: Taken, inner: Taken) -> bool:
     if isinstance(outer, range) and isinstance(inner, range):
-        return ranges.common(outer, inner) == ranges.ascending(inner)
+        return common_range(outer, inner) == ascending(inner)
     return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())

@@ -23,11 +23,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from oocarrays.mapping.along import ascending
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Lent, Strip, axis_window, of_axis, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
-from oocarrays.mapping.ranges import ascending
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, index_of, lengths
 from oocarrays.plan.layouts.assembly import RankExchange

@@ -1,15 +1,16 @@
 """Local files as memory pages, and direct I/O, past the system's cache.
 
-A large coded chunk in the cache is decoded in place. Smaller chunks are not mapped: threads map files one at a time, and on a virtual machine that hides its pages a
-fault takes up to 70 µs. A rechunk of 128 MiB in chunks of 1 MiB took 1.9 s from pages in four threads, and 0.3 s by
-``pread`` in one.
+A large coded chunk in the cache is decoded in place. Smaller chunks are not mapped: threads map files one at a time,
+and on a virtual machine that hides its pages a fault takes up to 70 µs. A rechunk of 128 MiB in chunks of 1 MiB took
+1.9 s from pages in four threads, and 0.3 s by ``pread`` in one.
 
 ``MADV_POPULATE_READ`` loads pages before they are touched. It waits for the device without the interpreter's lock,
 and an unreadable page is an error instead of a signal that ends the process.
 
-Arrays too large to stay in the cache are written past it where the file system supports that, in whole sectors. A cache full of dirty pages makes
-writers wait: 4 GiB took 1.9 to 5.5 s through it here and 1.8 s past it. Memory newly allocated to the cache can also be
-slow, on a machine that returns free pages to its host: 1 GiB took 0.1 to 1.4 s through it and 0.4 s past it.
+Arrays too large to stay in the cache are transferred past it, in whole sectors, where the file system supports that. A
+cache full of dirty pages makes writers wait: 4 GiB took 1.9 to 5.5 s through it here and 1.8 s past it. Memory newly
+allocated to the cache can also be slow, on a machine that returns free pages to its host: 1 GiB took 0.1 to 1.4 s
+through it and 0.4 s past it.
 
     through it     device ─► cache ─► memory      a processor frees space in the cache, and copies
     past it        device ─► memory               processors are free for other work
