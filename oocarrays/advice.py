@@ -236,7 +236,6 @@ def _is_gone(known: Dataset) -> bool:
 
 
 def _check_unchanged(known: Dataset) -> None:
-    """Raise if an array has changed since it was traced."""
     there = dataset_of(array_file.open_array(known.name))
     was, now = ((each.dtype, each.shape, each.chunks) for each in (known, there))
     if was != now:

@@ -202,7 +202,6 @@ def _name(given: Any) -> str:
 
 
 def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
-    """Return the weight of each block."""
     if given is None or isinstance(given, int | float):
         one = checked_weight(1.0 if given is None else given, "weights")
         return dict.fromkeys(names, one)

@@ -130,7 +130,6 @@ def _read_ahead(windows: Iterator[Window], prefetch: int) -> Generator[Window, N
 
 
 def slabs_of(file: ArrayFile, options: SlabOptions, memory: int | float | str | None) -> SlabIterator:
-    """Plan the slabs of an array file: see `OutOfCoreArray.slabs`."""
     asked = replace(
         options,
         budget=settings.budget(memory),

@@ -41,9 +41,7 @@ class Copying:
     """Copies of some arrays in scratch, and the slabs to read them together with the others."""
 
     files: Sequence[ArrayFile]
-    """All arrays."""
     folder: str
-    """Folder of the copies."""
     jobs: Mapping[int, Any]
     """Job for each copy, by the number of the array."""
     plan: SlabPlan
@@ -97,7 +95,6 @@ class Copier:
     copy: Callable[..., Any]
     """Planner of a rewrite of one array in scratch, as `scratch_copy`."""
     place: str
-    """Folder for scratch."""
 
     def best(self, chunkings: Chunkings, budget: int) -> SlabPlan | Copying:
         """Return the slabs of the arrays, or a plan with copies if that takes less time."""

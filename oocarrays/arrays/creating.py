@@ -270,7 +270,6 @@ def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
 def chunks_and_order(
     descriptor: Descriptor, dtype: np.dtype, orientation: Any, chunks: Any, names: Any, nbytes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the chunk lengths, and the order of the axes in a chunk, if any."""
     shape = largest_shape(descriptor)
     order = None if orientation is None else axis_order(orientation, len(shape), names)
     known = axis_order("row", len(shape)) if order is None else order

@@ -132,7 +132,6 @@ def _disks(disks: list[str]) -> tuple[list[tuple[str, ...]], Document]:
 
 
 def _machine(store: str | None, scheduler: Any) -> tuple[list[tuple[str, ...]], Document]:
-    """Measure this machine, and the workers of a cluster."""
     client = client_of(scheduler or "threads")
     planned = asdict(costs())
     measured = calibrate(store)

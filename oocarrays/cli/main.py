@@ -182,7 +182,6 @@ class Parser(argparse.ArgumentParser):
         self._is_command = function is not None
 
     def load_options(self) -> None:
-        """Add the options of this command."""
         if self._function is not None:
             module, _, name = self._function.partition(".")
             self._function = None

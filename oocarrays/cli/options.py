@@ -59,23 +59,19 @@ def values(text: str, kind: Callable[[str], Any]) -> Any:
 
 
 def length(text: str) -> int | str:
-    """Parse the elements of a slab along an axis."""
     return text if text == "auto" else int(text)
 
 
 def named(text: str) -> int | str:
-    """Parse an axis: a number or a name."""
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def axes(text: str) -> Any:
-    """Parse one axis, or several between commas."""
     found = [named(each.strip()) for each in text.split(",")]
     return found[0] if len(found) == 1 else found
 
 
 def orientation(text: str) -> str | tuple[int | str, ...]:
-    """Parse an order of axes: a word, or numbers or names between commas."""
     return text if text in ("row", "column") else tuple(named(each.strip()) for each in text.split(","))
 
 
@@ -116,7 +112,6 @@ def option(text: str) -> tuple[str, str | bool]:
 
 
 def argument(text: str) -> tuple[str, Any]:
-    """Parse an argument of a kernel: a Python literal, or else text."""
     name, value = pair(text)
     try:
         return name, ast.literal_eval(value)
@@ -143,7 +138,6 @@ class Kind(NamedTuple):
     help: str = ""
     """Help, in place of the docstring of the function."""
     metavar: str | None = None
-    """Name of the value in the help."""
     parse: Callable[[str], Any] | None = None
     """Function that parses the value; by default that of the annotation."""
     flags: tuple[str, ...] = ()
@@ -151,7 +145,6 @@ class Kind(NamedTuple):
     choices: Sequence[Any] = ()
     """Accepted values, if the annotation does not list them."""
     repeat: bool = False
-    """Whether it may be repeated."""
     several: bool = False
     """Whether one flag takes several values."""
     collect: Callable[[Any], Any] | None = None

@@ -197,7 +197,6 @@ def reduce_command(
 
 
 def _labels(path: str) -> Any:
-    """Read labels from a file."""
     place = check_path(path, "--by")
     try:
         if place.endswith(".npy"):
@@ -282,7 +281,6 @@ def resume_command(
 
 
 def _rebuild(place: Any, *, json: bool, quiet: bool) -> None:
-    """Rebuild a stream file after an interrupted run."""
     done = rebuilt(place)
     if json:
         print_json({"target": str(done.place), "bytes": done.nbytes, "flushed_bytes": done.flushed_bytes})
@@ -336,7 +334,6 @@ def _demo_array(path: Path, nbytes: int) -> int:
 
 
 def _wrong_columns(path: Path, edge: int) -> int:
-    """Return the number of wrong columns in the demo's target."""
     array = open_array(path)
     step: int = array.chunks[1]
     first = np.arange(edge)[:, None] * edge

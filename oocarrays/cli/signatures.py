@@ -85,14 +85,12 @@ class Command:
         return {each.name: each.flags[0] for each in self.parameters if not each.is_positional}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options to a parser, and a description."""
         parser.description = (inspect.getdoc(self.act) or "").partition("\n")[0] or parser.description
         for each in self.parameters:
             each.add_option(parser)
         parser.set_defaults(run=self)
 
     def __call__(self, options: argparse.Namespace) -> int:
-        """Run the command, and return its exit code."""
         return int(self.act(**{each.name: each.value(options) for each in self.parameters}) or 0)
 
 
@@ -109,7 +107,6 @@ class Parameter:
     kind: Kind
 
     def add_option(self, parser: argparse.ArgumentParser) -> None:
-        """Add the option to a parser."""
         how = self._how()
         if self.is_positional:
             parser.add_argument(self.name, **how)

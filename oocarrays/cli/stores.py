@@ -59,7 +59,6 @@ def compare_command(
 
 
 def _comparison(found: Comparison) -> Document:
-    """Return a comparison for machines."""
     differences = found.differences
     return {
         "equal": bool(found),
@@ -92,7 +91,6 @@ def clean_command(path: str, *, dry_run: bool = False, json: bool = False, quiet
 
 
 def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, ...]]:
-    """Return a row for each leftover, with its outcome."""
     reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or pass --unfinished"}
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 

@@ -88,7 +88,6 @@ def stripe_command(
 
 
 def _explain(disks: list[str], block: str | None, *, kept: bool, quiet: bool) -> int:
-    """Measure disks, and print the model's recommendation."""
     how: dict[str, Any] = {"blocks": [block] if block else BLOCKS, "kept": kept, "trial": not kept}
     texts = [plan_striping(disks, mode=mode, **how).explain() for mode in ("read", "write")]
     print("" if quiet else "\n\n".join(texts), end="" if quiet else "\n")
@@ -105,7 +104,6 @@ def _lay_out(
     *,
     resume: bool,
 ) -> str:
-    """Distribute a store over disks, and return the result as text."""
     if not disks:
         raise InputError("DISKS are needed: folders or URLs, one a disk")
     name = name or posixpath.basename(place.partition("!")[2] or place.rstrip("/"))

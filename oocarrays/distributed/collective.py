@@ -300,7 +300,6 @@ def wanted_by_ranks(
 
 
 def _is_layout(sections: Any) -> bool:
-    """Return whether the sections are given as a layout: distributions, or a text of them."""
     words = (Block, Cyclic, GenBlock, Collapsed, str)
     alone = isinstance(sections, (Layout, *words))
     return alone or (isinstance(sections, Sequence) and any(isinstance(each, words) for each in sections))

@@ -251,7 +251,6 @@ class DistributedArray(Extents, RankArrays):
         )
 
     def _check_alike(self, other: Any) -> None:
-        """Raise if another array has another layout or other workers."""
         if not isinstance(other, DistributedArray):
             raise LayoutError(
                 f"a {type(other).__name__} is not a DistributedArray: create one with distribute(…, {self._layout})"
@@ -262,7 +261,6 @@ class DistributedArray(Extents, RankArrays):
             raise LayoutError("the arrays are on different workers: distribute both with the same workers=")
 
     def _with(self, operation: Callable[..., Any], other: Any, reflected: bool) -> DistributedArray:
-        """Apply an operation to this and another array, or a number."""
         if isinstance(other, DistributedArray):
             return self.map_local(operation, other)
         if np.ndim(other):

@@ -156,7 +156,6 @@ def redistribute(
 def _wanted(
     x: Any, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, workers: Sequence[str]
 ) -> Layout:
-    """Return the requested layout of an array."""
     if not isinstance(x, np.ndarray):
         check_lazy(x)
     elif x.dtype.hasobject or x.dtype.itemsize == 0:

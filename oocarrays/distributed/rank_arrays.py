@@ -196,7 +196,6 @@ class RankArrays(ABC, DaskMethodsMixin):
         return {"scheduler": "threads", **options} if here else options
 
     def _where(self) -> str:
-        """Return the ranks' workers as a line."""
         if not self.cluster:
             return f"{self.ranks} on threads of this process"
         there = [f"{rank} on {address}" for rank, address in self.placement.items()]

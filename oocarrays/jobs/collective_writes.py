@@ -47,7 +47,7 @@ METADATA = "target_metadata"
 """Key of the note for the metadata that identify the array."""
 
 
-class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
+class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray, CollectiveWritePlan]):
     """Planned write of sections of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = (*READ_AND_WRITTEN, "messages")
@@ -58,11 +58,6 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray]):
         self._array, self._held = a, held
         super().__init__(run, lambda name: a, cluster)
         self._addresses = spread(run.program.plan.ranks, workers)
-
-    @property
-    def plan(self) -> CollectiveWritePlan:
-        """Frozen plan: domains, chunks read before writing, messages between ranks, and memory."""
-        return self._run.program.plan
 
     def going_on_with(self, parts: Sequence[int | None]) -> CollectiveWriteJob:
         """Return the job with a check that the parts equal those of the interrupted run, by their checksums."""
@@ -201,7 +196,6 @@ def _note(file: ArrayFile, wanted: RankSelections, resources: PlanResources, **h
 def resume_sections(
     target: StoreLike, content: Mapping[str, Any], parts: Any, means: ResumeMeans, *, as_is: bool
 ) -> CollectiveWriteJob:
-    """Plan to repeat an interrupted write, with the parts given again."""
     if parts is None:
         raise InputError(
             f"{target} was being written by write_sections, whose parts are not kept: pass them again, as "
@@ -230,7 +224,6 @@ def _ranks(parts: Any) -> int:
 def _held(
     parts: Any, plan: CollectiveWritePlan, selections: Sequence[Selection], dtype: np.dtype, workers: Sequence[str]
 ) -> Parts:
-    """Return the checked parts of all ranks."""
     if _ranks(parts) != plan.ranks:
         raise SelectionError(f"{_ranks(parts)} parts are not one for each of {plan.ranks} sections")
     shapes = [s.shape for s in selections] if selections else [lengths(axes) for axes in plan.requests]

@@ -51,13 +51,8 @@ LEAST_CHUNK_BYTES = 2**20
 """Minimum chunk size of a local file in bytes, if the source has smaller chunks and none are given."""
 
 
-class FilesJob(Job[Run[Files], Result], Generic[Result]):
+class FilesJob(Job[Run[Files], Result, FilesPlan], Generic[Result]):
     """Planned scatter or gather of array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
-
-    @property
-    def plan(self) -> FilesPlan:
-        """Frozen plan: reads, messages, writes and memory."""
-        return self._run.program.plan
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
@@ -179,7 +174,6 @@ def _job(run: Run[Files], cluster: Cluster | None, disks: Disks, scheduler: Any)
 def _scattering(
     source: ArrayFile, target: LocalTarget, resources: PlanResources, room: int | None = None
 ) -> tuple[Files, Document]:
-    """Plan a scatter; return its program and the content of its journal."""
     said = target.files.descriptor
     assert said.layout is not None, "local array files have a layout"
     grids = local_files.rank_grids(said, target.settings)
@@ -195,7 +189,6 @@ def _scattering(
 def _gathering(
     local: LocalArrays, target: TargetSpec, whole: Stored, resources: PlanResources, room: int | None = None
 ) -> tuple[Files, Document]:
-    """Plan a gather; return its program and the content of its journal."""
     grids = [stored.grid for stored in local.stored]
     largest = max(local.stored, key=lambda stored: stored.chunk_bytes)
     plan = plan_files("gather", whole, largest, grids, local.layout, local.depth, resources, room=room)
@@ -289,7 +282,6 @@ def gather_files(
 
 
 def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob[Any]:
-    """Plan to continue a stopped scatter or gather."""
     local = source if isinstance(source, LocalArrays) else None
     now = _said(local) if local else metadata_digest(describe(source.zarr))
     if json.loads(json.dumps(now)) != left.content["source_metadata"]:

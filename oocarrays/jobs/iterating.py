@@ -31,7 +31,7 @@ from oocarrays.kernels.binding import check_call
 from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import as_list
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
-from oocarrays.options.keywords import SweepKeywords
+from oocarrays.options.keywords import OneTarget, SeveralTargets, SweepKeywords
 from oocarrays.options.slabs import SlabRequest, iteration, own_depth, pass_options
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 
 
-class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
+class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
     """Planned sweeps: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
@@ -89,7 +89,6 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
         return ProgressBar(self.plan, self)
 
     def _left(self) -> float:
-        """Return the share of the slabs of all passes that is left."""
         here, counts = self._course.progress(), [step.count for step in self.plan.passes]
         done = sum(counts[: len(here.residuals)]) + here.slabs
         return 1 - done / max(sum(counts), 1)
@@ -154,7 +153,6 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
     # ------------------------------------------------------------------ Dask collection protocol
 
     def _pass_graph(self, run: Run[SlabPass], *after: Key) -> Graph:
-        """Return the tasks of a pass, and the key of the last one."""
         check_count(run.program.plan.tasks)
         graph, last = run.graph(self._addresses, after)
         self._pinned[last[0].rpartition("-")[2]] = self._addresses
@@ -201,38 +199,21 @@ class IterateJob(Job[Run[SlabPass], Made], Generic[Made]):
 def iterate(
     kernel: Callable[..., Any],
     source: LocalArrays | Sequence[LocalArrays],
-    target: Target | StoreLike,
+    target: OneTarget,
     **keywords: Unpack[SweepKeywords],
 ) -> IterateJob[LocalArrays]: ...
-
-
 @overload
 def iterate(
-    kernel: Callable[..., Any],
-    source: Sequence[LocalArrays],
-    target: list[Any] | tuple[Any, ...],
-    **keywords: Unpack[SweepKeywords],
+    kernel: Callable[..., Any], source: Sequence[LocalArrays], target: SeveralTargets, **keywords: Unpack[SweepKeywords]
 ) -> IterateJob[list[LocalArrays]]: ...
-
-
 @overload
 def iterate(
-    kernel: Callable[..., Any],
-    source: Source | Sequence[Source],
-    target: Target | StoreLike,
-    **keywords: Unpack[SweepKeywords],
+    kernel: Callable[..., Any], source: Source | Sequence[Source], target: OneTarget, **keywords: Unpack[SweepKeywords]
 ) -> IterateJob[OutOfCoreArray]: ...
-
-
 @overload
 def iterate(
-    kernel: Callable[..., Any],
-    source: Sequence[Source],
-    target: list[Any] | tuple[Any, ...],
-    **keywords: Unpack[SweepKeywords],
+    kernel: Callable[..., Any], source: Sequence[Source], target: SeveralTargets, **keywords: Unpack[SweepKeywords]
 ) -> IterateJob[list[OutOfCoreArray]]: ...
-
-
 @verb(
     target=("folders",),
     resources=("workers", "ranks", "prefetch", "workspace", "window", "fuse", "scratch"),

@@ -48,11 +48,13 @@ if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
 
     Result = TypeVar("Result", default=Any)
     AnyRun = TypeVar("AnyRun", bound=Run[Any], default=Run[Any])
+    AnyPlan = TypeVar("AnyPlan", default=Any)
 else:
     from typing import TypeVar
 
     Result = TypeVar("Result")
     AnyRun = TypeVar("AnyRun", bound=Run[Any])
+    AnyPlan = TypeVar("AnyPlan")
 
 RESUMER = "recovery.resume"
 """Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
@@ -65,14 +67,12 @@ class RunLog(Events):
     """Listener that logs the plan and the end of a job to ``oocarrays``: INFO, and ERROR if it failed."""
 
     def on_begin(self, job: Any) -> None:
-        """Log the plan and the notices."""
         self._title = title = job._title()
         LOG.info("%s begins\n%s", title, job._planned())
         for notice in job.notices:
             LOG.warning("%s: %s", title, notice)
 
     def on_end(self, run: Any, error: BaseException | None) -> None:
-        """Log the error, or the seconds and bytes of the run."""
         if error is not None:
             LOG.error("%s stopped: %s", self._title, str(error) or type(error).__name__)
             return
@@ -82,7 +82,7 @@ class RunLog(Events):
         )  # fmt: skip
 
 
-class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
+class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     """Planned run, as a Dask collection of one value: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     Parameters
@@ -123,9 +123,10 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         """Ranks that moved to another worker because their worker was lost: one entry per lost worker."""
 
     @property
-    def plan(self) -> Any:
+    def plan(self) -> AnyPlan:
         """Frozen plan: reads, computation, messages, writes and memory."""
-        return self._run.program.plan
+        plan: AnyPlan = self._run.program.plan
+        return plan
 
     @property
     def left(self) -> float:
@@ -179,7 +180,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
 
     @property
     def _content(self) -> Document:
-        """Content of the run's journal."""
         return self._run.state.content
 
     def _put_content(self, content: Document) -> None:
@@ -312,7 +312,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         return self._result(name)
 
     def _warned_of(self) -> str:
-        """Return the names of the sources that warn of missing chunks."""
         return " and ".join(each.name for each in self._sources() if each.missing == "warn")
 
     def _sources(self) -> Sequence[Presence]:
@@ -366,7 +365,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         return report.planned_text(self._rows(), self.plan.alternatives)
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        """Return rows of name, planned value and measured value of the last run."""
         phases = self._run.program.phases
         return measured(self.plan, self.meter, self.measured_seconds or 0.0, phases, self._counted)
 
@@ -375,7 +373,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         return () if self.measured_seconds is None else self._measured()
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Return the plan as names and values."""
         beside = self._beside()
         return [(name, text + beside.get(name, "")) for name, text in report.plan_rows(self.plan)]
 
@@ -414,7 +411,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
         return self._graph
 
     def _told(self) -> Told:
-        """Return the description of the run for the cluster's dashboard."""
         plan, traffic = self._run_plan, self._run_plan.traffic
         return Told(
             title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",
@@ -450,8 +446,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result]):
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
 
-    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> Job[AnyRun, Result]:
-        """Return the same job with its last task done."""
+    def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> Self:
         job = object.__new__(type(self))
         job.__dict__.update(self.__dict__)
         name, *rest = self._key

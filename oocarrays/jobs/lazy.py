@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import dask.array as da
 
 
-class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray]):
+class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray, BlocksPlan]):
     """Planned write of a lazy array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _restarts = True

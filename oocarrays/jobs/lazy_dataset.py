@@ -56,7 +56,7 @@ CODECS = ("compressors", "compressor", "filters", "serializer")
 """Keys of an encoding for codecs, which are specific to a Zarr format."""
 
 
-class DatasetJob(Job[Run[Dataset], Any]):
+class DatasetJob(Job[Run[Dataset], Any, DatasetPlan]):
     """Planned write of a dataset: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     The result is that of ``xarray.open_zarr(target)``, or a DataArray if the source is one.
@@ -68,13 +68,7 @@ class DatasetJob(Job[Run[Dataset], Any]):
         self._arrays = arrays
         super().__init__(run, partial(_opened, single, run.destination.store), cluster)
 
-    @property
-    def plan(self) -> DatasetPlan:
-        """Frozen plan: variables to compute, writes and memory."""
-        return self._run.program.plan
-
     def _noticed(self) -> tuple[str, ...]:
-        """Return notices on cut chunks."""
         names = (name for name, _ in self.plan.arrays)
         targets = (part.program.target for part in self._run.parts)
         return tuple(f"{n}: {each}" for n, target in zip(names, targets, strict=True) for each in target.said)

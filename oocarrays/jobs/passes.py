@@ -134,7 +134,6 @@ def _in_files(request: SlabRequest, arrays: Sequence[zarr.Array], policies: Sequ
 
 
 def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> SlabRequest:
-    """Return the request with the shapes of its results."""
     names, chunks = dimension_names(arrays[0]), [target.chunks for target in request.targets]
     levels = request.results._levels(arrays[0].shape, names, chunks, single=request.single)
     options = replace(request.options, coarser=levels).checked(arrays[0].shape)

@@ -26,7 +26,7 @@ from oocarrays.mapping.given import flag, refuse
 from oocarrays.options.asked import cluster_of, is_lazy, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.given import Resources, Target, chunked, means_of, own_of, stated_in, stored_as, verb
-from oocarrays.options.keywords import RechunkKeywords
+from oocarrays.options.keywords import ChunkedKeywords, OneTarget, RechunkKeywords
 from oocarrays.options.rechunks import Planner
 from oocarrays.requests import apart, is_resumable, unnamed
 from oocarrays.storage.files import array_file
@@ -44,67 +44,37 @@ if TYPE_CHECKING:
 
 
 @overload
-def rechunk(
-    source: da.Array, target: None = None, *, chunks: ChunksLike | None = None, **keywords: Unpack[RechunkKeywords]
-) -> da.Array: ...
-
-
+def rechunk(source: da.Array, target: None = None, **keywords: Unpack[ChunkedKeywords]) -> da.Array: ...
 @overload
 def rechunk(
-    source: OutOfCoreArray | zarr.Array | np.ndarray,
-    target: Target | StoreLike,
-    *,
-    chunks: ChunksLike | None = None,
-    **keywords: Unpack[RechunkKeywords],
+    source: OutOfCoreArray | zarr.Array | np.ndarray, target: OneTarget, **keywords: Unpack[ChunkedKeywords]
 ) -> RechunkJob: ...
-
-
 @overload
 def rechunk(
-    source: OutOfCoreGroup | zarr.Group,
-    target: Target | StoreLike,
-    *,
-    chunks: ChunksLike | None = None,
-    **keywords: Unpack[RechunkKeywords],
+    source: OutOfCoreGroup | zarr.Group, target: OneTarget, **keywords: Unpack[ChunkedKeywords]
 ) -> GroupJob: ...
-
-
 @overload
 def rechunk(
     source: StoreLike,
-    target: Target | StoreLike,
+    target: OneTarget,
     *,
     chunks: int | str | tuple[Any, ...] | list[Any] | Mapping[int, Any] | None = None,
     **keywords: Unpack[RechunkKeywords],
 ) -> RechunkJob: ...
-
-
 @overload
 def rechunk(
     source: StoreLike,
-    target: Target | StoreLike,
+    target: OneTarget,
     *,
     chunks: Mapping[str, tuple[Any, ...] | list[Any] | Mapping[Any, Any]],
     **keywords: Unpack[RechunkKeywords],
 ) -> GroupJob: ...
-
-
 @overload
 def rechunk(
-    source: Any,
-    target: Target | StoreLike,
-    *,
-    chunks: ChunksLike | None = None,
-    **keywords: Unpack[RechunkKeywords],
+    source: Any, target: OneTarget, **keywords: Unpack[ChunkedKeywords]
 ) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
-
-
 @overload
-def rechunk(
-    source: Any, target: None = None, *, chunks: ChunksLike | None = None, **keywords: Unpack[RechunkKeywords]
-) -> Any: ...
-
-
+def rechunk(source: Any, target: None = None, **keywords: Unpack[ChunkedKeywords]) -> Any: ...
 @verb(
     target=(
         "chunks", "shards", "orientation", "compressors", "filters", "zarr_format", "fill_value", "attributes",
@@ -227,7 +197,6 @@ LAZY = ("memory", "scratch", "scheduler", "workers")
 def _planner(
     source: Any, to: Target, means: Resources, *, method: Any, overwrite: bool, grows: bool = False
 ) -> tuple[Callable[[Any], Any], Cluster | None, Planner]:
-    """Return the function that opens locations, the cluster, and the planner of a rechunk."""
     where = setting("scratch") if means.scratch is None else means.scratch
     place, policy = placer(means.storage_options, source, to.store, where), missing_of(source, means.missing)
     cluster = cluster_of(means.scheduler, means.workers)

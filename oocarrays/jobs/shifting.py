@@ -43,17 +43,12 @@ if TYPE_CHECKING:
 NO_FILES = "goes with local array files; a distributed array is where its ranks are"
 
 
-class ShiftJob(Job[Run[Shift], LocalArrays]):
+class ShiftJob(Job[Run[Shift], LocalArrays, ShiftPlan]):
     """Planned halo refresh of local array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, run: Run[Shift], a: LocalArrays, cluster: Cluster | None) -> None:
         self._array = a
         super().__init__(run, lambda name: a, cluster, a.disks)
-
-    @property
-    def plan(self) -> ShiftPlan:
-        """Frozen plan: the borders that each rank reads, sends and writes."""
-        return self._run.program.plan
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
@@ -66,8 +61,6 @@ class ShiftJob(Job[Run[Shift], LocalArrays]):
 def shift(
     x: DistributedArray, depth: DepthLike | None = None, *, boundary: Any = "none", resources: Resources | None = None
 ) -> RankBlocks[HaloPlan]: ...
-
-
 @overload
 def shift(
     x: LocalArrays,
@@ -79,8 +72,6 @@ def shift(
     scheduler: Client | str | None = None,
     resources: Resources | None = None,
 ) -> ShiftJob: ...
-
-
 @verb(resources=("workers", "schedule"))
 def shift(
     x: DistributedArray | LocalArrays,
@@ -161,7 +152,6 @@ def _shift_files(
     means: Resources,
     resume: Any,
 ) -> ShiftJob:
-    """Plan to refresh the halos of local array files: see `oocarrays.ranks.shift`."""
     if depth is not None and depths(depth, a.ndim, dimension_names(a.like())) != a.depth:
         raise LayoutError(f"depth={depth!r}: the files of {a.store} have halos of depth {a.depth}: omit depth")
     if not any(a.depth):

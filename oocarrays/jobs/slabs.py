@@ -29,7 +29,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import as_list, scratch_folder
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
-from oocarrays.options.keywords import SlabKeywords
+from oocarrays.options.keywords import OneTarget, SeveralTargets, SlabKeywords
 from oocarrays.options.shapes import NAMES, Results
 from oocarrays.options.slabs import SlabArrays, SlabRequest, own_depth, pass_options, slab_pass
 from oocarrays.plan.plan import where
@@ -48,7 +48,7 @@ Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 Sources = Global | LocalArrays
 
 
-class SlabJob(Job[Run[SlabPass], Made], Generic[Made]):
+class SlabJob(Job[Run[SlabPass], Made, SlabPlan], Generic[Made]):
     """Planned pass over slabs: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     Parameters
@@ -71,11 +71,6 @@ class SlabJob(Job[Run[SlabPass], Made], Generic[Made]):
         self._copying = copying
         super().__init__(run, result, cluster, disks)
 
-    @property
-    def plan(self) -> SlabPlan:
-        """Frozen plan: reads, computation and memory."""
-        return self._run.program.plan
-
     def _tasks(self) -> int:
         return self.plan.tasks
 
@@ -83,7 +78,6 @@ class SlabJob(Job[Run[SlabPass], Made], Generic[Made]):
         return ProgressBar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
 
     def _on_threads(self) -> str:
-        """Run the pass, on planned copies of sources, if any."""
         if self._copying is None:
             return super()._on_threads()
         with self._copying.made() as self._run.live.copies:
@@ -110,46 +104,30 @@ class SlabJob(Job[Run[SlabPass], Made], Generic[Made]):
 
 @overload
 def map_slabs(
-    kernel: Kernel, source: Global | Sequence[Global], target: Target | StoreLike, **keywords: Unpack[SlabKeywords]
+    kernel: Kernel, source: Global | Sequence[Global], target: OneTarget, **keywords: Unpack[SlabKeywords]
 ) -> SlabJob[OutOfCoreArray]: ...
-
-
 @overload
 def map_slabs(
-    kernel: Kernel,
-    source: LocalArrays | Sequence[LocalArrays],
-    target: Target | StoreLike,
-    **keywords: Unpack[SlabKeywords],
+    kernel: Kernel, source: LocalArrays | Sequence[LocalArrays], target: OneTarget, **keywords: Unpack[SlabKeywords]
 ) -> SlabJob[LocalArrays]: ...
-
-
 @overload
 def map_slabs(
-    kernel: Kernel,
-    source: Global | Sequence[Global],
-    target: list[Any] | tuple[Any, ...],
-    **keywords: Unpack[SlabKeywords],
+    kernel: Kernel, source: Global | Sequence[Global], target: SeveralTargets, **keywords: Unpack[SlabKeywords]
 ) -> SlabJob[list[OutOfCoreArray]]: ...
-
-
 @overload
 def map_slabs(
     kernel: Kernel,
     source: LocalArrays | Sequence[LocalArrays],
-    target: list[Any] | tuple[Any, ...],
+    target: SeveralTargets,
     **keywords: Unpack[SlabKeywords],
 ) -> SlabJob[list[LocalArrays]]: ...
-
-
 @overload
 def map_slabs(
     kernel: Kernel,
     source: Sources | Sequence[Sources],
-    target: Target | StoreLike | list[Any] | tuple[Any, ...],
+    target: OneTarget | SeveralTargets,
     **keywords: Unpack[SlabKeywords],
 ) -> SlabJob[Any]: ...
-
-
 @verb(
     target=(
         "dtype", "chunks", "compressors", "filters", "zarr_format", "fill_value", "attributes", "dimension_names",

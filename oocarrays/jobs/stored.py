@@ -51,16 +51,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
+class RechunkJob(Job[Run[Rechunk], OutOfCoreArray, RechunkPlan]):
     """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, run: Run[Rechunk], cluster: Cluster | None = None) -> None:
         super().__init__(run, opener(open_array, run.destination.store), cluster)
-
-    @property
-    def plan(self) -> RechunkPlan:
-        """Frozen plan: reads, messages, writes and memory."""
-        return self._run.program.plan
 
     @property
     def _source(self) -> ArrayFile:
@@ -101,7 +96,7 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray]):
         )
 
 
-class GroupJob(Job[Run[Group], OutOfCoreGroup]):
+class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
     """Planned rechunk of a group: as `RechunkJob`."""
 
     _counted = ("read requests", "write requests")
@@ -127,7 +122,6 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup]):
         return self._pinned
 
     def _left(self) -> float:
-        """Return the share of the rewritten bytes that is still to be written."""
         left: float = sum(part.remaining.share * part.program.plan.target.nbytes for part in self._run.parts)
         every: int = sum(self._run.state.content["members"].values())
         return left / max(every, 1)
@@ -166,7 +160,6 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup]):
 
 
 def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
-    """Return a row for each array to be rewritten."""
     head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
     each = [
         (
@@ -190,7 +183,6 @@ def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
 def array_job(
     source: StoreLike | zarr.Array, target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
 ) -> RechunkJob:
-    """Plan to rewrite an array in other chunks."""
     opened = array_file.open_array(source)
     checked(check_target, opened, target, overwrite=planner.overwrite, resume=resume)
     plan, file, destination = planned = planner.planned(opened, target, planner.to.chunks)
@@ -212,7 +204,6 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
 def group_job(
     source: StoreLike | zarr.Group, target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
 ) -> GroupJob:
-    """Plan to rewrite some arrays of a group in other chunks, and to copy the others."""
     resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     file = file.in_format(planner.to.zarr_format)

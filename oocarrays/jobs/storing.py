@@ -171,7 +171,6 @@ def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[
 
 
 def _storing(x: Any, target: Any, region: Any) -> Storing:
-    """Return one array with its target and region, checked."""
     check_lazy(x)
     file = _opened(target)
     axes = _region(region, file)

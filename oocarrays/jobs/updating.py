@@ -42,18 +42,10 @@ CHANGED, LENGTHS = "changed", "lengths"
 """Journal keys for the changed boxes, and for their cut into parts."""
 
 
-class UpdateJob(Job[Run[Update], OutOfCoreArray]):
+class UpdateJob(Job[Run[Update], OutOfCoreArray, UpdatePlan]):
     """Planned update of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
-
-    @property
-    def plan(self) -> UpdatePlan:
-        """Frozen plan: changed chunks of the source, the data to read, and target chunks to replace."""
-        return self._run.program.plan
-
-    def _tasks(self) -> int:
-        return self.plan.traffic.tasks
 
     def _threads(self) -> int:
         return max(self.plan.ranks, 1)
@@ -68,7 +60,6 @@ class UpdateJob(Job[Run[Update], OutOfCoreArray]):
 
 
 def update_array(target: StoreLike, source: Any, means: Resources, *, resume: Any = False) -> UpdateJob:
-    """Plan to update an existing array: see `oocarrays.update`."""
     place = placer(means.storage_options) if source is None else placer(means.storage_options, target, source)
     target = place(target)
     trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
@@ -144,7 +135,6 @@ class _Now:
         return replace(stored, grid=ChunkGrid.of(self.seen.grid.shape, stored.grid.chunks))
 
     def content(self, plan: UpdatePlan, resources: PlanResources) -> Document:
-        """Return the content of the journal."""
         call = call_content(
             "update", [self.seen.place], memory=resources.budget, processes=resources.workers,
             missing=self.file.presence.missing,
@@ -178,7 +168,6 @@ def resume_update(
     memory: Any,
     missing: str | None,
 ) -> UpdateJob:
-    """Plan to continue an interrupted update."""
     target, content, trust = left.target, left.content, left.trust
     policy = content[CALL]["options"].get("missing") if missing is None else missing
     now = _Now.of(target, place, source, policy)

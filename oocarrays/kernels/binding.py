@@ -15,7 +15,6 @@ from oocarrays.mapping.section import Section
 
 
 def check_array(given: object, name: str) -> None:
-    """Raise if a value is no numpy array."""
     if not isinstance(given, np.ndarray):
         raise InputError(f"the {name} is of type {type(given).__name__}; a numpy array is needed")
 
@@ -30,7 +29,6 @@ def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
 
 
 def check_threads(threads: int) -> None:
-    """Raise if a number of threads is invalid."""
     if not isinstance(threads, Integral) or not 1 <= threads <= 2**16:
         raise InputError(f"{threads} threads: at least 1 is required")
 
@@ -53,7 +51,6 @@ class BlockInfo(NamedTuple):
 
 
 def takes_info(kernel: Any) -> bool:
-    """Return whether a kernel has a parameter ``block_info`` that can be passed by name."""
     found = _signature(kernel) if callable(kernel) else None
     return (
         found is not None
@@ -91,7 +88,6 @@ def unwrapped(kernel: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 
 def _signature(kernel: Callable[..., Any]) -> Signature | None:
-    """Return the signature of a kernel, or None if it has none."""
     try:
         return signature(kernel)
     except (ValueError, TypeError):

@@ -27,7 +27,6 @@ class Tolerance:
 
     @property
     def exact(self) -> bool:
-        """Whether only identical elements are equal."""
         return not self.rtol and not self.atol
 
 

@@ -135,14 +135,12 @@ def mean(before: np.ndarray, after: np.ndarray, sums: np.ndarray) -> None:
 
 
 def check(grid: np.ndarray) -> None:
-    """Raise if a grid cannot be swept."""
     check_array(grid, "grid")
     if grid.ndim != 2 or grid.dtype.kind not in "fc":
         raise InputError(f"sweeps need two axes of real or complex numbers; this is {grid.dtype} {grid.shape}")
 
 
 def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
-    """Raise if an argument is invalid, before any work."""
     if whole(count, "count") < 0:
         raise InputError(f"{count} sweeps: at least 0 are required")
     if count > (most := 2**31):

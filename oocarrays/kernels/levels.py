@@ -139,7 +139,6 @@ class Levels:
     steps: tuple[tuple[int, ...], ...]
     """Elements of a group along each axis, from each level to the next."""
     method: str
-    """Method of choosing a value for a group."""
     axes: tuple[int, ...] = ()
     """Axis of the source for each axis of the levels; empty if their order is the same."""
 

@@ -49,7 +49,6 @@ class NetworkStep:
     operation: np.ufunc | None = None
     """``numpy.minimum`` or ``numpy.maximum``."""
     operands: tuple[Wire, ...] = ()
-    """Values to compare."""
 
 
 class Wire(NamedTuple):
@@ -142,7 +141,6 @@ class MedianNetwork:
     places: dict[NetworkStep, int]
     """Register of each step's result."""
     registers: int
-    """Number of registers."""
 
     @classmethod
     @cache
@@ -334,7 +332,6 @@ def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarr
 
 
 def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray, threads: int) -> None:
-    """Raise if an argument is invalid, before any work."""
     if not isinstance(mode, str) or mode not in (*PADDED, "none"):
         raise InputError(f"mode {mode!r} is not one of {', '.join(PADDED)}, none")
     if image.dtype.kind not in "biuf":

@@ -29,9 +29,7 @@ class ResultTerms(NamedTuple):
     """Requirements for the result of one target."""
 
     target: str
-    """Name of the target."""
     shape: tuple[int, ...]
-    """Shape of the result."""
     dtype: np.dtype | None
     """Type of the target's elements; None for any type."""
 

@@ -85,7 +85,6 @@ class Cut(NamedTuple, Generic[Some]):
     """Equidistant chunks in which the same elements are selected, one chunk's elements after the other's."""
 
     chunks: range
-    """Chunk indices."""
     inside: Some
     """Selected indices relative to each chunk's start."""
     first: int
@@ -101,7 +100,6 @@ class Piece(NamedTuple):
     """Selected elements in one chunk."""
 
     chunk: int
-    """Chunk index."""
     inside: slice | np.ndarray
     """Their places in the chunk."""
     out: slice
@@ -111,7 +109,6 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return int(self.out.stop - self.out.start)
 
     @property
@@ -178,9 +175,7 @@ class AxisOverGrid:
     """Selection of elements of an axis that is cut in chunks: an iterable of its pieces, one per touched chunk."""
 
     taken: Taken
-    """Selected indices."""
     extent: int
-    """Elements of the axis."""
     chunk: int
     """Elements of a chunk along it."""
 
@@ -253,7 +248,6 @@ class Line(NamedTuple):
     """Counts along one axis, or along a product of axes, summed over chunks: integers, or arrays of them."""
 
     elements: Any = 1
-    """Number of elements."""
     runs: Any = 1
     """Number of contiguous pieces, separated at chunk edges."""
     wholes: Any = 1

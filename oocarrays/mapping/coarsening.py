@@ -33,7 +33,6 @@ class Together:
     """Elements of an axis that together represent a whole finer axis, or none."""
 
     length: int
-    """Number of elements."""
 
 
 Factor = int | tuple[int, ...] | Together
@@ -45,13 +44,11 @@ class Coarsening:
     """Number of elements of a finer array that each element represents, along each axis."""
 
     factors: tuple[Factor, ...]
-    """Factor of each axis."""
     axes: tuple[int | None, ...] = ()
     """Axis of the finer array for each axis, None for a new one; empty if the axes are the same in the same order."""
 
     @classmethod
     def of(cls, factors: Sequence[int | Sequence[int]], shape: Sequence[int]) -> Coarsening:
-        """Return the validated coarsening of an array of this shape."""
         if len(factors) != len(shape):
             raise InputError(f"factor={tuple(factors)!r} has {len(factors)} axes; the array has {len(shape)}")
         return cls(tuple(_checked(each, n) for each, n in zip(factors, shape, strict=True)))

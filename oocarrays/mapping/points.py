@@ -38,7 +38,6 @@ class Points:
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int], *, first: bool = False) -> Points:
-        """Return the points that ``key`` selects in an array of some shape."""
         entries = _one_an_axis(key, shape)
         paired = [place for place, (entry, _) in enumerate(entries) if not _is_free(entry)]
         if not paired:

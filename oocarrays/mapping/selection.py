@@ -40,7 +40,6 @@ class Selection:
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int]) -> Selection:
-        """Return the selection of ``key`` in an array of some shape."""
         axes: list[Taken] = []
         order: list[slice | np.ndarray] = []
         result: list[int | None] = []
@@ -200,7 +199,6 @@ def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
 
 
 def lengths(axes: Axes) -> tuple[int, ...]:
-    """Return the number of selected elements along each axis."""
     return tuple(map(len, axes))
 
 
@@ -228,7 +226,6 @@ def regular(indices: np.ndarray) -> Taken:
 
 
 def moved(taken: Taken, by: int) -> Taken:
-    """Move indices ``by`` elements up."""
     return range(taken.start + by, taken.stop + by, taken.step) if isinstance(taken, range) else taken + by
 
 

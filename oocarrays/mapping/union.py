@@ -170,7 +170,6 @@ def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:
 
 
 def _cut(runs: Runs, interval: range) -> Runs:
-    """Return the parts of runs that lie in an interval."""
     cut: Runs = np.clip(runs, interval.start, interval.stop)
     return cut[cut[:, 0] < cut[:, 1]]
 

@@ -89,7 +89,6 @@ def _each(axes: Sequence[ImageAxis], asked: Any, word: str) -> tuple[Any, ...]:
 
 
 def as_list(given: Any) -> list[Any]:
-    """Return one or several values as a list."""
     return list(given) if isinstance(given, list | tuple) else [given]
 
 
@@ -125,7 +124,6 @@ class ResumeMeans:
     workers: Sequence[str] | None
     """Addresses or names of the chosen workers."""
     memory: Any
-    """Budget of each process in bytes; None for the default."""
     ranks: int | None
     """Number of ranks, if it differs from the plan's."""
     same: bool

@@ -245,7 +245,6 @@ def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:
 
 
 def parsed_chunks(text: str) -> Any:
-    """Parse chunks of a command line."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     named = [part.partition("=") for part in parts]
     if any(equals for _, equals, _ in named):

@@ -180,7 +180,6 @@ class Resources:
         return replace(self, **{name: getattr(others, name) for name, value in said.items() if value is None})
 
     def _only(self, *names: str) -> Resources:
-        """Return some of these resources."""
         return Resources(**{name: getattr(self, name) for name in names})
 
     def __repr__(self) -> str:

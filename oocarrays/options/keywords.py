@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from oocarrays.mapping.layouts.halo import BoundaryLike
-from oocarrays.options.given import Resources
+from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.given import Resources, Target
 from oocarrays.options.shapes import Results
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
+from oocarrays.storage.files.places import StoreLike
 
 if TYPE_CHECKING:
     from distributed import Client
 
-
-class RunKeywords(TypedDict, total=False):
-    """Keywords of all functions that plan a run."""
-
-    memory: int | float | str | None
-    scheduler: Client | str | None
-    resources: Resources | None
+OneTarget = Target | StoreLike
+SeveralTargets = list[Any] | tuple[Any, ...]
 
 
-class WritingKeywords(RunKeywords, total=False):
+class WritingKeywords(TypedDict, total=False):
     """Keywords of all functions that plan to write a target."""
 
+    memory: int | float | str | None
     overwrite: bool
     resume: bool | Literal["verify", "as-is"]
+    scheduler: Client | str | None
+    resources: Resources | None
 
 
 class RechunkKeywords(WritingKeywords, total=False):
@@ -38,6 +38,12 @@ class RechunkKeywords(WritingKeywords, total=False):
 
     method: Literal["auto", "independent", "two-phase", "assembled", "staged"]
     storage_options: Mapping[str, Any] | None
+
+
+class ChunkedKeywords(RechunkKeywords, total=False):
+    """The same, and chunks of any form."""
+
+    chunks: ChunksLike | None
 
 
 class SlabKeywords(WritingKeywords, total=False):

@@ -69,7 +69,6 @@ FIELDS = tuple(field.name for field in fields(Constants))
 
 
 def parsed_network(text: str, ranks: int) -> Network:
-    """Return the network of a text, for a number of ranks."""
     kind, colon, shape = text.partition(":")
     lengths = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d+(x\d+)+", shape) else ()
     makes: dict[tuple[str, int], Callable[..., Network]] = {
@@ -202,9 +201,7 @@ class PlannedCluster(real.Cluster):
     """Model of a cluster: created by `planned_cluster`."""
 
     there: tuple[Worker, ...]
-    """Its workers."""
     prices: Costs
-    """Their costs."""
 
     def workers(self) -> list[Worker]:
         return list(self.there)
@@ -291,7 +288,6 @@ def planned_cluster(
 
 
 def _carried(costs: Costs, carrier: Carrier) -> Costs:
-    """Return costs with message times of a network."""
     ranks = carrier.network.ranks
     if ranks < 2:
         return costs

@@ -43,14 +43,12 @@ class Unpacked:
     kernel: Callable[[np.ndarray], np.ndarray]
     """Function of decoded values."""
     dims: tuple[str, ...]
-    """Names of the axes."""
     packing: Mapping[str, Any]
     """Packing attributes of the values, as `PACKED` names them, and `TIMED` if times are decoded."""
     dtype: np.dtype
     """Type of the stored elements."""
 
     def decoded(self, block: np.ndarray) -> np.ndarray:
-        """Return the decoded values of stored elements."""
         import xarray as xr
 
         stored = xr.Variable(self.dims, block, dict(self.packing))
@@ -72,7 +70,6 @@ class Unpacked:
         return encoded
 
     def _check(self, made: np.ndarray) -> None:
-        """Raise if a value cannot be packed."""
         if self.dtype.kind not in "iu":
             return
         numbers = np.dtype(f"u{self.dtype.itemsize}") if self.packing.get("_Unsigned") == "true" else self.dtype

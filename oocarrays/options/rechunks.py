@@ -146,13 +146,9 @@ class Planner:
     to: Target
     """Settings of the target; what is not stated is that of the source."""
     method: Strategy | Literal["auto"]
-    """The strategy."""
     overwrite: bool
-    """Whether an existing target may be replaced."""
     scratch: str | RemoteStore
-    """Location of scratch arrays."""
     missing: Policy
-    """Treatment of chunks that the source lacks."""
     resources: Resources
     """Memory, processors and requests that plans may use."""
     grows: bool = False

@@ -101,7 +101,6 @@ class Results:
 
 
 NAMES = ("factor", "drop_axis", "new_axis", "shape")
-"""Names of the arguments on shapes."""
 
 
 def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
@@ -131,7 +130,6 @@ class _Asked:
 
 
 def _level(asked: _Asked, shape: list[int], names: Names) -> Coarsening:
-    """Return the coarsening of a target for an array of some shape."""
     factors = factors_of(1 if asked.factor is None else asked.factor, len(shape), names)
     level = Coarsening.of(factors, shape)
     if asked.moves:

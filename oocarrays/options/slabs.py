@@ -67,15 +67,12 @@ class SlabRequest:
     """Request for one pass or several, beside its sources: as `oocarrays.map_slabs` and `oocarrays.iterate` take it."""
 
     kernel: Kernel
-    """Function of a block."""
     options: SlabOptions
-    """Options for cutting, reading and holding slabs."""
     targets: Sequence[Target]
     """Targets as given, with their locations opened."""
     means: Means
     """Means of the run, of the call and around it."""
     overwrite: bool
-    """Whether an existing target may be replaced."""
     resume: bool | str
     """Whether to continue an existing target, and which checks to make."""
     results: Results = field(default_factory=Results)
@@ -89,7 +86,6 @@ class SlabRequest:
 
     @property
     def stores(self) -> list[StoreLike]:
-        """Locations of the targets."""
         return [target.store for target in self.targets]
 
     @property
@@ -169,7 +165,6 @@ class SlabArrays:
     resources: Resources
     """Memory, workers and costs for the plan."""
     dtypes: Sequence[np.dtype]
-    """Types of the sources' elements."""
     files: Sequence[Any]
     """Sources as tasks read them: `ArrayFile`, or the `RankFiles` of all ranks."""
     read: Sequence[Stored]
@@ -179,7 +174,6 @@ class SlabArrays:
     targets: Sequence[TargetSpec]
     """Targets; the journal is beside the first."""
     disks: Disks = field(default_factory=Disks)
-    """Disks of local array files."""
     said: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments that a resumed call must repeat."""
     group: GroupTarget | None = None
@@ -211,7 +205,6 @@ class SlabArrays:
 
     @property
     def written(self) -> list[Stored]:
-        """Targets for the plan."""
         return [target.preview() for target in self.targets]
 
     @property

@@ -35,15 +35,12 @@ class Asked:
     """The request for a reduction, as `reduce` takes it."""
 
     how: How
-    """Name of the reduction, or its functions."""
     axis: int | str | Sequence[int | str] | None
-    """Axes to reduce, by number or name."""
     by: Any = None
     """Labels of groups along the axis."""
     where: Any = None
     """Mask of the elements that count."""
     skipna: bool = True
-    """Whether NaN does not count."""
     ddof: int = 0
     """Reduction of the count that divides deviations."""
 

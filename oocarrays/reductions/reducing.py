@@ -32,7 +32,6 @@ from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, Decode, How, wanted
 from oocarrays.requests import checked, is_resumable, journaled, requested, unnamed
-from oocarrays.show.report import COUNTED
 from oocarrays.storage.codecs.codec import rebound
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -51,15 +50,8 @@ CUT, BOX_BYTES = "cut", "box_bytes"
 """Journal keys of the cut of the array, and of the size of its boxes, from which the cut follows."""
 
 
-class ReduceJob(Job[Run[Reduction], OutOfCoreArray]):
+class ReduceJob(Job[Run[Reduction], OutOfCoreArray, ReducePlan]):
     """Planned reduction: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
-
-    _counted = tuple(COUNTED)
-
-    @property
-    def plan(self) -> ReducePlan:
-        """Frozen plan: boxes, partial results, their ranks, and memory."""
-        return self._run.program.plan
 
     def _threads(self) -> int:
         return self.plan.ranks
@@ -73,8 +65,6 @@ def reduce(
     overwrite: bool = False, resume: bool | Literal["verify", "as-is"] = False,
     scheduler: Client | str | None = None, resources: Resources | None = None,
 ) -> np.ndarray: ...  # fmt: skip
-
-
 @overload
 def reduce(
     source: StoredArray | zarr.Array | np.ndarray | StoreLike,
@@ -83,8 +73,6 @@ def reduce(
     overwrite: bool = False, resume: bool | Literal["verify", "as-is"] = False,
     scheduler: Client | str | None = None, resources: Resources | None = None,
 ) -> ReduceJob: ...  # fmt: skip
-
-
 @verb(resources=("workers",), old={"ddof": 'how=("std", {"ddof": 1})', "a": "source="})
 def reduce(
     source: StoredArray | zarr.Array | np.ndarray | StoreLike,
@@ -279,7 +267,6 @@ def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
 def resumed_reduction(
     left: Interrupted, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None
 ) -> ReduceJob:
-    """Plan to continue a stopped reduction for a call of `resume`."""
     target, content, options = left.target, left.content, left.content[CALL]["options"]
     file = array_file.describe_source(
         array_file.open_array(getattr(source, "zarr", source)), missing_of(source, missing or options["missing"])

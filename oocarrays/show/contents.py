@@ -54,17 +54,11 @@ class ArrayFacts:
     """Facts in an array's metadata."""
 
     store: str
-    """Location of the array."""
     zarr_format: int
-    """2 or 3."""
     shape: tuple[int, ...]
-    """Extent of each axis, in elements."""
     dimension_names: tuple[str | None, ...] | None
-    """Names of the axes, or None."""
     dtype: str
-    """Type of an element."""
     itemsize: int
-    """Bytes of one element."""
     chunks: tuple[int, ...] | None
     """Chunk length in each axis, in elements; None for chunks of unequal lengths."""
     shards: tuple[int, ...] | None
@@ -74,7 +68,6 @@ class ArrayFacts:
     fill_value: Any
     """Value of elements that are not stored: a number, or text."""
     nbytes: int
-    """Bytes of all elements."""
     stored_bytes: int | None
     """Bytes in the store; None unless requested."""
     all_chunks: int
@@ -92,13 +85,10 @@ class GroupFacts:
     """Facts in a group's metadata, and its members."""
 
     store: str
-    """Location of the group."""
     zarr_format: int
-    """2 or 3."""
     consolidated: bool
     """Whether its metadata includes that of its members."""
     attributes: Mapping[str, Any]
-    """The user's attributes."""
     members: Mapping[str, ArrayFacts | GroupFacts]
     """Arrays and groups in it, by name."""
     unfinished: str | None
@@ -225,7 +215,6 @@ def _place(node: zarr.Array | zarr.Group) -> str:
 
 
 def chunks_text(array: ArrayFacts) -> str:
-    """Return the chunks of an array as text."""
     return "of unequal length" if array.chunks is None else shape_text(array.chunks)
 
 

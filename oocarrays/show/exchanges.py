@@ -118,7 +118,6 @@ def requests_table(counts: Sequence[RequestCounts]) -> str:
 
 
 def parsed_chunk(text: str) -> ChunkLike:
-    """Parse the chunk that cuts a file."""
     lengths = re.split("[x×,]", text)
     if not all(length.strip().isdigit() for length in lengths):
         return text
@@ -136,13 +135,10 @@ class Shown:
     pairs: list[str]
     """Messages, or pairs of ranks that exchange, as the thesis prints them: all, or at least as many as fit a line."""
     many: int
-    """Number of pairs."""
     messages: int
-    """Number of messages."""
     link: float = 0.0
     """Messages on the busiest link."""
     seconds: float = 0.0
-    """Predicted seconds."""
 
 
 def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:

@@ -25,7 +25,6 @@ class State(NamedTuple):
     """Progress of a run."""
 
     done: float
-    """Bytes read and written."""
     total: float
     """Bytes in all."""
     elapsed: float

@@ -37,7 +37,6 @@ def elements(text: str) -> int:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """Parse the extents of a shape."""
     return tuple(map(elements, re.split("[x×,]", text, flags=re.IGNORECASE)))
 
 
@@ -70,9 +69,7 @@ class Outlook:
     """Prediction of a redistribution on a network, for each schedule."""
 
     plan: Redistribution
-    """The redistribution that is shown."""
     network: Network
-    """The network that carries it."""
     whose: str
     """Source of the constants that predict seconds."""
     priced: list[Ordered]

@@ -30,12 +30,10 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """Return extents as text."""
     return " × ".join(map(str, shape)) or "scalar"
 
 
 def missing_text(missing: int | None, chunks: int) -> str:
-    """Return the number of missing chunks of an array as text."""
     return "not counted" if missing is None else f"{missing or 'none'} of {chunks}"
 
 
@@ -58,12 +56,10 @@ def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
 
 
 def fact_rows(facts: Facts) -> list[tuple[str, str]]:
-    """Return the facts of a plan as rows of name and text."""
     return [(name, fact_text(parts)) for name, parts in facts]
 
 
 def fact_text(parts: Iterable[Value]) -> str:
-    """Return a fact as text."""
     return in_number("".join(map(_value_text, parts)))
 
 
@@ -79,7 +75,6 @@ def _value_text(value: Value) -> str:
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Return a plan as rows of name and text."""
     return fact_rows(plan.facts())
 
 
@@ -151,7 +146,6 @@ READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
 
 
 def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return rows of some counts, planned and measured."""
     wanted = ((name, *COUNTED[name]) for name in names)
     return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
 
@@ -209,19 +203,13 @@ class SweptPlan:
     """Plan of a rechunk on one cluster; if it does not fit, only the reason."""
 
     workers: int
-    """Number of workers."""
     memory: str
     """Memory of a worker, as given."""
     threads: int
-    """Threads of a worker."""
     strategy: str | None = None
-    """Chosen strategy."""
     ranks: int | None = None
-    """Number of ranks."""
     seconds: float | None = None
-    """Predicted seconds."""
     tasks: int | None = None
-    """Number of tasks in the graph."""
     bytes: int | None = None
     """Bytes sent between workers."""
     peak_bytes: int | None = None

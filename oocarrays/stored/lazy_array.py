@@ -47,7 +47,6 @@ class LazyMeans:
     strict: bool
     """Whether the user set them."""
     scratch: str
-    """Folder for plain copies."""
 
     @classmethod
     def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> LazyMeans:
@@ -179,7 +178,6 @@ def to_dask(
 
 
 def lazy_array(part: StoredPart, blocks: BlockLengths, means: LazyMeans) -> LazyArray:
-    """Return a part of a stored array as a lazy one."""
     room = free_bytes(means.scratch) if part.file.stored.coded else 0
     plan = plan_lazy_reads(
         part.file.stored,
@@ -193,7 +191,6 @@ def lazy_array(part: StoredPart, blocks: BlockLengths, means: LazyMeans) -> Lazy
 
 
 def read_as(part: StoredPart, plan: LazyReadsPlan, means: LazyMeans) -> LazyArray:
-    """Return a part of a stored array as a lazy one, read as planned."""
     name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
     graph = _graph(name, part, plan, means.scratch, meta)
     made = LazyArray(graph, name, plan.blocks, meta=meta)  # type: ignore[no-untyped-call]

@@ -31,9 +31,7 @@ class Indexed:
     """Reading and writing of an array by one kind of index."""
 
     read: Callable[[Any], Any]
-    """Read function of an index."""
     write: Callable[[Any, Any], None]
-    """Write function of an index and values."""
 
     def __getitem__(self, key: Any) -> Any:
         return self.read(key)

@@ -256,13 +256,11 @@ def _read_into(
 
 
 def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> SectionPlan:
-    """Return the plan of `read`, without reading."""
     file = describe(array)
     return section_plan(file, taken.axes, method=method, **_ways(file))
 
 
 def _ways(file: ArrayFile) -> dict[str, Any]:
-    """Return the settings for reading sections."""
     nbytes, default = setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
     return {
         "buffer_bytes": default if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),

@@ -186,5 +186,4 @@ def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -
 
 
 def _known(extent: Any, ranks: Any) -> tuple[int, int]:
-    """Return the length of an axis and the ranks over it, checked."""
     return whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)

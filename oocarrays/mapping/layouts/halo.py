@@ -63,7 +63,6 @@ def joined(each: tuple[Boundary, ...]) -> Boundaries:
 def checked_boundary(
     boundary: object, ndim: int, *dtypes: np.dtype, names: Sequence[str | None] | None = None
 ) -> Boundaries:
-    """Return validated boundaries for arrays of ``ndim`` axes and of these types."""
     boundary = by_axis(boundary, ndim, "none", names, "boundary")
     if not isinstance(boundary, list | tuple):
         return _checked(boundary, dtypes)
@@ -116,7 +115,6 @@ class AxisWindow:
     """Window of one rank along an axis."""
 
     length: int
-    """Number of elements of the window."""
     before: int
     """Number of elements before the rank's own."""
     lent: Mapping[int, Lent]

@@ -19,7 +19,6 @@ EXAMPLES = "'block', 'cyclic(3)', 'gen_block(2,5)' and '*'"
 
 
 def written(distributions: Sequence[Distribution], grid: Sequence[int] = ()) -> str:
-    """Return a layout's text."""
     return f"({', '.join(map(str, distributions))})" + (f" on {' × '.join(map(str, grid))}" if grid else "")
 
 

@@ -146,7 +146,6 @@ def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
 
 
 def _sent_text(sizes: np.ndarray, trace: ExchangeTrace) -> str:
-    """Return the bytes between different ranks as text."""
     moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))
     pairs = int(np.count_nonzero(sizes) - np.count_nonzero(np.diagonal(sizes)))
     return f"{pairs} pairs of ranks, {format_bytes(moved)}"

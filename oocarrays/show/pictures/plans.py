@@ -53,7 +53,6 @@ class Box:
     upper: tuple[int, ...]
     """One past the last element in each axis shown."""
     rank: int
-    """Rank that handles it."""
     turn: int
     """Its number among that rank's regions, or the number of its partition, from 1."""
 
@@ -198,7 +197,6 @@ class Drawing(Figure):
 
 
 def check_file(path: str) -> None:
-    """Raise if the file type cannot be written."""
     known = FigureCanvasBase.get_supported_filetypes()
     ending = os.path.splitext(path)[1].lower().lstrip(".")
     if ending not in known:

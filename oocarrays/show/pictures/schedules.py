@@ -32,7 +32,6 @@ MOST_STEPS = 256
 
 
 def is_animation(path: str) -> bool:
-    """Return whether the file is an animation, by its name."""
     return os.path.splitext(path)[1].lower() == ".gif"
 
 
@@ -47,7 +46,6 @@ def check(schedule: Schedule, path: str) -> None:
 
 
 def save(schedule: Schedule, path: str) -> None:
-    """Write the picture of a schedule, or its animation."""
     check(schedule, path)
     if is_animation(path):
         _animation(schedule).save(path, writer=PillowWriter(fps=1 / 1.2))  # type: ignore[arg-type]  # any number will do
