@@ -7,10 +7,10 @@ b   ├─┼─┼─┼─┼─┼─┼─┼─┤ ┘   a thread each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -104,16 +104,7 @@ class Comparison:
         return f"{found.count} of {size} elements differ{said}{far}; the first at {found.first}: {a!r} and {b!r}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
-    """Options of a comparison."""
-
-    tolerance: Tolerance
-    """Tolerance of equality."""
-    budget: int
-    """Budget in bytes."""
-    scratch: Any
-    """Folder for a rechunked copy; None for the default."""
+Compared = Callable[[Sequence[ArrayFile]], Comparison]
 
 
 @verb(resources=("scratch",), run=("memory", "storage_options"))
@@ -176,14 +167,16 @@ def compare(
         rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=flag(equal_nan, "equal_nan")
     )
     means = means_of(resources, compare, memory=memory, storage_options=storage_options)
-    how = _How(tolerance=near, budget=settings.budget(means.memory), scratch=means.scratch)
+    compared = partial(_arrays, tolerance=near, budget=settings.budget(means.memory), scratch=means.scratch)
     place = placer(means.storage_options, a, b)
     kinds = [_is_group(each, place) for each in (a, b)]
     if kinds[0] != kinds[1]:
         raise InputError(f"of {a!r} and {b!r} one is a group and the other an array: name an array in the group")
     if kinds[0]:
-        return _groups(_group(a, place), _group(b, place), how)
-    return _arrays([_file(each, place) for each in (a, b)], how)
+        groups = (x.zarr if isinstance(x, OutOfCoreGroup) else group_file.open_group(place(x)) for x in (a, b))
+        return _groups(*groups, compared)
+    opened = [(array_file.open_array(place(each)), missing_of(each)) for each in (a, b)]
+    return compared([array_file.describe_source(*each) for each in opened])
 
 
 def _not_negative(value: Any, name: str) -> float:
@@ -202,15 +195,7 @@ def _is_group(given: Any, place: Any) -> bool:
     )
 
 
-def _group(given: Any, place: Any) -> zarr.Group:
-    return given.zarr if isinstance(given, OutOfCoreGroup) else group_file.open_group(place(given))
-
-
-def _file(given: Any, place: Any) -> ArrayFile:
-    return array_file.describe_source(array_file.open_array(place(given)), missing_of(given))
-
-
-def _groups(a: zarr.Group, b: zarr.Group, how: _How) -> Comparison:
+def _groups(a: zarr.Group, b: zarr.Group, compared: Compared) -> Comparison:
     files = [group_file.describe_group(group).arrays for group in (a, b)]
     mine, theirs = ({name for name in here if name not in there} for here, there in (files, files[::-1]))
     both = [name for name in files[0] if name in files[1]]
@@ -218,17 +203,17 @@ def _groups(a: zarr.Group, b: zarr.Group, how: _How) -> Comparison:
         names=(location(a), location(b)),
         attributes=_unlike(a.attrs.asdict(), b.attrs.asdict()),
         only=(tuple(sorted(mine)), tuple(sorted(theirs))),
-        arrays={name: _members([each[name] for each in files], how) for name in both},
+        arrays={name: _members([each[name] for each in files], compared) for name in both},
     )
 
 
-def _members(arrays: Sequence[zarr.Array], how: _How) -> Comparison:
+def _members(arrays: Sequence[zarr.Array], compared: Compared) -> Comparison:
     """Compare two arrays of groups with their attributes; those without a fixed item size as Zarr reads them."""
     attributes = _unlike(*(array.attrs.asdict() for array in arrays))
     if any(array.dtype.kind in "OT" for array in arrays):
         return replace(_by_zarr(arrays), attributes=attributes)
     files = [array_file.describe_source(array, missing_of(array)) for array in arrays]
-    return replace(_arrays(files, how), attributes=attributes)
+    return replace(compared(files), attributes=attributes)
 
 
 def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, ...]:
@@ -264,22 +249,22 @@ def _comparison(arrays: Sequence[zarr.Array], found: Differences) -> Comparison:
     )
 
 
-def _arrays(files: Sequence[ArrayFile], how: _How) -> Comparison:
+def _arrays(files: Sequence[ArrayFile], tolerance: Tolerance, budget: int, scratch: Any) -> Comparison:
     arrays = [file.zarr for file in files]
     if arrays[0].shape != arrays[1].shape or not np.prod(arrays[0].shape, dtype=object):
         return _comparison(arrays, Differences())
     if not arrays[0].shape:
         x, y = (np.asarray(array[()]).reshape(1) for array in arrays)
-        found = differences(x, y, (0,), how.tolerance)
+        found = differences(x, y, (0,), tolerance)
         return _comparison(arrays, replace(found, first=None if found.first is None else ()))
-    place = scratch_folder(how.scratch, MemoryStore())
+    place = scratch_folder(scratch, MemoryStore())
     copier = Copier(files=files, planned=_planned, copy=scratch_copy, place=place)
     with unchanged(files):
-        best = copier.best(_chunkings(files), how.budget)
+        best = copier.best(_chunkings(files), budget)
         if isinstance(best, SlabPlan):
-            return _comparison(arrays, _elements(files, best, how.tolerance))
+            return _comparison(arrays, _elements(files, best, tolerance))
         with best.made() as copied:
-            return _comparison(arrays, _elements(copied, best.plan, how.tolerance))
+            return _comparison(arrays, _elements(copied, best.plan, tolerance))
 
 
 def _chunkings(files: Sequence[ArrayFile]) -> list[dict[int, tuple[int, ...]]]:

@@ -129,17 +129,6 @@ def _read_ahead(windows: Iterator[Window], prefetch: int) -> Generator[Window, N
         pool.shutdown(cancel_futures=True)
 
 
-def slabs_of(file: ArrayFile, options: SlabOptions, memory: int | float | str | None) -> SlabIterator:
-    asked = replace(
-        options,
-        budget=settings.budget(memory),
-        prefetch=options.prefetch or 1,  # a loop holds its slab while it asks for the next
-        workspace=0,
-        past_cache_above=settings.past_cache_above(),
-    )
-    return SlabIterator(file, plan_slabs([file.stored], (), asked), options.prefetch)
-
-
 class OutOfCoreArray(StoredArray):
     """Array in a Zarr store; only the sections that are read come into memory.
 
@@ -206,10 +195,16 @@ class OutOfCoreArray(StoredArray):
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
         asked: Any = {"depth": depth, "boundary": boundary, **window_options(window)}
-        options = SlabOptions(prefetch=prefetch, reuse=reuse, **asked)
-        options = options.along(self.ndim, self.dimension_names)
-        edge = checked_boundary(options.boundary, self.ndim, self.dtype)
-        return slabs_of(self._file, replace(options, boundary=edge), memory_of(memory))
+        options = SlabOptions(prefetch=prefetch, reuse=reuse, **asked).along(self.ndim, self.dimension_names)
+        asked = replace(
+            options,
+            boundary=checked_boundary(options.boundary, self.ndim, self.dtype),
+            budget=settings.budget(memory_of(memory)),
+            prefetch=options.prefetch or 1,  # a loop holds its slab while it asks for the next
+            workspace=0,
+            past_cache_above=settings.past_cache_above(),
+        )
+        return SlabIterator(self._file, plan_slabs([self._file.stored], (), asked), options.prefetch)
 
     @property
     def T(self) -> da.Array:

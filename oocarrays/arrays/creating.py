@@ -183,7 +183,9 @@ def create_array(
     known = element_type(dtype, error=UnsupportedError)
     blocks = uneven_blocks(to.chunks, descriptor)
     asked = to.chunks if blocks is None else tuple(max(each) for each in blocks)
-    lengths, order = chunks_and_order(descriptor, known, to.orientation, asked, names, _chunk_bytes(means.memory))
+    memory = 8 * CHUNK_BYTES if means.memory is None else settings.size_in_bytes(means.memory, "memory")
+    nbytes = min(CHUNK_BYTES, memory // 8)
+    lengths, order = chunks_and_order(descriptor, known, to.orientation, asked, names, nbytes)
     shard = regular_shards(to.shards, lengths, largest_shape(descriptor), known, names)
     for cut in cuts(asked, to.shards, ChunkGrid.of(largest_shape(descriptor), lengths), names):
         LOG.warning("%s: %s", place, cut)
@@ -280,12 +282,6 @@ def chunks_and_order(
     if order is not None and not runs_along(order, shape, given):
         raise ChunksError(f"chunks={chunks!r} of shape {shape} do not run along orientation={orientation!r}")
     return given, order
-
-
-def _chunk_bytes(memory: Any) -> int:
-    if memory is None:
-        return CHUNK_BYTES
-    return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // 8)
 
 
 def _global(store: Any, made: Settings, overwrite: bool, blocks: Any = None) -> OutOfCoreArray:

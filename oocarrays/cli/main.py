@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -46,9 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
-        silent = getattr(options, "silent", False) and not getattr(options, "json", False)
-        with _terminated_as_interrupted(), _warnings_in_a_line(), redirect_stdout(None) if silent else nullcontext():
+        held = io.StringIO() if options.quiet and not getattr(options, "json", False) else sys.stdout
+        with _terminated_as_interrupted(), _warnings_in_a_line(), redirect_stdout(held):
             code: int = options.run(options)
+        if code and isinstance(held, io.StringIO):
+            print(held.getvalue(), end="")
         sys.stdout.flush()
     except OocError as error:
         print(f"oocarrays: {_as_typed(str(error), options.run.flags)}", file=sys.stderr)
@@ -187,7 +189,7 @@ class Parser(argparse.ArgumentParser):
             self._function = None
             getattr(import_module(f"oocarrays.cli.{module}"), name).add_options(self)
             if "--quiet" not in self._option_string_actions:
-                self.add_argument("--quiet", dest="silent", action="store_true", help="print nothing on success")
+                self.add_argument("--quiet", action="store_true", help="print nothing on success")
             self.add_argument("-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help=VERBOSE)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]

@@ -29,7 +29,6 @@ from oocarrays.show.exchanges import (
     distributions_of,
     parsed_chunk,
     requests_table,
-    schedule_json,
     schedule_text,
 )
 from oocarrays.show.pictures import load_picture
@@ -121,7 +120,10 @@ def schedule_command(
         )
     if draw:
         load_picture("schedules").check(schedule, draw)
-    print_json({"steps": schedule_json(schedule)}) if json else _print_schedule(schedule, carrier, bytes)
+    if json:
+        print_json({"steps": [list(map(list, step.pairs)) for step in schedule]})
+    else:
+        _print_schedule(schedule, carrier, bytes)
     if draw:
         load_picture("schedules").save(schedule, draw)
         if not json:

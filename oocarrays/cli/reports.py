@@ -53,23 +53,26 @@ def show_and_run(
     done = done or (f"{name}: {job.notices[0]}" if job.is_finished else "")
     if draw:
         _check_drawn(job, draw)
-    document = _planned(job, name, is_finished=bool(done))
+    document: Document = {
+        "target": name,
+        "finished": bool(done),
+        "left": 0.0 if done else job.left,
+        "notices": job.notices,
+        "plan": plan_document(job.plan),
+        "run": None,
+    }
     text = done or (job.explain() if dry_run else "\n".join([str(job), *(() if before else job.notices)]))
-    _say(*before, text, json=json, quiet=quiet)
+    say: Any = (lambda _: None) if json else print
+    say("\n".join([*before, text]))
     if not (done or dry_run):
         made, lines = run_and_report(job, progress=not quiet)
         document |= {"finished": True, "left": 0.0, "notices": job.notices, "run": made}
-        _say(*lines, json=json, quiet=quiet)
+        say("\n".join(lines))
     if draw and isinstance(job, RechunkJob) and not done:
         job.draw().savefig(draw)
-        _say(f"drew {draw}", json=json, quiet=quiet)
+        say(f"drew {draw}")
     if json:
         print_json(document)
-
-
-def _say(*lines: str, json: bool, quiet: bool) -> None:
-    if not (json or quiet):
-        print("\n".join(lines))
 
 
 def _check_drawn(job: Job[Any, Any], file: str) -> None:
@@ -78,17 +81,6 @@ def _check_drawn(job: Job[Any, Any], file: str) -> None:
     if not isinstance(job, RechunkJob):
         raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {type(job).__name__}")
     load_picture().check_file(file)
-
-
-def _planned(job: Job[Any, Any], name: str, *, is_finished: bool) -> Document:
-    return {
-        "target": name,
-        "finished": is_finished,
-        "left": 0.0 if is_finished else job.left,
-        "notices": job.notices,
-        "plan": plan_document(job.plan),
-        "run": None,
-    }
 
 
 def plan_document(plan: Plan) -> Document:

@@ -268,7 +268,7 @@ def resume_command(
     """
     shown, place = taken(how, show_and_run), placer(how["storage_options"])(target)
     if holds_streams(place):
-        _rebuild(place, json=shown["json"], quiet=shown["quiet"])
+        _rebuild(place, json=shown["json"])
         return
     read = sources_of(concat_dim, how["storage_options"], *source) if source else None
     kernels = list(map(_kernel, kernel)) or None
@@ -280,11 +280,11 @@ def resume_command(
     show_and_run(job, target, (done, *job.notices), **shown)
 
 
-def _rebuild(place: Any, *, json: bool, quiet: bool) -> None:
+def _rebuild(place: Any, *, json: bool) -> None:
     done = rebuilt(place)
     if json:
         print_json({"target": str(done.place), "bytes": done.nbytes, "flushed_bytes": done.flushed_bytes})
-    elif not quiet:
+    else:
         more = format_bytes(done.nbytes - done.flushed_bytes)
         print(f"{done.place} is whole: {format_bytes(done.nbytes)} in IB, {more} of them not flushed before")
 
@@ -308,17 +308,13 @@ def demo_command(
         raise InputError(f"--size {size}: source and target need {2 * nbytes} bytes, and {free} are free")
     with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=folder) as work:
         rows, columns = Path(work, "rows.zarr"), Path(work, "columns.zarr")
-        say: Any = (lambda *_: None) if quiet else print
-        say(f"making an array of {size} in row slabs, to be rewritten in column slabs with {memory}")
+        print(f"making an array of {size} in row slabs, to be rewritten in column slabs with {memory}")
         edge = _demo_array(rows, nbytes)
         job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=memory, scheduler="threads")
-        say(job)
-        say("\n".join(run_and_report(job, progress=not quiet)[1]))
+        print(job)
+        print("\n".join(run_and_report(job, progress=not quiet)[1]))
         wrong = _wrong_columns(columns, edge)
-    if wrong:
-        print(f"WRONG: {wrong} columns differ")
-    else:
-        say("checked: every element is right")
+    print(f"WRONG: {wrong} columns differ" if wrong else "checked: every element is right")
     return FAILED if wrong else 0
 
 

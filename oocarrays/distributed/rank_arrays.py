@@ -320,7 +320,7 @@ class RankBlocks(RankLists[Moves]):
         plan = self._plan
         sent = f"{plan.messages}, {format_bytes(plan.sent_bytes)}, {plan.order}"
         return [
-            *report.fact_rows(plan.facts()),
+            *report.plan_rows(plan),
             ("ranks are", self._where()),
             ("messages", sent if self.cluster else "none: ranks are threads"),
             ("peak of a rank", format_bytes(plan.peak_bytes)),

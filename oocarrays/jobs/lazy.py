@@ -177,11 +177,7 @@ def described(x: da.Array, **options: Any) -> zarr.Array:
     """Return an empty array in memory with such elements."""
     try:
         with np.errstate(over="ignore"):  # of the fill value, which is checked with all settings
-            return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
+            how: Any = {"dtype": x.dtype.newbyteorder("="), "chunks": block_grid(x).chunks, **options}
+            return zarr.create_array({}, shape=x.shape, **how)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise UnsupportedError(f"Zarr does not accept these settings for the target: {error}") from error
-
-
-def native(dtype: np.dtype) -> np.dtype:
-    """Return the dtype in native byte order: in Zarr the codec sets the order."""
-    return dtype.newbyteorder("=")

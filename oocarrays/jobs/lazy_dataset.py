@@ -161,8 +161,7 @@ def dataset_job(
 
 
 def _token(source: Any) -> str:
-    """Return the identity of a dataset or an array, without loading variables that are neither in memory nor Dask
-    arrays."""
+    """Return the identity of a dataset or array, without loading variables that are not in memory."""
     variables = source.variables if hasattr(source, "data_vars") else {"": source.variable, **source._coords}
     return tokenize(
         [

@@ -27,7 +27,7 @@ from oocarrays.mapping.layouts.axis import is_block
 from oocarrays.mapping.layouts.halo import checked_boundary, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
-from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, scratch_of
+from oocarrays.options.asked import check_alike, check_distinct, scratch_of
 from oocarrays.options.chunks import cuts, regular_chunks, uneven_lengths
 from oocarrays.options.given import Target, own_of
 from oocarrays.options.packing import warn_of_packed
@@ -152,7 +152,7 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
     """Return the type of each target's elements; for another shape, the kernel is tried on a few zeros first."""
     levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
     stores, asked = request.stores, [target.dtype for target in request.targets]
-    known = dtypes_of(asked, sources[0])
+    known = [element_type(sources[0] if each is None else each) for each in asked]
     if not levels:
         return known
     shape, depth = arrays[0].shape, options.depth

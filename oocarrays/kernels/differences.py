@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,8 @@ class Differences:
 
     def __add__(self, other: Differences) -> Differences:
         """Return the differences of two parts together, in any order."""
-        earlier = min((each for each in (self, other) if each.first is not None), key=_first, default=self)
+        some = (each for each in (self, other) if each.first is not None)
+        earlier = min(some, key=lambda each: each.first or (), default=self)
         return Differences(
             count=self.count + other.count,
             first=earlier.first,
@@ -54,14 +55,11 @@ class Differences:
         )
 
 
-def _first(found: Differences) -> tuple[int, ...]:
-    return found.first or ()
-
-
 def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: Tolerance) -> Differences:
     """Compare two blocks of one shape."""
-    found = Differences()
-    for start, x, y in _pieces(a, b):
+    found, flat = Differences(), (a.reshape(-1), b.reshape(-1))
+    for start in range(0, a.size, PIECE):
+        x, y = (each[start : start + PIECE] for each in flat)
         unlike = _unlike(x, y, tolerance)
         count = int(np.count_nonzero(unlike))
         if count:
@@ -70,13 +68,6 @@ def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: T
             far = _farthest(x[unlike], y[unlike])
             found += Differences(count=count, first=place, values=(x[at].item(), y[at].item()), largest=far)
     return found
-
-
-def _pieces(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield runs of elements in row order, each with its start."""
-    flat, other = a.reshape(-1), b.reshape(-1)
-    for start in range(0, math.prod(a.shape), PIECE):
-        yield start, flat[start : start + PIECE], other[start : start + PIECE]
 
 
 def _unlike(x: np.ndarray, y: np.ndarray, tolerance: Tolerance) -> np.ndarray:

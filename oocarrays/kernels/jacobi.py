@@ -112,8 +112,7 @@ def descend(grid: np.ndarray, count: int, out: np.ndarray, first: int, last: int
 
 
 def keep_border(before: np.ndarray, after: np.ndarray, rows: tuple[int, int], columns: list[int]) -> None:
-    """Copy the grid's first and last row and column unchanged; rows are counted from the first new one of
-    ``before``."""
+    """Copy the grid's first and last row and column; rows are counted from the first new one of ``before``."""
     after[2:, columns] = before[1:-1, columns]
     for row in rows:
         if -1 <= row < len(before) - 3:

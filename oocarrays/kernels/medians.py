@@ -92,8 +92,7 @@ def gathered(one: Sequence[Wire], count: int, down: int, right: int) -> list[Wir
 
 
 def ranked(a: Sequence[Wire], b: Sequence[Wire], rank: int) -> Wire:
-    """Return the value of a rank, from 1, in two sorted lists together: the least of the maxima that cut off
-    ``rank``."""
+    """Return the value of a rank, from 1, in two sorted lists: the least of the maxima that cut off ``rank``."""
     cuts = (
         [*a[max(rank - j - 1, 0) : rank - j], *b[max(j - 1, 0) : j]]
         for j in range(len(b) + 1)

@@ -35,8 +35,7 @@ Taken = range | np.ndarray
 
 
 def ascending(axis: range) -> range:
-    """Return the same elements in canonical form: ascending, ending after the last, with step 1 for a single
-    element."""
+    """Return the same elements ascending, with an end after the last, and step 1 for a single element."""
     if not axis:
         return range(0)
     if axis.step == 1:

@@ -44,8 +44,7 @@ def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
 
 
 def misfit(values: np.ndarray, dtype: np.dtype) -> str | None:
-    """Return the reason why computed values cannot be elements of a type, by ``same_kind`` and by value; None if
-    they can."""
+    """Return why computed values cannot be elements of a type, by ``same_kind`` and by value; None if they can."""
     if not np.can_cast(values.dtype, dtype, "same_kind"):
         return f"dtype {values.dtype}"
     lost = lost_value(values, dtype)

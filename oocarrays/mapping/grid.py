@@ -170,8 +170,7 @@ class ChunkGrid:
 
 
 COPIED_BYTES = 2**20
-"""Maximum bytes of coded chunks of local files that are copied for decoding; larger ones are decoded from mapped
-pages."""
+"""Maximum bytes of a coded chunk of a local file that is copied for decoding; others are decoded from mapped pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

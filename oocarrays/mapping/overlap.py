@@ -26,8 +26,7 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import floor_sum
 
 LISTED = 2**14
-"""Maximum number of cuts of one axis that are enumerated; for more, those that leave pieces of some length are
-counted."""
+"""Maximum number of enumerated cuts of one axis; of more, those that leave pieces of some length are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,8 +143,7 @@ def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
 
 
 def tile_shape(piece: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
-    """Return the longest tile of at most ``limit`` bytes with contiguous runs: whole later axes, single earlier
-    ones."""
+    """Return the longest contiguous tile of at most ``limit`` bytes: whole later axes, single earlier ones."""
     room = max(limit // itemsize, 1)
     tile: list[int] = []
     for extent in reversed(piece):

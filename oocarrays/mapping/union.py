@@ -30,8 +30,7 @@ Product = tuple[Runs, ...]
 
 
 def runs_of(taken: Taken, unit: int = 1) -> Runs:
-    """Return the selected indices along an axis as runs, or the chunks of ``unit`` elements that contain any of
-    them."""
+    """Return the selected indices along an axis as runs, or the chunks of ``unit`` elements with any of them."""
     if not len(taken):
         return np.empty((0, 2), np.int64)
     if isinstance(taken, range) and taken.step <= unit:
@@ -42,8 +41,7 @@ def runs_of(taken: Taken, unit: int = 1) -> Runs:
 
 
 def product_of(axes: Axes, units: Sequence[int] | None = None) -> Product:
-    """Return the selected indices along each axis as runs, or the chunks of ``units`` elements that contain any of
-    them."""
+    """Return the selected indices along each axis as runs, or the chunks of ``units`` elements with any of them."""
     return tuple(map(runs_of, axes, units or (1,) * len(axes)))
 
 

@@ -25,7 +25,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.settings import setting
-from oocarrays.mapping.given import by_axis, element_type, listed, whole
+from oocarrays.mapping.given import by_axis, listed, whole
 from oocarrays.options.given import around, memory_of
 from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
@@ -137,18 +137,6 @@ def workspace_of(asked: float | str | None) -> int | float | None:
     if isinstance(asked, int | float | np.number) and not isinstance(asked, bool) and 0 <= asked < math.inf:
         return float(asked)
     raise InputError(f"workspace={asked!r} is neither a multiple of the kernel's block nor bytes such as '64MiB'")
-
-
-def ranks_of(asked: int | None, resources: Resources) -> int:
-    """Return the number of ranks: by default the number of workers, or of cores."""
-    if asked is None:
-        return resources.workers or resources.threads
-    return whole(asked, "ranks", 1)
-
-
-def dtypes_of(asked: Sequence[Any], source: np.dtype) -> list[np.dtype]:
-    """Return the dtype of each target: by default that of the source."""
-    return [element_type(source if each is None else each) for each in asked]
 
 
 def check_distinct(targets: Sequence[StoreLike]) -> None:

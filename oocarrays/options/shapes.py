@@ -19,7 +19,7 @@ from types import EllipsisType
 from typing import Any
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.coarsening import Coarsening, Factor
+from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import Names, axes_of, by_axis, flag, is_sequence, listed, whole
 from oocarrays.options.asked import FactorLike, factors_of
 from oocarrays.options.chunks import ChunksLike, extent_said
@@ -217,21 +217,15 @@ def coarsened(made: Settings, level: Coarsening) -> Settings:
 
 
 def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
-    """Return the journal's record of shapes: the arguments that a resumed call must repeat, one a target, as plain
-    values."""
+    """Return the arguments on shapes that a resumed call must repeat, one a target, as plain values."""
     if not levels:
         return {}
     if all(not level.axes and all(isinstance(each, int | tuple) for each in level.factors) for level in levels):
         return {"factor": [level.factors for level in levels]}
     fine = range(len(shape))
     return {
-        "factor": [[_plain(level.factor(axis)) for axis in fine] for level in levels],
+        "factor": [[n if isinstance(n := level.factor(a), int | tuple) else 1 for a in fine] for level in levels],
         "drop_axis": [[axis for axis in fine if axis not in level.of_axes] or None for level in levels],
         "new_axis": [_new(level) or None for level in levels],
         "shape": [list(level.shape(shape)) for level in levels],
     }
-
-
-def _plain(factor: Factor | None) -> int | tuple[int, ...]:
-    """The factor of an axis that stays, and 1 of any other."""
-    return factor if isinstance(factor, int | tuple) else 1

@@ -40,8 +40,8 @@ from oocarrays.kernels.jacobi import sweep, sweeps
 from oocarrays.kernels.medians import median
 from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked, checked_boundary
-from oocarrays.options.asked import cluster_of, ranks_of, resources_of, workspace_of
+from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
+from oocarrays.options.asked import cluster_of, resources_of, workspace_of
 from oocarrays.options.given import Resources as Means
 from oocarrays.options.given import Target
 from oocarrays.options.shapes import Results
@@ -134,8 +134,7 @@ class SlabRequest:
             )
 
     def resources(self, client: Any = None) -> tuple[Cluster | None, Resources]:
-        """Return the cluster, if any, and the resources of the plan; ``client`` is that of the arrays, if they have
-        one."""
+        """Return the cluster, if any, and the resources of the plan; ``client`` is that of the arrays, if any."""
         cluster = cluster_of(client or self.means.scheduler, self.means.workers)
         return cluster, resources_of(cluster, self.means.memory)
 
@@ -146,7 +145,7 @@ def pass_options(
     """Return the options that all passes over slabs have in common, from the arguments and means of a call."""
     return {
         "depth": depth,
-        "boundary": as_asked(boundary),
+        "boundary": boundary,
         "prefetch": 1 if means.prefetch is None else means.prefetch,
         "workspace": workspace_of(means.workspace),
         "ranks": means.ranks,
@@ -219,7 +218,7 @@ class SlabArrays:
             boundary=checked_boundary(options.boundary, len(shape), *self.dtypes),
             budget=resources.budget,
             processes=resources.workers or 1,
-            ranks=ranks_of(ranks, resources),
+            ranks=(resources.workers or resources.threads) if ranks is None else whole(ranks, "ranks", 1),
             past_cache_above=settings.past_cache_above(),
             costs=resources.costs,
         )

@@ -213,8 +213,11 @@ def _target_of(want: Reducer, array: zarr.Array, store: StoreLike, *, overwrite:
     if kept is not None and cut.groups:
         kept.insert(cut.axes[0], "group")
     named_axes: Any = {"dimension_names": kept} if form == 3 else {}
-    labels: dict[str, Any] = {} if want.groups is None else {"groups": _plain(want.groups.labels)}
-    said = labels | ({"_ARRAY_DIMENSIONS": kept} if kept and form == 2 else {})
+    labels = None if want.groups is None else want.groups.labels
+    if labels is not None and labels.dtype.kind in "mM":  # times as texts
+        labels = labels.astype("U")
+    groups: dict[str, Any] = {} if labels is None else {"groups": labels.tolist()}
+    said = groups | ({"_ARRAY_DIMENSIONS": kept} if kept and form == 2 else {})
     compressors, _ = rebound(carried_compressors(array), array.dtype, dtype)
     like = zarr.create_array(
         {}, shape=cut.result_shape, chunks=tuple(max(n, 1) for n in cut.result_chunks), dtype=dtype, zarr_format=form,
@@ -223,11 +226,6 @@ def _target_of(want: Reducer, array: zarr.Array, store: StoreLike, *, overwrite:
     )  # fmt: skip
     made = target_settings(like, tuple(like.chunks))
     return TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=overwrite)
-
-
-def _plain(labels: np.ndarray) -> list[Any]:
-    """Return labels as plain values for attributes: times as texts."""
-    return list((labels.astype("U") if labels.dtype.kind in "mM" else labels).tolist())
 
 
 # ---------------------------------------------------------------------- going on

@@ -151,11 +151,6 @@ def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
     return [f"{source} {'↔' if back else '→'} {to}" for source, to, back in rows], int(shown.sum())
 
 
-def schedule_json(schedule: Schedule) -> list[list[list[int]]]:
-    """Return the steps, each a list of [source, destination]."""
-    return [[list(pair) for pair in step.pairs] for step in schedule]
-
-
 def schedule_text(
     schedule: Schedule,
     *,

@@ -10,7 +10,7 @@ from dask.utils import format_bytes, format_time
 
 from oocarrays.errors import in_number
 from oocarrays.plan.collective.read import CollectivePlan
-from oocarrays.plan.plan import Alternative, Bytes, Duration, Facts, Memory, Plan, Value
+from oocarrays.plan.plan import Alternative, Bytes, Duration, Memory, Plan, Value
 from oocarrays.plan.plan import table as table
 from oocarrays.storage.meter import Meter
 
@@ -55,10 +55,6 @@ def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
 # ---------------------------------------------------------------------- plans
 
 
-def fact_rows(facts: Facts) -> list[tuple[str, str]]:
-    return [(name, fact_text(parts)) for name, parts in facts]
-
-
 def fact_text(parts: Iterable[Value]) -> str:
     return in_number("".join(map(_value_text, parts)))
 
@@ -75,7 +71,7 @@ def _value_text(value: Value) -> str:
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, str]]:
-    return fact_rows(plan.facts())
+    return [(name, fact_text(parts)) for name, parts in plan.facts()]
 
 
 def considered_rows(alternatives: Sequence[Alternative]) -> list[tuple[str, ...]]:
@@ -145,11 +141,6 @@ COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
 READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
 
 
-def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple[str, str, str]]:
-    wanted = ((name, *COUNTED[name]) for name in names)
-    return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
-
-
 def phase_seconds(meter: Meter, phases: Mapping[str, str]) -> dict[str, float]:
     """Return the seconds of all ranks of a run together in each phase."""
     found: dict[str, float] = dict.fromkeys(phases.values(), 0)
@@ -170,12 +161,13 @@ def measured(
     predicted = getattr(plan, "phases", None)
     each = [(name, getattr(predicted, name, None), took) for name, took in phase_seconds(meter, phases).items()]
     shown = [(name, planned, took) for name, planned, took in each if took or planned is not None]
+    counts = ((name, *COUNTED[name]) for name in counted)
     return [
         ("", "planned", "measured"),
         ("seconds", _seconds(getattr(plan, "seconds", None)), _seconds(seconds)),
         *((f"  {name}, all ranks", _seconds(planned), _seconds(took)) for name, planned, took in shown),
         ("  begin and end, all ranks", "", _seconds(seconds_outside(meter, phases))),
-        *counted_rows(plan.traffic, meter, counted),
+        *((name, show(getattr(plan.traffic, of)), show(getattr(meter, of))) for name, of, show in counts),
     ]
 
 

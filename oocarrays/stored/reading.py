@@ -105,7 +105,11 @@ class Prefetched:
         """Return the section as a numpy array; if the thread has not begun it, read it here."""
         mine = self._ahead.take_over(self)
         if mine is not None:
-            _run(mine, self._future)
+            assert self._future is not None, "what is taken over has a future"
+            try:
+                self._future.set_result(mine())
+            except BaseException as error:  # noqa: BLE001  reported by the result
+                self._future.set_exception(error)
         if self._future is None:
             raise CancelledError("this section was cancelled: prefetch it again")
         try:
@@ -121,14 +125,6 @@ class Prefetched:
     def cancel(self) -> bool:
         """Cancel the read and release its memory; return whether it had not been read."""
         return self._ahead.give_up(self)
-
-
-def _run(read: Callable[[], Any], future: Future[Any] | None) -> None:
-    assert future is not None, "what is taken over has a future"
-    try:
-        future.set_result(read())
-    except BaseException as error:  # noqa: BLE001  reported by the result
-        future.set_exception(error)
 
 
 class ReadAhead:

@@ -42,11 +42,6 @@ BoundaryLike = str | float | Mapping[Any, str | float] | Sequence[str | float]
 """Boundaries as given by a user."""
 
 
-def as_asked(boundary: BoundaryLike) -> Boundaries:
-    """Return boundaries that are checked once the arrays are known."""
-    return cast(Boundaries, boundary)
-
-
 def of_axis(boundary: Boundaries, axis: int) -> Boundary:
     return boundary[axis] if isinstance(boundary, tuple) else boundary
 

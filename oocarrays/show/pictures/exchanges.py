@@ -115,7 +115,8 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors:
         interpolation="none",
         zorder=1,
     )
-    _draw_kept(axes, sizes)
+    kept = [Rectangle((rank - 0.5, rank - 0.5), 1, 1) for rank in np.flatnonzero(np.diagonal(sizes))]
+    axes.add_collection(PatchCollection(kept, facecolor=KEPT, edgecolor="none"))
     forwarded = sent & (rides > 1)
     if ranks <= MOST_CELLS:
         axes.set_xticks(np.arange(targets + 1) - 0.5, minor=True)
@@ -151,14 +152,6 @@ def _sent_text(sizes: np.ndarray, trace: ExchangeTrace) -> str:
     return f"{pairs} pairs of ranks, {format_bytes(moved)}"
 
 
-def _draw_kept(axes: Axes, sizes: np.ndarray) -> None:
-    """Draw the data that ranks keep without a message."""
-    kept = np.flatnonzero(np.diagonal(sizes))
-    axes.add_collection(
-        PatchCollection([Rectangle((rank - 0.5, rank - 0.5), 1, 1) for rank in kept], facecolor=KEPT, edgecolor="none")
-    )
-
-
 def _mark_forwarded(axes: Axes, forwarded: np.ndarray, ranks: int) -> None:
     """Draw a dot on all forwarded messages; numbers are written over it."""
     source, target = np.nonzero(forwarded)
@@ -170,15 +163,10 @@ def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np
     """Write the number of its step in each cell, in a readable colour."""
     for source, target in zip(*np.nonzero(sent), strict=True):
         step = int(order[source, target])
-        dark = not forwarded[source, target] and _is_dark(colors(step))
+        red, green, blue, _ = colors(step)
+        dark = not forwarded[source, target] and 0.299 * red + 0.587 * green + 0.114 * blue < 0.45
         ink, size = ("white" if dark else "black"), min(9, 90 / max(sent.shape))
         axes.text(target, source, str(step + 1), ha="center", va="center", fontsize=size, color=ink, zorder=4)
-
-
-def _is_dark(color: tuple[float, float, float, float]) -> bool:
-    """Return whether black is unreadable on a colour."""
-    red, green, blue, _ = color
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.45
 
 
 def _draw_legend(axes: Axes, is_forwarded: bool, ranks: int, pairs: int) -> None:
