@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as text_of
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,22 +19,22 @@ from oocarrays.show.progress import elapsed_text
 from oocarrays.storage.meter import COUNTERS, MemoryWatch, anonymous_bytes
 
 
-def print_json(document: Document) -> None:
-    print(text_of.dumps(_plain(document), ensure_ascii=False, allow_nan=False))
+def print_json(document: Document, *, odd: Callable[[float], Any] = lambda number: None, **how: Any) -> None:
+    """Print lists and dicts, numbers of Python, and all else as text; ``odd`` stands for NaN and infinity."""
 
+    def plain(value: Any) -> Any:
+        match value:
+            case Mapping():
+                return {str(name): plain(each) for name, each in value.items()}
+            case list() | tuple():
+                return [plain(each) for each in value]
+            case float():
+                return value if math.isfinite(value) else odd(value)
+            case None | bool() | int() | str():
+                return value
+        return plain(value.item()) if hasattr(value, "item") else str(value)
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: lists and dicts, numbers of Python, None for NaN and infinity, else text."""
-    match value:
-        case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case float():
-            return value if math.isfinite(value) else None
-        case None | bool() | int() | str():
-            return value
-    return _plain(value.item()) if hasattr(value, "item") else str(value)
+    print(text_of.dumps(plain(document), ensure_ascii=False, allow_nan=False, **how))
 
 
 def show_and_run(

@@ -119,24 +119,17 @@ class Parameter:
         return given if self.kind.collect is None else self.kind.collect(given)
 
     @property
-    def _is_list(self) -> bool:
-        return self.annotation.startswith("list")
-
-    @property
-    def _is_switch(self) -> bool:
-        return self.annotation.startswith("bool")
-
-    @property
     def flags(self) -> tuple[str, ...]:
         plain = self.name.rstrip("_").replace("_", "-")
-        return self.kind.flags or (f"--no-{plain}" if self._is_switch and self.default is True else f"--{plain}",)
+        return self.kind.flags or (f"--no-{plain}" if self.default is True else f"--{plain}",)
 
     def _how(self) -> dict[str, Any]:
-        if self._is_switch:
+        if self.annotation.startswith("bool"):
             return {"action": "store_false" if self.default is True else "store_true", "help": self._help("")}
         choices = self.kind.choices or (() if self.kind.parse else _choices(self.annotation))
-        is_list = self.kind.repeat or self._is_list
-        parse = None if self._is_list else self.kind.parse
+        listed = self.annotation.startswith("list")
+        is_list = self.kind.repeat or listed
+        parse = None if listed else self.kind.parse
         how: dict[str, Any] = {"type": parse or _parser(self.annotation, choices), "help": self._help()}
         if choices:
             how["choices"] = choices

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from json import dumps
+from dataclasses import asdict, fields
 from typing import Any
 
 from dask.utils import format_bytes
@@ -26,7 +25,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.plan import plural
 from oocarrays.recovery.resume import run_status
 from oocarrays.requests import is_at_work, journaled
-from oocarrays.show.contents import ArrayFacts, GroupFacts, as_json, chunks_text, contents
+from oocarrays.show.contents import ArrayFacts, GroupFacts, chunks_text, contents
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened, table
 from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.journal.journal import way_out
@@ -115,14 +114,21 @@ def info_command(
     found = contents(place)
     left = run_status(place) if found.unfinished is not None else None
     if json:
-        told = as_json(found) | ({} if left is None else {"run": asdict(left)})
-        print(dumps(told, ensure_ascii=False, indent=2, allow_nan=False))
+        print_json(_facts(found) | ({} if left is None else {"run": asdict(left)}), odd=str, indent=2)
         return
     rows = list(left.rows()) if left else []
     if isinstance(found, GroupFacts):
         print("\n".join(filter(None, (tree(found, store), table(rows)))))
     else:
         print(table([*array_rows(found), *rows]))
+
+
+def _facts(found: ArrayFacts | GroupFacts) -> Document:
+    """Return facts with their kind, and those of members."""
+    if isinstance(found, ArrayFacts):
+        return {"kind": "array", **asdict(found)}
+    said = {field.name: getattr(found, field.name) for field in fields(found)}
+    return {"kind": "group", **said, "members": {name: _facts(each) for name, each in found.members.items()}}
 
 
 Line = tuple[str, str, ArrayFacts | GroupFacts | tuple[str, ...] | str]

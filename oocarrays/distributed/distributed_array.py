@@ -149,8 +149,8 @@ class DistributedArray(Extents, RankArrays):
         """
         if not is_blocks(self._layout):
             return self.redistribute(in_blocks(self._layout)).to_dask()
-        name = f"blocks-{tokenize(self._parts.name)}"
-        return self._lazy(name, block_tasks(self._parts, self._layout, name), block_lengths(self._layout))
+        name = f"blocks-{tokenize(self.tasks.name)}"
+        return self._lazy(name, block_tasks(self.tasks, self._layout, name), block_lengths(self._layout))
 
     def _made(
         self, build: Callable[[Meter], Parts], layout: Layout, dtype: Any = None, **plan: Any
@@ -177,7 +177,13 @@ class DistributedArray(Extents, RankArrays):
         if isinstance(layout, Redistribution):
             why, chosen = "is part of the plan: leave it out, or pass a layout", None if method == "auto" else method
             refuse(why, error=LayoutError, ranks=ranks, grid=grid, method=chosen)
-            plan = self._made_before(layout)
+            plan = layout
+            if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
+                planned = f"shape {plan.source.shape}, {plan.source}, elements of {plan.itemsize} bytes"
+                raise LayoutError(
+                    f"the plan is for {planned}; the array has shape {self.shape}, {self._layout}, elements of "
+                    f"{self.dtype.itemsize} bytes"
+                )
         else:
             target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
             carrier = settings.carrier(max(self.ranks, target.ranks), assembly) if self.cluster else None
@@ -192,7 +198,7 @@ class DistributedArray(Extents, RankArrays):
             costs=costs if self.cluster else None,
         )
         return self._made(
-            lambda meter: moved(self._parts, plan.transfers, messaging, self.workers, meter),
+            lambda meter: moved(self.tasks, plan.transfers, messaging, self.workers, meter),
             plan.target,
             plan=plan,
             messaging=messaging,
@@ -208,7 +214,7 @@ class DistributedArray(Extents, RankArrays):
         if ready != self._layout:
             return self.redistribute(ready)[key]
         there = spread(self.ranks, self.workers)
-        return self._made(lambda _: sliced(self._parts, ready, taken, there), sliced_layout(ready, taken))
+        return self._made(lambda _: sliced(self.tasks, ready, taken, there), sliced_layout(ready, taken))
 
     def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
         """Apply a function to each rank's part, on its worker: an array of the same layout. Computes nothing.
@@ -287,16 +293,6 @@ class DistributedArray(Extents, RankArrays):
                 f"an array of {self.size} elements has no single truth value: use x.compute().any() or .all()"
             )
         return bool(self.compute())
-
-    def _made_before(self, plan: Redistribution) -> Redistribution:
-        """Return a plan made or saved earlier; raise if it does not start from this layout."""
-        if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
-            planned = f"shape {plan.source.shape}, {plan.source}, elements of {plan.itemsize} bytes"
-            raise LayoutError(
-                f"the plan is for {planned}; the array has shape {self.shape}, {self._layout}, elements of "
-                f"{self.dtype.itemsize} bytes"
-            )
-        return plan
 
     def compute(self, **kwargs: Any) -> np.ndarray:
         """Return the whole array, in natural order, in the memory of this process."""

@@ -75,13 +75,9 @@ class RankArrays(ABC, DaskMethodsMixin):
         self._is_pinned = False
 
     @cached_property
-    def _parts(self) -> Parts:
-        return self._build()
-
-    @property
     def tasks(self) -> Parts:
         """The tasks that make the parts."""
-        return self._parts
+        return self._build()
 
     @property
     def cluster(self) -> Cluster | None:
@@ -139,10 +135,10 @@ class RankArrays(ABC, DaskMethodsMixin):
             If there is no such rank.
         """
         rank = self._checked(rank)
-        name = f"local-{tokenize(self._parts.name, rank)}"
+        name = f"local-{tokenize(self.tasks.name, rank)}"
         shape = self._shape_of(rank)
         key: Key = (name, *[0] * len(shape))
-        return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, tuple((n,) for n in shape))
+        return self._lazy(name, {key: Alias(key, TaskRef(self.tasks.keys[rank]))}, tuple((n,) for n in shape))
 
     @abstractmethod
     def _named(self) -> str:
@@ -152,7 +148,7 @@ class RankArrays(ABC, DaskMethodsMixin):
         import dask.array as da
 
         settings.refuse_array_expressions()
-        graph = layered(self._parts.graph, name, tasks, self._parts.name)
+        graph = layered(self.tasks.graph, name, tasks, self.tasks.name)
         return da.Array(graph, name, lengths, dtype=self.dtype)
 
     def persist(self, **kwargs: Any) -> Self:
@@ -177,14 +173,14 @@ class RankArrays(ABC, DaskMethodsMixin):
 
     def _pin(self) -> None:
         if self.cluster and not self._is_pinned:
-            for suffix, addresses in self._parts.homes.items():
+            for suffix, addresses in self.tasks.homes.items():
                 listen(self.cluster.client, topic_of(suffix), Counting(weakref.ref(self.meter)))
                 pin(self.cluster.client, suffix, addresses, topic_of(suffix))
 
     def _give_up(self) -> None:
         """Make workers refuse tasks of this graph that arrive late, and wait for running ones."""
         if self.cluster:
-            suffixes = tuple(self._parts.homes)
+            suffixes = tuple(self.tasks.homes)
             with suppress(Exception):  # without a scheduler, workers end too
                 self.cluster.client.run(settled, suffixes, suffixes, for_good=False)
 
@@ -214,27 +210,27 @@ class RankArrays(ABC, DaskMethodsMixin):
 
     def __dask_graph__(self) -> HighLevelGraph:
         self._pin()
-        return self._parts.graph
+        return self.tasks.graph
 
     def __dask_keys__(self) -> list[Key]:
-        return list(self._parts.keys)
+        return list(self.tasks.keys)
 
     def __dask_layers__(self) -> tuple[str, ...]:
-        return (self._parts.name,)
+        return (self.tasks.name,)
 
     @staticmethod
     def __dask_optimize__(graph: Any, keys: Any, **kwargs: Any) -> Any:
         return graph
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        return type(self).__name__, self._parts.name
+        return type(self).__name__, self.tasks.name
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
 
     def _persisted(self, graph: Mapping[Any, Any], *, rename: Mapping[str, str] | None = None) -> Self:
         """Return the array with its parts in memory; each is recomputed in its place if its worker is lost."""
-        parts, names = self._parts, rename or {}
+        parts, names = self.tasks, rename or {}
         name = names.get(parts.name, parts.name)
         made = replace(
             parts,
@@ -244,7 +240,7 @@ class RankArrays(ABC, DaskMethodsMixin):
             homes=parts.homes if len(graph) > len(parts.keys) else {},  # tasks, after `dask.optimize`
         )
         array = object.__new__(type(self))
-        array.__dict__.update(self.__dict__ | {"_parts": made})
+        array.__dict__.update(self.__dict__ | {"tasks": made})
         return array
 
 

@@ -224,7 +224,12 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
 
 def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:
     """Return the dataset with the chunks of lazy and of named variables in its encoding."""
-    _check_names(ds, chunks)
+    for name in chunks if isinstance(chunks, Mapping) else ():
+        if name not in ds.variables and name not in ds.dims:
+            raise ChunksError(
+                f"chunks={chunks!r}: {name!r} is neither a variable nor a dimension; there are variables "
+                f"{', '.join(map(str, ds.data_vars))} and dimensions {', '.join(map(str, ds.dims))}"
+            )
     ds = ds.copy()
     for name, variable in ds.variables.items():
         asked = _asked(chunks, name, variable.dims)
@@ -244,15 +249,6 @@ def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -
 def _cuts(chunks: Any, name: str, variable: Any) -> tuple[str, ...]:
     grid = ChunkGrid.of(variable.shape, variable.shape)
     return cuts(_asked(chunks, name, variable.dims), None, grid, tuple(map(str, variable.dims)))
-
-
-def _check_names(ds: xr.Dataset, chunks: Any) -> None:
-    for name in chunks if isinstance(chunks, Mapping) else ():
-        if name not in ds.variables and name not in ds.dims:
-            raise ChunksError(
-                f"chunks={chunks!r}: {name!r} is neither a variable nor a dimension; there are variables "
-                f"{', '.join(map(str, ds.data_vars))} and dimensions {', '.join(map(str, ds.dims))}"
-            )
 
 
 def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:

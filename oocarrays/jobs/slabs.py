@@ -251,33 +251,29 @@ def map_slabs(
         single=not isinstance(target, list | tuple),
     )  # fmt: skip
     arrays = arrays_of(request, as_list(source), place, means.missing)
-    planner = _Planner(arrays)
-    run = slab_pass(arrays, planner.planned)
-    job = SlabJob(run, opener(arrays), arrays.cluster, arrays.disks, copying=planner.copying)
+    written, copying = arrays.written, None
+
+    def planned(options: SlabOptions) -> SlabPlan:
+        nonlocal copying
+        plan = plan_slabs(arrays.read, written, options)
+        may_copy = options.shared and arrays.cluster is None and plan.times_decoded > OFTEN
+        copying = _cheaper(arrays, plan, options, written) if may_copy else None
+        return copying.planned if copying else plan
+
+    run = slab_pass(arrays, planned)
+    job = SlabJob(run, opener(arrays), arrays.cluster, arrays.disks, copying=copying)
     return job.again(resume, overwrite=overwrite)
 
 
-class _Planner:
-    """Planner of slabs of arrays, or of copies of them in scratch if that takes less time."""
+def _cheaper(arrays: SlabArrays, plan: SlabPlan, options: SlabOptions, written: Sequence[Stored]) -> Copying | None:
+    """Return copies of sources in scratch, if that takes less time."""
 
-    def __init__(self, arrays: SlabArrays) -> None:
-        self._arrays, self._written = arrays, arrays.written
-        self.copying: Copying | None = None
-        """Copies of the last plan."""
+    def planned(stored: Sequence[Stored], budget: int) -> SlabPlan:
+        return plan_slabs(stored, written, replace(options, budget=budget))
 
-    def planned(self, options: SlabOptions) -> SlabPlan:
-        plan = plan_slabs(self._arrays.read, self._written, options)
-        may_copy = options.shared and self._arrays.cluster is None and plan.times_decoded > OFTEN
-        self.copying = self._cheaper(plan, options) if may_copy else None
-        return self.copying.planned if self.copying else plan
-
-    def _cheaper(self, plan: SlabPlan, options: SlabOptions) -> Copying | None:
-        def planned(stored: Sequence[Stored], budget: int) -> SlabPlan:
-            return plan_slabs(stored, self._written, replace(options, budget=budget))
-
-        place = scratch_folder(None, self._arrays.request.stores[0])
-        copier = Copier(files=self._arrays.sources, planned=planned, copy=scratch_copy, place=place)
-        return copier.cheapest(_chunkings(plan), plan.budget, WORTH * plan.pass_seconds)
+    place = scratch_folder(None, arrays.request.stores[0])
+    copier = Copier(files=arrays.sources, planned=planned, copy=scratch_copy, place=place)
+    return copier.cheapest(_chunkings(plan), plan.budget, WORTH * plan.pass_seconds)
 
 
 def _chunkings(plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:

@@ -5,11 +5,10 @@ Only metadata is read, and on request the sizes of stored chunks.
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import zarr
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError
-from oocarrays.plan.documents import Document
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import WRECKED, mark_of, said
@@ -29,24 +27,6 @@ from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.stores.aside import with_drafts, without_drafts
 from oocarrays.storage.stores.joined import foreign_at
-
-
-def as_json(facts: ArrayFacts | GroupFacts) -> Document:
-    """Return the facts as dicts, lists and plain values; numbers that JSON does not have become text."""
-    kind = "group" if isinstance(facts, GroupFacts) else "array"
-    return {"kind": kind, **{field.name: _plain(getattr(facts, field.name)) for field in fields(facts)}}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ArrayFacts | GroupFacts):
-        return as_json(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

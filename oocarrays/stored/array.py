@@ -34,8 +34,8 @@ from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.runs import RunReader
 from oocarrays.storage.stores.urls import absolute, check_options, store_of
-from oocarrays.stored.points import Indexed, check_room, read_points, write_points
-from oocarrays.stored.reading import AHEAD, Prefetched, read, read_small, selection_of, write
+from oocarrays.stored import reading
+from oocarrays.stored.reading import Indexed, Prefetched, read, read_small, selection_of, write
 
 
 class StoredArray(Extents):
@@ -176,13 +176,13 @@ class StoredArray(Extents):
 
     def __setitem__(self, key: Any, values: Any) -> None:
         if is_paired(key):
-            write_points(self._described(written=True), Points.of(key, self.shape), values)
+            reading.write_points(self._described(written=True), Points.of(key, self.shape), values)
         else:
             self.write(Selection.of(key, self.shape), values)
 
     def _at(self, taken: Points) -> Any:
-        check_room(taken.size * self.dtype.itemsize)
-        return read_points(self._file, taken)
+        reading.check_room(taken.size * self.dtype.itemsize)
+        return reading.read_points(self._file, taken)
 
     @property
     def oindex(self) -> Indexed:
@@ -211,7 +211,7 @@ class StoredArray(Extents):
         """
         return Indexed(
             lambda key: self._at(Points.of(key, self.shape, first=True)),
-            lambda key, values: write_points(
+            lambda key, values: reading.write_points(
                 self._described(written=True), Points.of(key, self.shape, first=True), values
             ),
         )
@@ -253,7 +253,7 @@ class StoredArray(Extents):
         taken = selection_of(section, self.shape)
         file = self._file
         if out is None:
-            check_room(taken.size * file.stored.itemsize)
+            reading.check_room(taken.size * file.stored.itemsize)
         return read(file, taken, method=method, out=out, runs=self._runs)
 
     def load(self, section: Any = ...) -> Any:
@@ -330,7 +330,7 @@ class StoredArray(Extents):
         taken = selection_of(section, self.shape)
         nbytes = taken.size * self.dtype.itemsize
         most = settings.size_in_bytes(setting("read-ahead"), "read-ahead")
-        return AHEAD.add(partial(read, self._file, taken, meter=new_meter()), nbytes, most)
+        return reading.AHEAD.add(partial(read, self._file, taken, meter=new_meter()), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -27,7 +26,6 @@ from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
-from oocarrays.plan.plan import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.array_file import ArrayFile
@@ -36,27 +34,6 @@ from oocarrays.storage.journal.leftovers import check_scratch_place
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import scratch_place
 from oocarrays.stored.array import StoredArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LazyMeans:
-    """Memory and threads of the tasks of a lazy array."""
-
-    resources: Resources
-    """Memory and threads of a process."""
-    strict: bool
-    """Whether the user set them."""
-    scratch: str
-
-    @classmethod
-    def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> LazyMeans:
-        """Return the given memory and scratch, with defaults for the rest."""
-        named = memory is not None or setting("memory") is not None
-        return cls(
-            resources=resources_of(cluster_of(None, None), memory),
-            strict=named,
-            scratch=_scratch(setting("scratch") if scratch is None else scratch, file),
-        )
 
 
 def _scratch(asked: Any, file: ArrayFile) -> str:
@@ -75,7 +52,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
     """
 
     _part: StoredPart
-    _means: LazyMeans
+    _lazy: Callable[[StoredPart, BlockLengths], LazyArray]
     _read_as: str
     _plan: LazyReadsPlan
 
@@ -108,7 +85,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         taken = Selection.of(key, self.shape)
         axes = [axis for axis in taken.axes if isinstance(axis, range)]
         blocks = tuple(map(_cut, axes, self.chunks))
-        part = lazy_array(self._part.part(axes), blocks, self._means)
+        part = self._lazy(self._part.part(axes), blocks)
         if part.plan.seconds > 0.5 * self._seconds_of(axes):  # reading the slice by itself is not worth it
             return None
         index = tuple(stands if axis in taken.result else 0 for axis, stands in enumerate(taken.order))
@@ -173,29 +150,19 @@ def to_dask(
     file: ArrayFile, blocks: BlockLengths, *, memory: int | float | str | None = None, scratch: Any = None
 ) -> LazyArray:
     settings.refuse_array_expressions()
-    part = StoredPart(file=file, axes=tuple(map(range, file.stored.grid.shape)))
-    return lazy_array(part, blocks, LazyMeans.of(memory, scratch, file))
+    resources, strict = resources_of(cluster_of(None, None), memory), (memory, setting("memory")) != (None, None)
+    folder = _scratch(setting("scratch") if scratch is None else scratch, file)
 
+    def lazy(part: StoredPart, blocks: BlockLengths) -> LazyArray:
+        stored, room = part.file.stored, free_bytes(folder) if part.file.stored.coded else 0
+        plan = plan_lazy_reads(stored, part.axes, blocks, resources, scratch_room=room, strict=strict)
+        name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
+        graph = _graph(name, part, plan, folder, meta)
+        made = LazyArray(graph, name, plan.blocks, meta=meta)  # type: ignore[no-untyped-call]
+        made._part, made._plan, made._lazy, made._read_as = part, plan, lazy, name
+        return made
 
-def lazy_array(part: StoredPart, blocks: BlockLengths, means: LazyMeans) -> LazyArray:
-    room = free_bytes(means.scratch) if part.file.stored.coded else 0
-    plan = plan_lazy_reads(
-        part.file.stored,
-        part.axes,
-        blocks,
-        means.resources,
-        scratch_room=room,
-        strict=means.strict,
-    )
-    return read_as(part, plan, means)
-
-
-def read_as(part: StoredPart, plan: LazyReadsPlan, means: LazyMeans) -> LazyArray:
-    name, meta = name_of(part, plan), np.empty((0,) * part.ndim, part.dtype)
-    graph = _graph(name, part, plan, means.scratch, meta)
-    made = LazyArray(graph, name, plan.blocks, meta=meta)  # type: ignore[no-untyped-call]
-    made._part, made._plan, made._means, made._read_as = part, plan, means, name
-    return made
+    return lazy(StoredPart(file=file, axes=tuple(map(range, file.stored.grid.shape))), blocks)
 
 
 def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta: np.ndarray) -> HighLevelGraph:
