@@ -112,7 +112,6 @@ class Advice:
         return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
 
     def _to_rewrite(self, array: str | None) -> list[Verdict]:
-        """Return the existing arrays with better chunks."""
         if array is not None:
             name = self.trace.dataset(array).name
             found = [each for each in self.arrays if each.array == name and not each.kept]

@@ -45,7 +45,6 @@ class Copying:
     jobs: Mapping[int, Any]
     """Job for each copy, by the number of the array."""
     plan: SlabPlan
-    """Slabs of all arrays."""
 
     @property
     def seconds(self) -> float:

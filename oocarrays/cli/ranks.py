@@ -271,7 +271,6 @@ def read_command(
 
 
 def _counted(meter: Meter) -> str:
-    """Describe the requests and bytes of a read, as the meter counted them."""
     more = f", {meter.index_requests} of indices of shards" if meter.index_requests else ""
     decoded = f", {meter.decoded_bytes} bytes decoded" if meter.decoded_bytes else ""
     missing = f", {meter.missing_chunks} chunks missing" if meter.missing_chunks else ""

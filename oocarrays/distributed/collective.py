@@ -269,7 +269,6 @@ class RankSelections(NamedTuple):
     """Sections requested by all ranks."""
 
     requests: tuple[Any, ...]
-    """Section to read for each rank."""
     layout: Layout | None
     """Layout of the sections, if they are its parts."""
     selections: tuple[Selection, ...]

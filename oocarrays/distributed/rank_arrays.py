@@ -51,7 +51,6 @@ class Where:
     workers: tuple[str, ...]
     """Addresses of workers that ranks are put on, neighbours together."""
     meter: Meter = field(default_factory=Meter)
-    """Counts of their reads and messages."""
 
 
 class RankArrays(ABC, DaskMethodsMixin):

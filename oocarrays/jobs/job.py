@@ -307,7 +307,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         return self._ended(name)
 
     def _ended(self, name: str) -> Any:
-        """Warn of missing chunks, then return the result."""
         warn_of_missing(self.meter, self._warned_of())
         return self._result(name)
 

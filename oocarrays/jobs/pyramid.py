@@ -10,7 +10,7 @@ Axes, distances and channels are those that its source states:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
 from pathlib import PurePath
@@ -27,7 +27,7 @@ from oocarrays.jobs.slabs import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import chosen, whole
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, turned
 from oocarrays.options.asked import FactorLike, ScaleLike, UnitLike, factors_of, scaled
 from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
@@ -153,26 +153,28 @@ def pyramid(
     kinds = {"mean": "biufc", "median": "biuf"}.get(method, "biufcmMSU")
     if array.dtype.kind not in kinds:
         raise UnsupportedError(f"elements of dtype {array.dtype} have no {method}")
-    image = _Image.of(array, place)
-    axes = scaled(image.axes, scale, unit)
-    factors = _factors(factor, levels, image)
-    steps = _steps(axes, image.shape, factors, levels, even=isinstance(factor, int))
+    stated, omero = stated_image(array, place)
+    order = ome_order(stated)
+    axes, shape = scaled(turned(stated, order), scale, unit), turned(array.shape, order)
+    moved = order if sorted(order) != list(order) else ()
+    factors = _factors(factor, levels, axes, shape)
+    steps = _steps(axes, shape, factors, levels, even=isinstance(factor, int))
     finest = Coarsening((1,) * array.ndim)
     coarser = tuple(accumulate(steps, Coarsening.then, initial=finest))
     request = SlabRequest(
-        kernel=Levels(steps, method, image.order), options=SlabOptions(
-            coarser=tuple(replace(each, axes=image.order) for each in coarser), workspace=WORKSPACE, ranks=means.ranks
+        kernel=Levels(steps, method, moved), options=SlabOptions(
+            coarser=tuple(replace(each, axes=moved) for each in coarser), workspace=WORKSPACE, ranks=means.ranks
         ),
         targets=(), means=means, overwrite=overwrite, resume=resume,
     )  # fmt: skip
     request.check(check_group_target, array, group)
     cluster, within = request.resources()
     file = array_file.describe_source(array, missing_of(source, means.missing))
-    made = image.settings(array, to.chunks)
+    made = _settings(array, axes, order, to.chunks)
     targets = [
         TargetSpec(store=member_store(group, str(n)), settings=coarsened(made, each)) for n, each in enumerate(coarser)
     ]
-    said = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
+    said = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, omero)
     arrays = SlabArrays(
         request=request, cluster=cluster, resources=within, dtypes=[array.dtype], files=[file],
         read=[file.stored], sources=[file], targets=targets,
@@ -185,58 +187,31 @@ def pyramid(
 
 
 def source_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
-    """Open the image given by the user."""
     return open_image(place(source.zarr if isinstance(source, OutOfCoreGroup) else source), place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Image:
-    """An image with its axes in the order of its levels."""
-
-    axes: tuple[ImageAxis, ...]
-    """Its axes."""
-    shape: tuple[int, ...]
-    """Extent of each axis, in elements."""
-    chunks: tuple[int, ...]
-    """Length of a chunk along each axis, in elements."""
-    order: tuple[int, ...]
-    """Axis of the source for each axis; empty if their order is the same."""
-    omero: Document | None
-    """Channels as viewers show them, if the source states them."""
-
-    @classmethod
-    def of(cls, array: zarr.Array, place: Callable[[Any], Any]) -> _Image:
-        axes, omero = stated_image(array, place)
-        order = ome_order(axes)
-        return cls(
-            axes=tuple(axes[axis] for axis in order),
-            shape=tuple(array.shape[axis] for axis in order),
-            chunks=tuple(array.chunks[axis] for axis in order),
-            order=order if sorted(order) != list(order) else (),
-            omero=omero,
-        )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(axis.name for axis in self.axes)
-
-    def settings(self, array: zarr.Array, chunks: ChunksLike | None) -> Document:
-        """Return the arguments of ``zarr.create_array`` for all levels: named axes, and chunks in OME-Zarr's order."""
-        grid = ChunkGrid.of(self.shape, self.chunks)
-        lengths = self.chunks if chunks is None else regular_chunks(chunks, grid, array.dtype, self.names)
-        made = target_settings(array, tuple(array.chunks)) | {"dtype": array.dtype}
-        made = (with_axes(made, self.order) if self.order else made) | {"shape": self.shape, "chunks": lengths}
-        if made["zarr_format"] == 2:
-            named = {DIMENSIONS: list(self.names)} if DIMENSIONS in made["attributes"] else {}
-            layout = {"name": "v2", "separator": "/"}
-            return made | {"attributes": made["attributes"] | named, "chunk_key_encoding": layout}
-        return made | {"dimension_names": self.names}
+def _settings(
+    array: zarr.Array, axes: Sequence[ImageAxis], order: tuple[int, ...], chunks: ChunksLike | None
+) -> Document:
+    """Return the arguments of ``zarr.create_array`` for all levels: named axes, and chunks in OME-Zarr's order."""
+    names, shape, own = tuple(axis.name for axis in axes), turned(array.shape, order), turned(array.chunks, order)
+    lengths = own if chunks is None else regular_chunks(chunks, ChunkGrid.of(shape, own), array.dtype, names)
+    made = target_settings(array, tuple(array.chunks)) | {"dtype": array.dtype}
+    made = made if sorted(order) == list(order) else with_axes(made, order)
+    made |= {"shape": shape, "chunks": lengths}
+    if made["zarr_format"] == 2:
+        named = {DIMENSIONS: list(names)} if DIMENSIONS in made["attributes"] else {}
+        layout = {"name": "v2", "separator": "/"}
+        return made | {"attributes": made["attributes"] | named, "chunk_key_encoding": layout}
+    return made | {"dimension_names": names}
 
 
-def _factors(factor: FactorLike, levels: int | None, image: _Image) -> tuple[int, ...]:
-    space = [axis for axis, each in enumerate(image.axes) if each.type == "space"]
-    asked = factors_of(factor, len(image.axes), image.names, space)
-    factors = tuple(whole(each, "factor", 1) for each in Coarsening.of(asked, image.shape).factors)
+def _factors(
+    factor: FactorLike, levels: int | None, axes: Sequence[ImageAxis], shape: Sequence[int]
+) -> tuple[int, ...]:
+    space = [axis for axis, each in enumerate(axes) if each.type == "space"]
+    asked = factors_of(factor, len(axes), [axis.name for axis in axes], space)
+    factors = tuple(whole(each, "factor", 1) for each in Coarsening.of(asked, shape).factors)
     if max(factors) == 1 and levels != 1:
         raise InputError(f"factor={factor!r} merges nothing: it must be at least 2 along an axis, unless levels=1")
     return factors
@@ -245,7 +220,6 @@ def _factors(factor: FactorLike, levels: int | None, image: _Image) -> tuple[int
 def _steps(
     axes: Sequence[ImageAxis], shape: Sequence[int], factors: tuple[int, ...], levels: int | None, *, even: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the factors from each level to the next."""
     count = MOST_LEVELS if levels is None else whole(levels, "levels", 1)
     if count > MOST_LEVELS:
         raise InputError(f"levels={levels!r}: at most {MOST_LEVELS}; any array is a single element before that")

@@ -61,7 +61,6 @@ class Points:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis of the result."""
         rest = self.rest.shape
         return (*rest[: self.at], *self.grouped, *rest[self.at :])
 

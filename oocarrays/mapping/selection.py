@@ -88,7 +88,6 @@ class Selection:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis of the result."""
         lengths = (len(a if isinstance(o, slice) else o) for a, o in zip(self.axes, self.order, strict=True))
         along = tuple(lengths)
         return tuple(1 if axis is None else along[axis] for axis in self.result)
@@ -160,7 +159,6 @@ def one_an_axis(key: Any, axes: int) -> list[Any]:
 
 
 def _one(index: int, extent: int, axis: int) -> range:
-    """Return the element that an integer selects along its axis."""
     if not -extent <= index < extent:
         raise SelectionError(f"index {index} is out of range for axis {axis} with {extent} elements")
     return range(index % extent, index % extent + 1)

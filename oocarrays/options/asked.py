@@ -118,11 +118,8 @@ class ResumeMeans:
     """Location and memory of a resumed run."""
 
     cluster: Cluster | None
-    """Cluster; None for threads of this process."""
     scheduler: Any
-    """Scheduler, as jobs take it."""
     workers: Sequence[str] | None
-    """Addresses or names of the chosen workers."""
     memory: Any
     ranks: int | None
     """Number of ranks, if it differs from the plan's."""

@@ -130,7 +130,6 @@ def read_chunks(words: Sequence[str]) -> Any:
 
 
 def _lengths(parts: list[str]) -> Any:
-    """Return the chunks of one array."""
     try:
         return parsed_chunks(",".join(parts).replace(":", "="))
     except ValueError:
@@ -150,7 +149,6 @@ class Planner:
     scratch: str | RemoteStore
     missing: Policy
     resources: Resources
-    """Memory, processors and requests that plans may use."""
     grows: bool = False
     """Whether the target will grow with its source: chunks and shards may then be longer than its axes."""
 

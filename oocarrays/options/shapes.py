@@ -104,7 +104,6 @@ NAMES = ("factor", "drop_axis", "new_axis", "shape")
 
 
 def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
-    """Return the argument of each target."""
     if asked is None:
         return [None] * targets
     each = [asked] if single else asked

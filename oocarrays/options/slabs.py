@@ -71,10 +71,8 @@ class SlabRequest:
     targets: Sequence[Target]
     """Targets as given, with their locations opened."""
     means: Means
-    """Means of the run, of the call and around it."""
     overwrite: bool
     resume: bool | str
-    """Whether to continue an existing target, and which checks to make."""
     results: Results = field(default_factory=Results)
     """Shapes of the targets, if they differ from that of the sources."""
     single: bool = True
@@ -160,9 +158,7 @@ class SlabArrays:
     request: SlabRequest
     """Request with the options that the arrays determine."""
     cluster: Cluster | None
-    """Cluster of the pass; None for threads."""
     resources: Resources
-    """Memory, workers and costs for the plan."""
     dtypes: Sequence[np.dtype]
     files: Sequence[Any]
     """Sources as tasks read them: `ArrayFile`, or the `RankFiles` of all ranks."""

@@ -70,7 +70,6 @@ class GroupFacts:
     """Whether its metadata includes that of its members."""
     attributes: Mapping[str, Any]
     members: Mapping[str, ArrayFacts | GroupFacts]
-    """Arrays and groups in it, by name."""
     unfinished: str | None
     """Id of the run that has not finished it; None if it is finished."""
     skipped: Mapping[str, str]
@@ -83,7 +82,6 @@ class GroupFacts:
 
 
 def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
-    """Return the facts in the metadata of an open array."""
     attributes = dict(array.attrs.asdict())
     unfinished = mark_of(attributes)
     attributes.pop(MARK, None)

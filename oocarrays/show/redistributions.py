@@ -90,7 +90,6 @@ class Outlook:
         return cls(plan=plan, network=there, whose=whose, priced=priced, left_out=left_out)
 
     def text(self) -> str:
-        """Return the report: methods, transfers, schedules."""
         if not self.priced:
             return f"{self.plan.explain()}\n\n{NOTHING}"
         moves = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")

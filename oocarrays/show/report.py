@@ -205,7 +205,6 @@ class SweptPlan:
     bytes: int | None = None
     """Bytes sent between workers."""
     peak_bytes: int | None = None
-    """Peak memory of a worker in bytes."""
     why: str | None = None
     """Reason that it does not fit."""
 

@@ -381,7 +381,6 @@ def opened(
 
 
 def _for_reading(array: zarr.Array) -> zarr.Array:
-    """Return the same array, read-only."""
     there = array.store_path
     try:
         store = there.store.with_read_only(True)

@@ -73,7 +73,6 @@ def draw(outlook: Outlook) -> Figure:
 
 
 def _title(outlook: Outlook) -> list[str]:
-    """Return the title of the picture, in two lines."""
     plan = outlook.plan
     what = f"{plan.source} → {plan.target}"
     if not outlook.priced:

@@ -49,9 +49,7 @@ class Box:
     """Part of an array that a rank holds at one time."""
 
     lower: tuple[int, ...]
-    """First element in each axis shown."""
     upper: tuple[int, ...]
-    """One past the last element in each axis shown."""
     rank: int
     turn: int
     """Its number among that rank's regions, or the number of its partition, from 1."""
@@ -62,9 +60,7 @@ class Panel:
     """One array of a plan."""
 
     name: str
-    """Role of the array: source, scratch or target."""
     chunks: tuple[int, ...]
-    """Chunk length in every axis, in elements."""
     grid: ChunkGrid
     """Its chunks, in the axes shown."""
     window: tuple[int, ...]
@@ -168,7 +164,6 @@ def _box(grid: ChunkGrid, chunks: ChunkBox, axes: tuple[int, ...], rank: int, tu
 
 
 def _notes(plan: RechunkPlan, axes: tuple[int, ...], panels: tuple[Panel, ...]) -> Iterator[str]:
-    """Yield notes on parts that are left out."""
     shape = plan.target.grid.shape
     counts = plan.passes[-1].unit_counts if plan.passes else ()
     others = [a for a in range(len(counts)) if a not in axes]

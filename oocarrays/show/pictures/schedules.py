@@ -90,7 +90,6 @@ def _animation(schedule: Schedule) -> FuncAnimation:
 
 
 def _title(schedule: Schedule, done: int) -> list[str]:
-    """Return the number of the step, and its messages."""
     what = f"{schedule.name} on {schedule.ranks} ranks"
     if done == 0:
         return [f"{what} · {len(schedule)} steps", "each has something for each"]
