@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import zarr
 from dask.utils import format_bytes
+from distributed import Client
 
 from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankLists, Where
@@ -32,13 +34,8 @@ from oocarrays.plan.files import partitions as file_order
 from oocarrays.plan.machine import Costs
 from oocarrays.show import report
 from oocarrays.storage.files.array_file import ArrayFile, as_planned
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened
-
-if TYPE_CHECKING:
-    import zarr
-    from distributed import Client
-
-    from oocarrays.storage.files.places import StoreLike
 
 
 def partitions(

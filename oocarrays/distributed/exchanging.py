@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from distributed import Client
 from zarr.abc.store import Store
 from zarr.storage import StorePath
 
@@ -37,7 +38,6 @@ from oocarrays.stored.array import StoredArray
 
 if TYPE_CHECKING:
     import dask.array as da
-    from distributed import Client
 
 
 @verb(resources=("workers",))

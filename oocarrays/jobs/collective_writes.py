@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import zarr
 from dask.utils import ensure_dict
+from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.distributed.collective import RankSelections, SectionsLike, dealt, wanted_by_ranks
@@ -30,18 +32,12 @@ from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import PARTS, kept_sections, sections_again
 from oocarrays.storage.sections.write import check_writable
 from oocarrays.stored.array import placer
-
-if TYPE_CHECKING:
-    import zarr
-    from distributed import Client
-
-    from oocarrays.storage.files.places import StoreLike
-
 
 METADATA = "target_metadata"
 """Key of the note for the metadata that identify the array."""

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import Any, Generic, Literal
 
 import numpy as np
 import zarr
+from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.array import open_array as open_global
@@ -43,9 +44,6 @@ from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of, placer
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 LEAST_CHUNK_BYTES = 2**20
 """Minimum chunk size of a local file in bytes, if the source has smaller chunks and none are given."""

@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+from typing import Any, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
+from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.local_array import LocalArrays
@@ -43,10 +44,6 @@ from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import placer
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 

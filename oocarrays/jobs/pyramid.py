@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import zarr
+from distributed import Client
 from zarr.storage import StorePath
 
 from oocarrays.arrays.array import OutOfCoreArray
@@ -55,10 +56,6 @@ from oocarrays.storage.files.target import GroupTarget, TargetSpec
 from oocarrays.storage.stores.joined import foreign_at
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.stored.array import missing_of, placer
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 MOST_LEVELS = 64
 """Maximum number of levels: an axis has fewer than 2**63 elements."""

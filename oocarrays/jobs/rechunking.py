@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import zarr
+from distributed import Client
 from zarr.abc.codec import Codec
 from zarr.codecs import TransposeCodec
 
@@ -40,7 +41,6 @@ from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
     import dask.array as da
-    from distributed import Client
 
 
 @overload

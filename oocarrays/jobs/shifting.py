@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
+
+from distributed import Client
 
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.distributed.distributed_array import DistributedArray
@@ -35,10 +37,6 @@ from oocarrays.requests import noted_parts
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.journal.calls import call_content, named
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 NO_FILES = "goes with local array files; a distributed array is where its ranks are"
 

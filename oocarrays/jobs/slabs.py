@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+from typing import Any, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
 from dask.task_spec import Task
+from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import WORTH, Copier, Copying
@@ -40,9 +41,6 @@ from oocarrays.show.progress import ProgressBar
 from oocarrays.show.report import COUNTED
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import placer
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 Sources = Global | LocalArrays

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import zarr
+from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import JournalError
@@ -42,9 +43,6 @@ from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import StoredArray, missing_of, placer
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 CUT, BOX_BYTES = "cut", "box_bytes"
 """Journal keys of the cut of the array, and of the size of its boxes, from which the cut follows."""
