@@ -374,12 +374,7 @@ class DataArrayMethods:
         return found
 
     def map_slabs(
-        self,
-        kernel: Callable[[np.ndarray], np.ndarray],
-        target: Any,
-        *,
-        decode: bool = True,
-        **how: Any,
+        self, kernel: Callable[[np.ndarray], np.ndarray], target: Any, *, decode: bool = True, **how: Any
     ) -> SlabJob[Any]:
         """Plan to write a kernel's results for the array, as `oocarrays.map_slabs`, with dimensions in place of axes.
 

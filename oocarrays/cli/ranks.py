@@ -24,13 +24,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.sections.requests import RequestCounts
 from oocarrays.show import report
-from oocarrays.show.exchanges import (
-    count_requests,
-    distributions_of,
-    parsed_chunk,
-    requests_table,
-    schedule_text,
-)
+from oocarrays.show.exchanges import count_requests, distributions_of, parsed_chunk, requests_table, schedule_text
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.redistributions import Outlook, itemsize, layouts
 from oocarrays.show.redistributions import shape as parsed_shape

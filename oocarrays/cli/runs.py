@@ -65,13 +65,7 @@ def _scalar(lengths: Any) -> Any:
     return lengths[0] if isinstance(lengths, tuple) and len(lengths) == 1 else lengths
 
 
-@command(
-    rechunk,
-    planned_for,
-    show_and_run,
-    leave_out=("filters", *OWN),
-    stopped=what_now,
-)
+@command(rechunk, planned_for, show_and_run, leave_out=("filters", *OWN), stopped=what_now)
 def rechunk_command(
     source: str,
     target: str,

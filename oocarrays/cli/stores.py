@@ -96,11 +96,7 @@ def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, 
 
 @command()
 def info_command(
-    store: str,
-    *,
-    json: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    concat_dim: str | None = None,
+    store: str, *, json: bool = False, storage_options: Mapping[str, Any] | None = None, concat_dim: str | None = None
 ) -> None:
     """Show an array, or a group as a tree, and the progress of an unfinished one.
 

@@ -174,11 +174,7 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
 
 
 def _target(
-    request: SlabRequest,
-    like: zarr.Array,
-    target: Target,
-    level: Coarsening | None,
-    dtype: np.dtype,
+    request: SlabRequest, like: zarr.Array, target: Target, level: Coarsening | None, dtype: np.dtype
 ) -> TargetSpec:
     """Return one target: chunks are of the sources' axes, unless its axes differ."""
     grid, names, chunks = ChunkGrid.of(like.shape, like.chunks), dimension_names(like), target.chunks

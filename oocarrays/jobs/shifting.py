@@ -144,11 +144,7 @@ def shift(
 
 
 def _shift_files(
-    a: LocalArrays,
-    depth: DepthLike | None,
-    boundary: Boundaries,
-    means: Resources,
-    resume: Any,
+    a: LocalArrays, depth: DepthLike | None, boundary: Boundaries, means: Resources, resume: Any
 ) -> ShiftJob:
     if depth is not None and depths(depth, a.ndim, dimension_names(a.like())) != a.depth:
         raise LayoutError(f"depth={depth!r}: the files of {a.store} have halos of depth {a.depth}: omit depth")

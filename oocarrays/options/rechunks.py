@@ -164,11 +164,7 @@ class Planner:
         made_of = array_file.preview(made, target)
         check_priced(made_of, "the target")
         plan = plan_rechunk(
-            file.stored,
-            made_of,
-            self.resources,
-            method=self.method,
-            remote_scratch=not in_files(self.scratch),
+            file.stored, made_of, self.resources, method=self.method, remote_scratch=not in_files(self.scratch)
         )
         destination = Destination(
             store=target,

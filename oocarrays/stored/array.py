@@ -268,12 +268,7 @@ class StoredArray(Extents):
         return read(self._file, selection_of(section, self.shape), runs=self._runs)
 
     def write(
-        self,
-        section: Any,
-        values: Any,
-        *,
-        method: WriteMethod = "auto",
-        memory: int | float | str | None = None,
+        self, section: Any, values: Any, *, method: WriteMethod = "auto", memory: int | float | str | None = None
     ) -> None:
         """Write values to a section, as ``a[section] = values``; other elements of its chunks keep their values.
 

@@ -44,12 +44,7 @@ from oocarrays.storage.stores.zipped import settled
 
 
 def write(
-    file: ArrayFile,
-    section: Any,
-    values: Any,
-    *,
-    method: WriteMethod = "auto",
-    memory: int | float | str | None = None,
+    file: ArrayFile, section: Any, values: Any, *, method: WriteMethod = "auto", memory: int | float | str | None = None
 ) -> SectionWritePlan:
     """Write values to a section of an array described as written; see `oocarrays.OutOfCoreArray.write`."""
     check_writable(file)
