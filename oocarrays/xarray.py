@@ -113,7 +113,8 @@ class GroupStore(ZarrStore):
     def open_store_variable(self, name: str) -> xr.Variable:
         """Return a variable, not decoded."""
         stored, facts = self._opened.get(name), self._facts(name)
-        made = self._variable(name) if facts is None else _foreign_variable(self.members[name], facts)
+        made: xr.Variable
+        made = _foreign_variable(self.members[name], facts) if facts else super().open_store_variable(name)  # type: ignore[no-untyped-call]
         if stored is None or stored.dtype.kind not in NUMBERS:
             return made
         data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
@@ -126,10 +127,6 @@ class GroupStore(ZarrStore):
             except BudgetError as error:  # raised when all variables are known
                 self.refused.append(error)
         return xr.Variable(made.dims, data, made.attrs, made.encoding)
-
-    def _variable(self, name: str) -> xr.Variable:
-        made: xr.Variable = super().open_store_variable(name)  # type: ignore[no-untyped-call]
-        return made
 
     def get_encoding(self) -> dict[str, Any]:
         """Return the encoding of the dataset: the names of its unlimited dimensions, if the file records them."""
@@ -264,7 +261,10 @@ def open_dataset(
     store = GroupStore(_group(place, group, storage_options), chunks, memory, decoding.get(MASKS))
     decoded = _decoded(store, decoding)
     check_budgets(store.refused)
-    return _indexed(decoded)
+    for name in decoded.dims:  # an index for each dimension coordinate, as ``xarray.open_dataset`` has
+        if name in decoded.coords and decoded[name].dims == (name,) and name not in decoded.xindexes:
+            decoded = decoded.set_xindex([name])
+    return decoded
 
 
 def _plain(lazy: LazyArray) -> Any:
@@ -274,14 +274,6 @@ def _plain(lazy: LazyArray) -> Any:
     made: Any = da.Array(lazy.dask, lazy.name, lazy.chunks, meta=lazy._meta, dtype=lazy.dtype)
     made.plan, made.meter, made.explain = lazy.plan, lazy.meter, lazy.explain
     return made
-
-
-def _indexed(ds: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with an index for each dimension coordinate, as ``xarray.open_dataset`` does."""
-    for name in ds.dims:
-        if name in ds.coords and ds[name].dims == (name,) and name not in ds.xindexes:
-            ds = ds.set_xindex([name])
-    return ds
 
 
 def _decoded(store: GroupStore, decoding: Mapping[str, Any]) -> xr.Dataset:
@@ -494,14 +486,9 @@ class DataArrayMethods:
     def _dims(self) -> tuple[str, ...]:
         return tuple(map(str, self._array.dims))
 
-    def _number(self, dim: str) -> int:
-        self._known({dim: None})
-        return self._dims().index(dim)
-
     def _numbers(self, said: Any) -> Any:
-        """Return the dimensions as numbers."""
         if isinstance(said, str):
-            return self._number(said)
+            return self._dims().index(*self._known({said: None}))
         return list(map(self._numbers, said)) if isinstance(said, list | tuple) else said
 
     def _known(self, said: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -85,8 +85,6 @@ class Copying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copier:
-    """Options for planning copies of arrays."""
-
     files: Sequence[ArrayFile]
     """The arrays, all of one shape."""
     planned: Planned

@@ -20,7 +20,7 @@ from oocarrays.graphs import settings
 from oocarrays.mapping.given import chosen, element_type, extents, named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, chunks_along, runs_along
 from oocarrays.mapping.layouts.axis import is_block
-from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
+from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
@@ -226,7 +226,8 @@ def described(
     chosen(placement, "placement", ("global", "local"), error=LayoutError)
     if layout is None and (placement == "local" or ranks is not None or grid is not None):
         raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")
-    wanted = layout_of(shape, layout, ranks, grid)
+    about = None  # files must not depend on this machine's cores
+    wanted = None if layout is None else layout_for(shape, layout, ranks=ranks, grid=grid, about=about)
     each = depths(depth, len(shape), names)
     if wanted is not None:
         check_depth(wanted, each)
@@ -238,7 +239,11 @@ def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...],
     if isinstance(chunks, str) and chunks == "layout":
         if descriptor.layout is None or descriptor.placement == "local":
             raise LayoutError("chunks='layout' takes the chunks from a layout of one global array: pass layout=")
-        return blocks_of_ranks(descriptor.layout)
+        axes = descriptor.layout.axes
+        if not all(map(is_block, axes)):
+            raise LayoutError(f"{descriptor.layout}: chunks='layout' needs block, gen_block or * along each axis")
+        lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in axes)
+        return tuple(each or (1,) for each in lengths)  # without empty blocks
     listed = isinstance(chunks, list | tuple) and len(chunks) == len(descriptor.shape)
     if not listed or not all(isinstance(each, list | tuple) and each for each in chunks):
         return None
@@ -246,19 +251,6 @@ def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...],
     whole = all(sum(each) == n and min(each) > 0 for each, n in zip(blocks, descriptor.shape, strict=True))
     regular = all(len({*each[:-1]}) <= 1 and each[-1] <= each[0] for each in blocks)
     return blocks if whole and not regular else None
-
-
-def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Return the lengths of the ranks' blocks along each axis, without empty ones."""
-    if not all(map(is_block, layout.axes)):
-        raise LayoutError(f"{layout}: chunks='layout' needs block, gen_block or * along each axis")
-    lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in layout.axes)
-    return tuple(each or (1,) for each in lengths)
-
-
-def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequence[int] | None) -> Layout | None:
-    """Return the requested layout, without a default number of ranks: files must not depend on this machine's cores."""
-    return None if layout is None else layout_for(shape, layout, ranks=ranks, grid=grid, about=None)
 
 
 def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
@@ -296,7 +288,6 @@ def _global(store: Any, made: Settings, overwrite: bool, blocks: Any = None) -> 
 def _local(
     store: Any, descriptor: Descriptor, made: Settings, folders: str | None, overwrite: bool, scheduler: Any
 ) -> LocalArrays:
-    """Create a group with one Zarr array a rank."""
     array_file.preview(local_files.largest_settings(descriptor, made), store)
     described, disks = own_disks(descriptor, folders, scheduler)
     local_files.check_group_place(store, overwrite=overwrite)

@@ -307,9 +307,6 @@ def _write(files: LocalFiles, rank: int, axes: Axes, values: np.ndarray) -> None
     write_section(files.file(rank, written=True), axes, values, meter=new_meter())
 
 
-# ---------------------------------------------------------------------- workers' own disks
-
-
 def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | str | None) -> tuple[Descriptor, Disks]:
     """Return a descriptor of files in ``folders``, each on the disk of a worker, and the access to these disks."""
     if folders is None:

@@ -136,8 +136,6 @@ def _with_negative_values(arguments: Sequence[str]) -> list[str]:
 
 
 class Entry(NamedTuple):
-    """Command, with the module and the name of its function."""
-
     name: str
     does: str
     function: str

@@ -35,12 +35,11 @@ def number(text: str) -> float:
 def lengths(text: str) -> Any:
     """Parse lengths: of each axis in order, or of some by name; one number or size is for all axes."""
     try:
-        found = parsed_chunks(text)
+        return parsed_chunks(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
         ) from None
-    return found
 
 
 def values(text: str, kind: Callable[[str], Any]) -> Any:

@@ -20,7 +20,7 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.array import open_array
 from oocarrays.cli.main import FAILED
-from oocarrays.cli.options import planned_for, sources_of
+from oocarrays.cli.options import lengths, planned_for, sources_of
 from oocarrays.cli.reports import print_json, run_and_report, show_and_run
 from oocarrays.cli.signatures import asked, command, taken
 from oocarrays.errors import ChunksError, InputError, OocError
@@ -29,7 +29,6 @@ from oocarrays.jobs.pyramid import pyramid
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.rechunking import update as update_array
 from oocarrays.jobs.slabs import map_slabs
-from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.rechunks import read_chunks
 from oocarrays.recovery.resume import kind_left, resume, run_status
 from oocarrays.reductions.reducing import reduce
@@ -60,9 +59,9 @@ def _continuing(options: argparse.Namespace) -> str:
     return shlex.join(["oocarrays", *options.words, *([] if options.resume else ["--resume"])])
 
 
-def _scalar(lengths: Any) -> Any:
+def _scalar(given: Any) -> Any:
     """Return one length for all axes from a list of one."""
-    return lengths[0] if isinstance(lengths, tuple) and len(lengths) == 1 else lengths
+    return given[0] if isinstance(given, tuple) and len(given) == 1 else given
 
 
 @command(rechunk, planned_for, show_and_run, leave_out=("filters", *OWN), stopped=what_now)
@@ -113,13 +112,10 @@ def _chunks(words: list[str], source: Any) -> Any:
     """Return the chunks of the ``--chunks`` options, of one array or of the arrays of a group."""
     if holds_group(source):
         return read_chunks(words)
-    text = ",".join(words)
     try:
-        return parsed_chunks(text)
-    except ValueError:
-        raise ChunksError(
-            f"--chunks {text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
-        ) from None
+        return lengths(",".join(words))
+    except argparse.ArgumentTypeError as error:
+        raise ChunksError(f"--chunks {error}") from None
 
 
 @command(

@@ -58,8 +58,6 @@ def asked(call: Callable[..., Any], target: Any, how: Mapping[str, Any]) -> tupl
 
 @dataclass(frozen=True)
 class Command:
-    """Command line of a function."""
-
     act: Callable[..., Any]
     """Function that does the work, and returns an exit code or None."""
     calls: tuple[Callable[..., Any], ...]
@@ -71,7 +69,6 @@ class Command:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Parameters with an option, in the order of the help."""
         texts = documented(self.act)
         own = {each.name: each for each in _of(self.act, texts, own=True)}
         passed = {each.name: each for call in self.calls for each in _of(call, texts)}

@@ -276,9 +276,6 @@ def gather_files(
     return job.again(resume, overwrite=overwrite, source=opened if name is None else None, means=same)
 
 
-# ---------------------------------------------------------------------- going on
-
-
 def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob[Any]:
     local = source if isinstance(source, LocalArrays) else None
     now = _said(local) if local else metadata_digest(describe(source.zarr))

@@ -116,7 +116,6 @@ def dataset_job(
     overwrite: bool = False,
     resume: Any = False,
 ) -> DatasetJob:
-    """Plan to write a dataset, its lazy variables in other chunks: see `rechunk`, which calls this."""
     settings.refuse_array_expressions()
     chunks, store = to.chunks, placer(means.storage_options, to.store)(to.store)
     checked(check_group_place, store, overwrite=overwrite, resume=resume)

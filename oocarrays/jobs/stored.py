@@ -132,23 +132,15 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
         return "\n\n".join([report.table(self._rows()), *each])
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        m = self.meter
-        return [
-            *super()._measured(),
-            (
-                "copied as stored",
-                format_bytes(self.plan.copies.nbytes),
-                f"{format_bytes(m.copied_bytes)} in {m.copied_objects} objects",
-            ),
-        ]
+        copied = f"{format_bytes(self.meter.copied_bytes)} in {self.meter.copied_objects} objects"
+        return [*super()._measured(), ("copied as stored", format_bytes(self.plan.copies.nbytes), copied)]
 
     def _title(self) -> str:
         return f"rechunk {self._run.program.source.name} → {self._run.destination.store}"
 
     def __repr__(self) -> str:
-        members = (
-            report.table(report.first_rows(member_rows(self.plan), LINES), indent="  ") if self.plan.members else ""
-        )
+        rows = report.first_rows(_member_rows(self.plan), LINES)
+        members = report.table(rows, indent="  ") if self.plan.members else ""
         ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
         title = f"<oocarrays.GroupJob {self._title()}{ran}>"
         return f"{title}\n{report.table(self._rows(), indent='  ')}\n\n{members}"
@@ -159,7 +151,7 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
         return rows_html(self._rows(), title=title, below=each, measured=self._ran())
 
 
-def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
+def _member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
     head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
     each = [
         (
@@ -175,9 +167,6 @@ def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
         for name, member in plan.members
     ]
     return [head, *each]
-
-
-# ---------------------------------------------------------------------- plans
 
 
 def array_job(

@@ -33,8 +33,6 @@ PIECE = 2**18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """A reduction in three steps."""
-
     state: Callable[[np.ndarray, Axes, np.ndarray | None], Any]
     """Function of a piece, the reduced axes, and a mask of the elements to include, or None."""
     fold: Callable[[Any, Any], Any]

@@ -112,7 +112,6 @@ class Piece(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """Number of contiguous runs."""
         if isinstance(self.inside, slice):
             return 1 if self.inside.step == 1 else self.size
         return 1 + int((np.diff(self.inside) > 1).sum())

@@ -49,7 +49,6 @@ Names = Sequence[str | None] | None
 def axis_of(
     given: Any, ndim: int, names: Names = None, word: str = "axis", *, error: type[InputError] = InputError
 ) -> int:
-    """Return the number of an axis from its number or name."""
     known = [each for each in names or () if each is not None]
     if isinstance(given, str) and given in known:
         return list(names or ()).index(given)
@@ -103,7 +102,6 @@ def is_sequence(given: Any) -> bool:
 
 
 def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dict[str, Any]:
-    """Return a mapping with text keys as a dict."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise error(f"{name}={given!r} is not a mapping from names, such as {{'units': 'K'}}")
     return dict(given)

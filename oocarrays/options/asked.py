@@ -151,7 +151,6 @@ def check_distinct(targets: Sequence[StoreLike]) -> None:
 def resources_of(
     cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
 ) -> Resources:
-    """Return the resources of a plan, in this process or on a cluster."""
     memory = memory_of(memory)
     order, requests = settings.schedule(schedule), settings.ways().requests
     ranks = None if ranks is None else whole(ranks, "ranks", 1)

@@ -66,22 +66,19 @@ def regular_chunks(
         raise ChunksError(str(error) if str(error).startswith("chunks=") else f"chunks={chunks!r}: {error}") from None
 
 
-def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None) -> str:
-    """Return a text on the chunks that `regular_chunks` cuts; empty if it cuts none."""
-    asked = [None] * len(grid.shape) if chunks is None else _each_axis(chunks, grid, names)
-    axes = [
-        f"{c} along {(names and names[axis]) or f'axis {axis}'} is cut to {n}"
-        for axis, (c, n) in enumerate(zip(asked, grid.shape, strict=True))
-        if isinstance(c, int | np.integer) and _cut(int(c), n) != c and c > 0
-    ]
-    return f"chunks are no longer than the array: {', '.join(axes)}" if axes else ""
-
-
 def cuts(
     chunks: ChunksLike | None, shards: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None
 ) -> tuple[str, ...]:
-    texts = cut_text(chunks, grid, names), cut_text(shards, grid, names).replace("chunks", "shards")
-    return tuple(filter(None, texts))
+    """Return texts on the chunks and shards that `regular_chunks` cuts."""
+    texts = []
+    for word, given in (("chunks", chunks), ("shards", shards)):
+        axes = [
+            f"{c} along {(names and names[axis]) or f'axis {axis}'} is cut to {n}"
+            for axis, (c, n) in enumerate(zip(_each_axis(given, grid, names), grid.shape, strict=True))
+            if isinstance(c, int | np.integer) and _cut(int(c), n) != c and c > 0
+        ]
+        texts += [f"{word} are no longer than the array: {', '.join(axes)}"] if axes else []
+    return tuple(texts)
 
 
 def _cut(length: int, extent: int) -> int:

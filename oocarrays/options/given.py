@@ -194,7 +194,6 @@ EACH_RUN = ("memory", "scheduler", "storage_options", "missing")
 
 
 def around() -> Resources:
-    """Return the resources of the ``with`` statements around."""
     means = NONE
     for each in reversed(NESTED.get()):
         means = means._over(each)

@@ -153,8 +153,6 @@ def pass_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabArrays:
-    """Source and target arrays of a pass."""
-
     request: SlabRequest
     """Request with the options that the arrays determine."""
     cluster: Cluster | None
@@ -190,7 +188,6 @@ class SlabArrays:
 
     @property
     def by(self) -> str:
-        """Name of the called function."""
         return "pyramid" if self.group else "iterate" if self.request.iterates else "map_slabs"
 
     @property

@@ -226,9 +226,6 @@ def _target_of(want: Reducer, array: zarr.Array, store: StoreLike, *, overwrite:
     return TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=overwrite)
 
 
-# ---------------------------------------------------------------------- going on
-
-
 def _content(asked: Asked, want: Reducer, plan: ReducePlan, resources: PlanResources) -> Document:
     """Return the content of the journal: everything except the user's functions."""
     own = asked.functions

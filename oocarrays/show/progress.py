@@ -22,8 +22,6 @@ from oocarrays.storage.meter import Expected
 
 
 class State(NamedTuple):
-    """Progress of a run."""
-
     done: float
     total: float
     """Bytes in all."""

@@ -43,9 +43,6 @@ def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-# ---------------------------------------------------------------------- arrays
-
-
 def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
     if len(rows) <= most:
         return rows
@@ -120,7 +117,6 @@ def number_text(value: float | Mapping[str, float]) -> str:
 
 
 def move_text(move: Move, placement: Mapping[int, str]) -> str:
-    """Return a text on the new workers of a lost worker's ranks."""
     there = len(move.ranks) + sum(home == move.worker for home in placement.values())
     several = f", whose budget now holds {there} ranks" if there > len(move.ranks) else ""
     return f"worker {move.lost} was lost: ranks {', '.join(map(str, move.ranks))} went to {move.worker}{several}"

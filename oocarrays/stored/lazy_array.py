@@ -180,7 +180,6 @@ def _is_basic(entry: Any) -> bool:
 
 
 def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
-    """Return the block lengths of a slice."""
     spans = (within(axis, lower, upper)[0] for lower, upper in pairwise((0, *accumulate(blocks))))
     return tuple(span.stop - span.start for span in spans if span.stop > span.start) or (0,)
 

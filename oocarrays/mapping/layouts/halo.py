@@ -107,8 +107,6 @@ class Lent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisWindow:
-    """Window of one rank along an axis."""
-
     length: int
     before: int
     """Number of elements before the rank's own."""
