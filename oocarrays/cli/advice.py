@@ -82,14 +82,8 @@ def _documents(advice: Advice) -> list[Document]:
             "saving": each.saving,
             "rewriting_seconds": each.rewriting,
             "blocks": [
-                {
-                    "block": block.block,
-                    "writes": block.writes,
-                    "weight": block.weight,
-                    "method": block.method,
-                    "today": _load(block.today),
-                    "advised": _load(block.advised),
-                }
+                {name: getattr(block, name) for name in ("block", "writes", "weight", "method")}
+                | {"today": _load(block.today), "advised": _load(block.advised)}
                 for block in each.blocks
             ],
         }
@@ -213,13 +207,5 @@ def _planned(source: Any, target: str, chunks: Any, one: dict[str, Any], cluster
         return SweptPlan(**one, why=f"needs {format_bytes(error.least)}")
     if not isinstance(job, RechunkJob):
         raise InputError(f"{source} is a group: plan its arrays one by one")
-    plan = job.plan
-    return SweptPlan(
-        **one,
-        strategy=plan.strategy,
-        ranks=plan.ranks,
-        seconds=plan.seconds,
-        tasks=plan.traffic.tasks,
-        bytes=plan.traffic.exchanged_bytes,
-        peak_bytes=plan.peak_bytes,
-    )
+    known = {name: getattr(job.plan, name) for name in ("strategy", "ranks", "seconds", "peak_bytes")}
+    return SweptPlan(**one, **known, tasks=job.plan.traffic.tasks, bytes=job.plan.traffic.exchanged_bytes)

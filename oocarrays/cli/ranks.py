@@ -55,28 +55,15 @@ def requests_command(
     """
     sides = parsed_shape(shape)
     itemsize(dtype)
-    counts = [
-        count_requests(
-            sides,
-            each,
-            ranks=ranks,
-            orientation=orientation,
-            chunk=None if chunk is None else parsed_chunk(chunk),
-            dtype=dtype,
-        )
-        for each in ([layout] if layout else distributions_of(len(sides)))
-    ]
+    how: Any = {"orientation": orientation, "chunk": None if chunk is None else parsed_chunk(chunk), "dtype": dtype}
+    each = [layout] if layout else distributions_of(len(sides))
+    counts = [count_requests(sides, asked, ranks=ranks, **how) for asked in each]
     print_json({"layouts": list(map(_document, counts))}) if json else print(requests_table(counts))
 
 
 def _document(counts: RequestCounts) -> Document:
-    return {
-        "layout": str(counts.layout),
-        "distribution_requests": counts.distribution_requests,
-        "distribution_elements": counts.distribution_elements,
-        "transaction_requests": counts.transaction_requests,
-        "rank_requests": counts.rank_requests,
-    }
+    names = ("distribution_requests", "distribution_elements", "transaction_requests", "rank_requests")
+    return {"layout": str(counts.layout), **{name: getattr(counts, name) for name in names}}
 
 
 @command()
@@ -171,13 +158,8 @@ def redistribute_command(
     """
     if draw:
         load_picture().check_file(draw)
-    before, after = layouts(
-        parsed_shape(shape),
-        from_,
-        to,
-        ranks=(ranks, to_ranks),
-        grids=(_grid("--grid", grid), _grid("--to-grid", to_grid)),
-    )
+    grids = _grid("--grid", grid), _grid("--to-grid", to_grid)
+    before, after = layouts(parsed_shape(shape), from_, to, ranks=(ranks, to_ranks), grids=grids)
     carrier = carrier_of(network, max(before.ranks, after.ranks), constants)
     plan = plan_redistribution(
         before, after, itemsize(dtype), method, costs=costs(), carrier=carrier, schedule=schedule

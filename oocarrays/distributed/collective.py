@@ -228,14 +228,9 @@ def read_sections(
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     within_means = resources_of(cluster, means.memory, means.schedule)
     file = as_planned(a._file) if a.zarr.read_only else a._file  # a writable array may lose chunks
-    plan = plan_collective(
-        file.stored,
-        wanted.requests,
-        within_means,
-        method=method_for(method, a.zarr, wanted.requests),
-        aggregators=aggregators,
-        **dealt(file, domains, deal, means.disks, within_means.costs),
-    )
+    share = dealt(file, domains, deal, means.disks, within_means.costs)
+    chosen: Any = {"method": method_for(method, a.zarr, wanted.requests), "aggregators": aggregators}
+    plan = plan_collective(file.stored, wanted.requests, within_means, **chosen, **share)
     where = Where(cluster, tuple(there))
     how: Any = {"under_way": within_means.requests, "costs": within_means.costs}
     build = partial(collective_read, file, plan, there, where.meter, wanted.selections, **how)

@@ -321,12 +321,6 @@ def plan_redistribution(
     for layout in (source, target):
         if not isinstance(layout, Layout):
             raise LayoutError(f"{layout!r} is not a Layout: create one with Layout.of(shape, {layout!r}, ranks=…)")
-    return redistribution.plan_redistribution(
-        source,
-        target,
-        element_type(dtype).itemsize,
-        method,
-        costs=settings.costs(),
-        carrier=carrier_of(network, max(source.ranks, target.ranks), constants),
-        schedule=settings.schedule(schedule),
-    )
+    carrier = carrier_of(network, max(source.ranks, target.ranks), constants)
+    how: Any = {"costs": settings.costs(), "carrier": carrier, "schedule": settings.schedule(schedule)}
+    return redistribution.plan_redistribution(source, target, element_type(dtype).itemsize, method, **how)

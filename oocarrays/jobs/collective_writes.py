@@ -161,14 +161,9 @@ def write_sections(
         cluster, there = ranks_on(means.scheduler, means.workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
     within_means = replace(resources_of(cluster, means.memory, means.schedule), workers=len(there) or None)
-    plan = plan_collective_write(
-        file.stored,
-        wanted.requests,
-        within_means,
-        method=method,
-        aggregators=aggregators,
-        **dealt(file, domains, deal, means.disks, within_means.costs),
-    )
+    share = dealt(file, domains, deal, means.disks, within_means.costs)
+    chosen: Any = {"method": method, "aggregators": aggregators}
+    plan = plan_collective_write(file.stored, wanted.requests, within_means, **chosen, **share)
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": means.schedule}
     note = _note(file, wanted, within_means, **how)

@@ -28,7 +28,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of
 from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import cuts, regular_shards
-from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
+from oocarrays.options.given import Resources, Target, codecs_of, means_of, stored_as, verb
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.plan import Resources as PlanResources
@@ -154,11 +154,8 @@ def _chunked(
     known = runs if to.orientation is to.chunks is None else to.orientation
     size = min(max(nbytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
     chunked, order = chunks_and_order(said, dtype, known, to.chunks, names, size)
-    made = target_settings(
-        like, chunked, compressors=to.compressors, filters=to.filters, zarr_format=to.zarr_format,
-        order=None if to.orientation is None else order,
-        shards=regular_shards(to.shards, chunked, shape, dtype, names),
-    )  # fmt: skip
+    how: Any = {"order": None if to.orientation is None else order, **codecs_of(to)}
+    made = target_settings(like, chunked, shards=regular_shards(to.shards, chunked, shape, dtype, names), **how)
     return replace(said, orientation=order), made, cuts(to.chunks, to.shards, ChunkGrid.of(shape, chunked), names)
 
 

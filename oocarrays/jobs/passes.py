@@ -29,7 +29,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.options.asked import check_alike, check_distinct, scratch_of
 from oocarrays.options.chunks import cuts, regular_chunks, uneven_lengths
-from oocarrays.options.given import Target, own_of
+from oocarrays.options.given import Target, codecs_of, own_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import coarsened, names_of, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest
@@ -200,8 +200,7 @@ def _target(
 
 def _settings(like: zarr.Array, chunks: tuple[int, ...], target: Target) -> Settings:
     """Return the arguments of ``zarr.create_array`` for a target, by default those of the array that it is like."""
-    codecs = {"compressors": target.compressors, "filters": target.filters, "zarr_format": target.zarr_format}
-    made = target_settings(like, chunks, **codecs)
+    made = target_settings(like, chunks, **codecs_of(target))
     if target.compressors is not None or target.filters is not None:
         array_file.preview(made | {"dtype": like.dtype}, target.store)  # refused before they are bound to a type
     return made

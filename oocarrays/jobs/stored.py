@@ -153,20 +153,13 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
 
 def _member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
     head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
-    each = [
-        (
-            name,
-            report.shape_text(member.source.grid.chunks),
-            "→",
-            report.shape_text(member.target.grid.chunks),
-            member.strategy if member.passes else "nothing to move",
-            format_bytes(member.target.nbytes),
-            format_bytes(member.peak_bytes),
-            report.seconds_text(member.seconds),
-        )
-        for name, member in plan.members
-    ]
-    return [head, *each]
+    rows: list[tuple[str, ...]] = [head]
+    for name, member in plan.members:
+        before, after = (report.shape_text(stored.grid.chunks) for stored in (member.source, member.target))
+        does = member.strategy if member.passes else "nothing to move"
+        sizes = format_bytes(member.target.nbytes), format_bytes(member.peak_bytes)
+        rows.append((name, before, "→", after, does, *sizes, report.seconds_text(member.seconds)))
+    return rows
 
 
 def array_job(

@@ -152,14 +152,12 @@ def resources_of(
     cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
 ) -> Resources:
     memory = memory_of(memory)
-    order, requests = settings.schedule(schedule), settings.ways().requests
-    ranks = None if ranks is None else whole(ranks, "ranks", 1)
+    order, ranks = settings.schedule(schedule), None if ranks is None else whole(ranks, "ranks", 1)
+    how: Any = {"ranks": ranks, "schedule": order, "requests": settings.ways().requests}
     if cluster is None:
         free = available_bytes()
-        return Resources(
-            budget=settings.budget(memory, free), costs=settings.costs(available=free), threads=settings.local_cores(),
-            ranks=ranks, schedule=order, requests=requests,
-        )  # fmt: skip
+        budget, costs = settings.budget(memory, free), settings.costs(available=free)
+        return Resources(budget=budget, costs=costs, threads=settings.local_cores(), **how)
     there = cluster.workers()
     given = setting("memory") if memory is None else memory
     return Resources(
@@ -167,11 +165,9 @@ def resources_of(
         costs=cluster.costs(),
         workers=len(there),
         threads=min(w.threads for w in there),
-        ranks=ranks,
-        schedule=order,
         synchronous=setting("assembly") == "synchronous" and not is_unordered(order),
         steps_below=setting("steps-below"),
-        requests=requests,
+        **how,
     )
 
 

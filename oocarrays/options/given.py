@@ -250,6 +250,11 @@ def own_of(target: Target) -> dict[str, Any]:
     return {name: getattr(target, name) for name in ("fill_value", "attributes", "dimension_names")}
 
 
+def codecs_of(target: Target) -> dict[str, Any]:
+    """Return the fields of a target on codecs and format."""
+    return {name: getattr(target, name) for name in ("compressors", "filters", "zarr_format")}
+
+
 def stated_in(resources: Resources | None, but: Sequence[str] = ()) -> dict[str, Any]:
     """Return the resources that a call states, except some."""
     said = {} if resources is None else {each.name: getattr(resources, each.name) for each in fields(resources)}

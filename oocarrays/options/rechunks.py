@@ -24,7 +24,7 @@ from oocarrays.mapping.given import names_of_axes
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
-from oocarrays.options.given import Target, own_of
+from oocarrays.options.given import Target, codecs_of, own_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.plan import Resources
@@ -195,13 +195,5 @@ def settings_of(
         shape = regular_chunks(chunks, grid, file.dtype, names, grows=grows)
     else:
         shape = grid.chunks if order is None else chunks_along(order, grid.shape, grid.chunk_size)
-    made = target_settings(
-        file.zarr,
-        shape,
-        shards=regular_shards(to.shards, shape, grid.shape, file.dtype, names, grows=grows),
-        zarr_format=to.zarr_format,
-        compressors=to.compressors,
-        filters=to.filters,
-        order=order,
-    )
-    return made, lengths
+    shards = regular_shards(to.shards, shape, grid.shape, file.dtype, names, grows=grows)
+    return target_settings(file.zarr, shape, shards=shards, order=order, **codecs_of(to)), lengths

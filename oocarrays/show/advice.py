@@ -82,17 +82,9 @@ def block_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
 
 
 def _block_row(verdict: Verdict, block: BlockVerdict) -> tuple[str, ...]:
-    return (
-        block.block,
-        "writes" if block.writes else "reads",
-        verdict.array,
-        ", ".join(map(use_text, block.uses)),
-        f"{block.weight:g}",
-        shape_text(block.chunks),
-        block.method,
-        seconds_of(block.today),
-        seconds_of(block.advised),
-    )
+    does = "writes" if block.writes else "reads", verdict.array, ", ".join(map(use_text, block.uses))
+    found = f"{block.weight:g}", shape_text(block.chunks), block.method
+    return block.block, *does, *found, seconds_of(block.today), seconds_of(block.advised)
 
 
 def use_text(use: Access) -> str:

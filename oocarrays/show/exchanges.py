@@ -104,16 +104,10 @@ def distributions_of(axes: int) -> list[str]:
 def requests_table(counts: Sequence[RequestCounts]) -> str:
     """Return R_dist, S_dist and R_trans of some layouts, one a line."""
     head = ("layout", "R_dist", "S_dist", "R_trans", "of a rank, at most")
-    rows = [
-        (
-            str(each.layout),
-            str(each.distribution_requests),
-            str(each.distribution_elements),
-            str(each.transaction_requests),
-            str(max(each.rank_requests)),
-        )
-        for each in counts
-    ]
+    rows = []
+    for each in counts:
+        numbers = each.distribution_requests, each.distribution_elements, each.transaction_requests
+        rows.append((str(each.layout), *map(str, numbers), str(max(each.rank_requests))))
     return report.table([head, *rows])
 
 

@@ -99,19 +99,9 @@ class Outlook:
         transfers = table([moves, *map(self._transfer_row, self.plan.transfers)])
         schedules = table([orders, *map(self._schedule_row, self.priced)])
         names = ", ".join(name.lower() for name in self.left_out)
-        return "\n".join(
-            [
-                self.plan.explain(),
-                "",
-                transfers,
-                "",
-                f"on {network_text(self.network)}",
-                schedules,
-                *([f"not priced, as that takes long for so many: {names}; --schedule prices one"] if names else []),
-                "",
-                *self._priced_by(),
-            ]
-        )
+        rest = [f"not priced, as that takes long for so many: {names}; --schedule prices one"] if names else []
+        lines = [self.plan.explain(), "", transfers, "", f"on {network_text(self.network)}", schedules, *rest]
+        return "\n".join([*lines, "", *self._priced_by()])
 
     def _priced_by(self) -> list[str]:
         known = self.plan.carrier

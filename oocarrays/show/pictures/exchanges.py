@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
@@ -106,14 +107,9 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors:
     each = ceil_div(ranks, 512)
     shown = _thinned(np.where(sent, order, IDLE), each)
     bottom, right = (length * each - 0.5 for length in shown.shape)
-    axes.imshow(
-        np.ma.masked_equal(shown, IDLE),
-        extent=(-0.5, right, bottom, -0.5),
-        cmap=colors,
-        norm=Normalize(-0.5, len(trace.numbers) - 0.5),
-        interpolation="none",
-        zorder=1,
-    )
+    norm, extent = Normalize(-0.5, len(trace.numbers) - 0.5), (-0.5, right, bottom, -0.5)
+    sent_only = np.ma.masked_equal(shown, IDLE)
+    axes.imshow(sent_only, extent=extent, cmap=colors, norm=norm, interpolation="none", zorder=1)
     kept = [Rectangle((rank - 0.5, rank - 0.5), 1, 1) for rank in np.flatnonzero(np.diagonal(sizes))]
     axes.add_collection(PatchCollection(kept, facecolor=KEPT, edgecolor="none"))
     forwarded = sent & (rides > 1)
@@ -183,15 +179,8 @@ def _draw_legend(axes: Axes, is_forwarded: bool, ranks: int, pairs: int) -> None
 def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = None) -> None:
     """Put the legend below the label of the axis, at any height of the picture."""
     known = axes.get_legend_handles_labels()[0] if handles is None else handles
-    axes.legend(
-        handles=known,
-        fontsize=8,
-        frameon=False,
-        ncols=3,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        borderaxespad=4.4,
-    )
+    below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 4.4}
+    axes.legend(handles=known, fontsize=8, frameon=False, ncols=3, **below)
 
 
 # ---------------------------------------------------------------------- links
@@ -235,13 +224,8 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
     across = wide * (0.5 if names else 0.25)
     axes.scatter(column, row, s=across**2, facecolor="white", edgecolor="#555555", linewidth=0.6, zorder=3)
     for number in rank if names else []:
-        axes.text(
-            *(column[number], row[number], str(number)),
-            ha="center",
-            va="center",
-            fontsize=min(wide * 0.22, 9),
-            zorder=4,
-        )
+        place = column[number], row[number]
+        axes.text(*place, str(number), ha="center", va="center", fontsize=min(wide * 0.22, 9), zorder=4)
     axes.set(xlim=(-0.6, mesh.columns - 0.4), ylim=(mesh.rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     axes.set_anchor("N")
