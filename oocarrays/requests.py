@@ -262,15 +262,9 @@ def form(settings: Settings) -> Document:
     array = zarr.create_array({}, **settings)
     told = array.metadata.to_dict()
     codecs = told["codecs"] if array.metadata.zarr_format == 3 else [told[name] for name in ("filters", "compressor")]
-    return {
-        "shape": array.shape,
-        "chunks": array.chunks,
-        "shards": array.shards,
-        "dtype": str(array.dtype),
-        "zarr_format": array.metadata.zarr_format,
-        "fill_value": repr(array.fill_value),
-        "codecs": codecs,
-    }
+    lengths = {name: getattr(array, name) for name in ("shape", "chunks", "shards")}
+    kinds = {"dtype": str(array.dtype), "zarr_format": array.metadata.zarr_format, "fill_value": repr(array.fill_value)}
+    return lengths | kinds | {"codecs": codecs}
 
 
 def difference(was: Mapping[str, Any], now: Mapping[str, Any], *, but: Collection[str] = ()) -> str:

@@ -73,7 +73,7 @@ def _comparison(found: Comparison) -> Document:
 
 
 @command(clean)
-def clean_command(path: str, *, dry_run: bool = False, json: bool = False, quiet: bool = False, **how: Any) -> None:
+def clean_command(path: str, *, dry_run: bool = False, json: bool = False, **how: Any) -> None:
     """Remove the remains of dead runs in a folder and below it.
 
     path: folder
@@ -84,7 +84,7 @@ def clean_command(path: str, *, dry_run: bool = False, json: bool = False, quiet
     kept = [each for each in find_leftovers(path) if each not in removed]
     if json:
         print_json({"removed": list(map(asdict, removed)), "kept": list(map(asdict, kept)), "dry_run": dry_run})
-    elif not quiet:
+    else:
         rows = [*_leftover_rows(removed, "to be removed" if dry_run else "removed"), *_leftover_rows(kept, "")]
         print(table(rows) if rows else f"nothing was left in {path}")
 

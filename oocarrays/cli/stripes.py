@@ -41,7 +41,6 @@ def stripe_command(
     storage_options: Mapping[str, Any] | None = None,
     concat_dim: str | None = None,
     resume: bool = False,
-    quiet: bool = False,
 ) -> int:
     """Distribute an array, a group or files over several disks, or change, verify or plan such a distribution.
 
@@ -63,11 +62,10 @@ def stripe_command(
     if explain:
         if concat_dim:
             raise InputError(f"--concat-dim {concat_dim}: --explain measures disks, and reads no files")
-        return _explain([store, *disks], block, kept=kept, quiet=quiet)
+        return _explain([store, *disks], block, kept=kept)
     if not chosen:
         (source,) = sources_of(concat_dim, storage_options, store)
-        lines = _lay_out(store, source, list(disks), name, block, storage_options or {}, resume=resume)
-        print("" if quiet else f"{lines}\n", end="")
+        print(_lay_out(store, source, list(disks), name, block, storage_options or {}, resume=resume))
         return 0
     if disks or block or name or concat_dim or resume:
         raise InputError(
@@ -76,21 +74,21 @@ def stripe_command(
         )
     striped = store_of(store, storage_options or {}, ways())
     if verify:
-        return _verify(striped, quiet=quiet)
+        return _verify(striped)
     if add or empty:
         disk = _beside(store, add or empty or "")
         moved = (adds if add else empties)(striped, disk, storage_options or {})
         done = f"moved {plural(moved.keys, 'object')}, {format_bytes(moved.nbytes)}"
     else:
         done = f"recorded {plural(records(striped), 'object')}"
-    print("" if quiet else f"{done}\n", end="")
+    print(done)
     return 0
 
 
-def _explain(disks: list[str], block: str | None, *, kept: bool, quiet: bool) -> int:
+def _explain(disks: list[str], block: str | None, *, kept: bool) -> int:
     how: dict[str, Any] = {"blocks": [block] if block else BLOCKS, "kept": kept, "trial": not kept}
     texts = [plan_striping(disks, mode=mode, **how).explain() for mode in ("read", "write")]
-    print("" if quiet else "\n\n".join(texts), end="" if quiet else "\n")
+    print("\n\n".join(texts))
     return 0
 
 
@@ -126,7 +124,7 @@ def _beside(store: str, disk: str) -> str:
     return f"{disk.rstrip('/')}/{name}" if name else disk
 
 
-def _verify(store: Any, *, quiet: bool) -> int:
+def _verify(store: Any) -> int:
     found = verifies(store)
     lines = [*found.faults, *(f"left by a writer that died, and read by nobody: {name}" for name in found.left)]
     if not found.recorded:
@@ -135,6 +133,5 @@ def _verify(store: Any, *, quiet: bool) -> int:
         )
     faults = plural(len(found.faults), "fault") if found.faults else "no faults"
     lines.append(f"{plural(found.keys, 'object')}, {format_bytes(found.nbytes)}: {faults}")
-    if found.faults or not quiet:
-        print("\n".join(lines))
+    print("\n".join(lines))
     return FAILED if found.faults else 0
