@@ -17,12 +17,10 @@ from oocarrays.errors import InputError, ScheduleError, SelectionError, TargetEr
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.networks import NETWORKS, carrier_of
-from oocarrays.plan.documents import Document
 from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.redistribution import plan_redistribution
-from oocarrays.plan.sections.requests import RequestCounts
 from oocarrays.show import report
 from oocarrays.show.exchanges import count_requests, distributions_of, parsed_chunk, requests_table, schedule_text
 from oocarrays.show.pictures import load_picture
@@ -58,12 +56,9 @@ def requests_command(
     how: Any = {"orientation": orientation, "chunk": None if chunk is None else parsed_chunk(chunk), "dtype": dtype}
     each = [layout] if layout else distributions_of(len(sides))
     counts = [count_requests(sides, asked, ranks=ranks, **how) for asked in each]
-    print_json({"layouts": list(map(_document, counts))}) if json else print(requests_table(counts))
-
-
-def _document(counts: RequestCounts) -> Document:
     names = ("distribution_requests", "distribution_elements", "transaction_requests", "rank_requests")
-    return {"layout": str(counts.layout), **{name: getattr(counts, name) for name in names}}
+    rows = [{"layout": str(each.layout)} | {name: getattr(each, name) for name in names} for each in counts]
+    print_json({"layouts": rows}) if json else print(requests_table(counts))
 
 
 @command()

@@ -134,7 +134,7 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
             self.residuals.append(found)
         return None if run.program.is_last else progress.after(found)
 
-    def _on_cluster(self, cluster: Cluster) -> str:
+    def _on_cluster(self, cluster: Cluster) -> Any:
         """Run on the cluster; if it cannot be resumed, scratch on workers' own disks is removed there."""
         try:
             return super()._on_cluster(cluster)

@@ -244,10 +244,9 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         """Plan of the tasks of one graph."""
         return self._run.program.plan
 
-    def _tasks(self) -> int:
+    def _tasks(self) -> Any:
         """Return the number of tasks, known before the graph is built."""
-        count: int = self._run_plan.traffic.tasks
-        return count
+        return self._run_plan.traffic.tasks
 
     def _whole(self) -> Graph:
         """Return the graph, built on first use: a plan may have more tasks than a graph can hold."""
@@ -317,19 +316,17 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         """Return the sources that the run reads and does not make itself."""
         return tuple(self._run.reads())
 
-    def _on_threads(self) -> str:
+    def _on_threads(self) -> Any:
         """Run the graph on as many threads as can be busy at once."""
-        name: str = on_threads(self._run, self._graph, self._key, self._threads())
-        return name
+        return on_threads(self._run, self._graph, self._key, self._threads())
 
     def _threads(self) -> int:
         return max((step.ranks * max(step.slabs, step.depth) for step in self._run_plan.passes), default=1)
 
-    def _on_cluster(self, cluster: Cluster) -> str:
+    def _on_cluster(self, cluster: Cluster) -> Any:
         self._run.meter, self.moves = Meter(), []
         graph, where = self._announced(), (self._addresses, tuple(self._homes()))
-        name: str = on_cluster(self._run, cluster.client, graph, self._key, *where, self.moves)
-        return name
+        return on_cluster(self._run, cluster.client, graph, self._key, *where, self.moves)
 
     # ------------------------------------------------------------------ reports
 

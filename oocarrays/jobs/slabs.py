@@ -75,7 +75,7 @@ class SlabJob(Job[Run[SlabPass], Made, SlabPlan], Generic[Made]):
     def _bar(self) -> ProgressBar:
         return ProgressBar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
 
-    def _on_threads(self) -> str:
+    def _on_threads(self) -> Any:
         if self._copying is None:
             return super()._on_threads()
         with self._copying.made() as self._run.live.copies:

@@ -147,7 +147,8 @@ def _one_an_axis(key: Any, shape: Sequence[int]) -> list[tuple[Any, tuple[int, .
     entries = list(key) if isinstance(key, tuple) else [key]
     spelled: list[Any] = []
     for entry in entries:
-        axes = np.ndim(entry) if _is_mask(entry) else 1
+        could = not _is_free(entry) and _can_be_array(entry)
+        axes = np.ndim(entry) if could and np.asarray(entry).dtype.kind == "b" else 1
         spelled += [entry] if axes < 2 else [_Mask(entry), *[_COVERED] * (axes - 1)]
     found: list[tuple[Any, tuple[int, ...]]] = []
     axis = 0
@@ -169,10 +170,6 @@ class _Mask:
 
 _COVERED = object()
 """Further axis of a mask."""
-
-
-def _is_mask(entry: Any) -> bool:
-    return not _is_free(entry) and _can_be_array(entry) and np.asarray(entry).dtype.kind == "b"
 
 
 def _indices(entry: tuple[Any, tuple[int, ...]], shape: Sequence[int]) -> list[np.ndarray]:

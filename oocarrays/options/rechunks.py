@@ -125,17 +125,15 @@ def read_chunks(words: Sequence[str]) -> Any:
             named.setdefault(name, []).append(length)
     if "" in named and max(len(words), len(named)) > 1:
         raise ChunksError(f"--chunks {','.join(named[''])} names no array: write NAME={','.join(named[''])}")
-    read = {name: _lengths(parts) for name, parts in named.items()}
+    read: dict[str, Any] = {}
+    for name, text in ((name, ",".join(parts)) for name, parts in named.items()):
+        try:
+            read[name] = parsed_chunks(text.replace(":", "="))
+        except ValueError:
+            raise ChunksError(
+                f"--chunks {text!r} is not a list of lengths such as 16384,256, nor time:-1,lat:20"
+            ) from None
     return read.get("", read)
-
-
-def _lengths(parts: list[str]) -> Any:
-    try:
-        return parsed_chunks(",".join(parts).replace(":", "="))
-    except ValueError:
-        raise ChunksError(
-            f"--chunks {','.join(parts)!r} is not a list of lengths such as 16384,256, nor time:-1,lat:20"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,7 +205,10 @@ class SlabArrays:
         options, resources = self.request.options, self.resources
         shape = options.shape_of(self.read)
         is_default = options.ranks is None and resources.workers is None
-        ranks = own_ranks(self.request.kernel) if is_default else options.ranks
+        # kernels of this package are many short calls of numpy, and one rank already reads and writes beside them:
+        # threads that compute pass the interpreter's lock to each other more often than they gain
+        few = is_default and unwrapped(self.request.kernel)[0] in (median, sweep, sweeps)
+        ranks = 1 if few else options.ranks
         return replace(
             options.checked(shape),
             boundary=checked_boundary(options.boundary, len(shape), *self.dtypes),
@@ -255,15 +258,6 @@ def own_depth(kernel: Callable[..., Any]) -> int | tuple[int, ...]:
         return whole(bound.arguments.get("count"), "count")
     size = bound.arguments["size"]
     return whole(size, "size") // 2 if isinstance(size, Integral) else tuple(n // 2 for n in wholes(size, "size"))
-
-
-def own_ranks(kernel: Callable[..., Any]) -> int | None:
-    """Return the useful number of ranks of threads for a kernel; None for an unknown one: as many as cores.
-
-    Kernels of this package are many short calls of numpy, and one rank already reads and writes beside them:
-    threads that compute pass the interpreter's lock to each other more often than they gain.
-    """
-    return 1 if unwrapped(kernel)[0] in (median, sweep, sweeps) else None
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:

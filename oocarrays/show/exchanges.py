@@ -164,7 +164,9 @@ def schedule_text(
     if network is not None and nbytes:
         facts["predicted"] = [seconds_text(step.seconds) for step in steps]
         summary.append(f"predicted {seconds_text(sum(step.seconds for step in steps))}")
-    lines = _steps(steps, facts)
+    lines = _across([step.pairs for step in steps], facts) if len(steps) <= ACROSS else None
+    if lines is None or max(map(len, lines), default=0) > LINE_WIDTH:
+        lines = _below(steps, facts)
     return "\n".join([*lines, *[""][: len(lines)], *summary])
 
 
@@ -181,15 +183,6 @@ def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
     mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
     messages = sum(step.messages for step in steps)
     return in_number(f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages")
-
-
-def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the lines of a table of steps: side by side if they fit a line."""
-    if len(steps) <= ACROSS:
-        lines = _across([step.pairs for step in steps], facts)
-        if max(map(len, lines), default=0) <= LINE_WIDTH:
-            return lines
-    return _below(steps, facts)
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -83,7 +83,8 @@ class Outlook:
     ) -> Outlook:
         """Return a plan priced by every schedule that supports its ranks, or by a given one."""
         given = plan.carrier if network is None else network
-        carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks_of(plan))
+        ranks = max(each.ranks for each in (plan.source, plan.target, *(part.target for part in plan.transfers)))
+        carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks)
         there, constants, whose = carrier.network, carrier.constants, carrier.whose
         sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
         priced, left_out = in_order(sizes, there, constants, schedule) if sizes else ([], [])
@@ -184,8 +185,3 @@ class Outlook:
             format_bytes(self._peak_bytes(each)),
             seconds_text(each.seconds),
         )
-
-
-def ranks_of(plan: Redistribution) -> int:
-    """Return the largest number of ranks before, during and after the redistribution."""
-    return max(layout.ranks for layout in (plan.source, plan.target, *(each.target for each in plan.transfers)))
