@@ -112,11 +112,9 @@ class Advice:
         return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
 
     def _to_rewrite(self, array: str | None) -> list[Verdict]:
-        if array is not None:
-            name = self.trace.dataset(array).name
-            found = [each for each in self.arrays if each.array == name and not each.kept]
-        else:
-            found = [each for each in self.arrays if each.producer is None and not each.kept]
+        name = None if array is None else self.trace.dataset(array).name
+        alike = (lambda each: each.producer is None) if name is None else (lambda each: each.array == name)
+        found = [each for each in self.arrays if alike(each) and not each.kept]
         if not found:
             what = "no array" if array is None else repr(array)
             raise InputError(f"{what} should be rewritten: keep what is there as it is")

@@ -293,8 +293,7 @@ def traced(store: Any) -> Traced:
 
 def dataset_at(given: Any) -> Any:
     """Return the dataset of a stored array given by the user."""
-    opened = getattr(given, "zarr", given)
-    return dataset_of(array_file.open_array(opened))
+    return dataset_of(array_file.open_array(getattr(given, "zarr", given)))
 
 
 __all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]

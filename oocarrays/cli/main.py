@@ -208,7 +208,10 @@ class Parser(argparse.ArgumentParser):
 
 def parser_of_all(version: str) -> Parser:
     codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in CODES.items())
-    parser = Parser(prog="oocarrays", description="\n".join(_in_words()), epilog=f"exit codes:\n{codes}")
+    lines = ["Rewrite Zarr arrays larger than memory, within a memory budget."]
+    for name, group in GROUPS.items():
+        lines += ["", f"{name}:", *(f"  {each.name:13} {each.does}" for each in group)]
+    parser = Parser(prog="oocarrays", description="\n".join(lines), epilog=f"exit codes:\n{codes}")
     parser.add_argument("--version", action="version", version=f"oocarrays {version}", help="print the version")
     parser.add_argument("-v", "--verbose", action="store_true", help=VERBOSE)
     commands = parser.add_subparsers(
@@ -218,10 +221,3 @@ def parser_of_all(version: str) -> Parser:
         for entry in group:
             commands.add_parser(entry.name, function=entry.function)
     return parser
-
-
-def _in_words() -> list[str]:
-    lines = ["Rewrite Zarr arrays larger than memory, within a memory budget."]
-    for name, group in GROUPS.items():
-        lines += ["", f"{name}:", *(f"  {each.name:13} {each.does}" for each in group)]
-    return lines

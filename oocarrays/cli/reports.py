@@ -52,7 +52,13 @@ def show_and_run(
     """Print the plan of a job, below other lines, or run it and print the result, unless all is ``done``."""
     done = done or (f"{name}: {job.notices[0]}" if job.is_finished else "")
     if draw:
-        _check_drawn(job, draw)
+        if isinstance(job, GroupJob):
+            one = "dict(job.plan.members)[NAME].draw()"
+            raise UnsupportedError(f"--draw shows the plan of one array; of a group: {one}")
+        if not isinstance(job, RechunkJob):
+            kind = type(job).__name__
+            raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {kind}")
+        load_picture().check_file(draw)
     document: Document = {
         "target": name,
         "finished": bool(done),
@@ -73,14 +79,6 @@ def show_and_run(
         say(f"drew {draw}")
     if json:
         print_json(document)
-
-
-def _check_drawn(job: Job[Any, Any], file: str) -> None:
-    if isinstance(job, GroupJob):
-        raise UnsupportedError("--draw shows the plan of one array; of a group: dict(job.plan.members)[NAME].draw()")
-    if not isinstance(job, RechunkJob):
-        raise UnsupportedError(f"--draw shows the plan of a rechunk; there is no drawing of a {type(job).__name__}")
-    load_picture().check_file(file)
 
 
 def plan_document(plan: Plan) -> Document:

@@ -137,15 +137,19 @@ def tree(group: GroupFacts, name: str) -> str:
     head: list[Line] = [("│", "", columns)] if group.arrays else []
     top = f"{name}  {_group_text(group)}"
     lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
-    rows = [_array_row(what) if isinstance(what, ArrayFacts) else what for _, _, what in lines]
-    cells = [row for row in rows if isinstance(row, tuple)]
+    rows = [
+        _array_row(what) if isinstance(what, ArrayFacts)
+        else (_group_text(what),) if isinstance(what, GroupFacts) else what
+        for _, _, what in lines
+    ]  # fmt: skip
+    cells = [row for row in rows if len(row) > 1 and isinstance(row, tuple)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     labels = [len(branch + label) for branch, label, what in lines if not isinstance(what, str)]
     indent = max(labels, default=0) + 2
     return "\n".join(
-        f"{(branch + label).ljust(indent)}{_row_text(row, widths)}".rstrip()
-        if not isinstance(row, str)
-        else f"{branch}{row}"
+        f"{branch}{row}"
+        if isinstance(row, str)
+        else f"{(branch + label).ljust(indent)}{'  '.join(map(str.ljust, row, widths))}".rstrip()
         for (branch, label, _), row in zip(lines, rows, strict=True)
     )
 
@@ -184,12 +188,6 @@ def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
     yield from _unfinished(group, trunk)
     yield from ((trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
     yield from ((trunk, "", f"left out: {name} {why}") for name, why in group.skipped.items() if "/" not in name)
-
-
-def _row_text(row: Any, widths: list[int]) -> str:
-    if isinstance(row, GroupFacts):
-        return _group_text(row)
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
 
 
 def _group_text(group: GroupFacts) -> str:

@@ -191,8 +191,7 @@ def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
 
 def _without_foreign_codecs(ds: xr.Dataset, zarr_format: int) -> xr.Dataset:
     """Return the dataset without codecs of Zarr's other format, so that those variables get the default codecs."""
-    kinds = (Codec,) if zarr_format == 3 else (numcodecs.abc.Codec,)
-    others = (numcodecs.abc.Codec,) if zarr_format == 3 else (Codec,)
+    kinds, others = (Codec, numcodecs.abc.Codec) if zarr_format == 3 else (numcodecs.abc.Codec, Codec)
     found = ds.copy()
     for variable in found.variables.values():
         said = variable.encoding

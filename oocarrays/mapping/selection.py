@@ -108,9 +108,11 @@ class Selection:
 
     def spread(self, values: Any) -> np.ndarray:
         """Return values in the result's shape as data for ``axes``, as a view if possible."""
-        values = np.asarray(values)
+        values = data = np.asarray(values)
+        while data.ndim > len(self.shape) and data.shape[0] == 1:  # as in numpy's assignment
+            data = data[0]
         try:
-            data = np.broadcast_to(_without_leading(values, len(self.shape)), self.shape)
+            data = np.broadcast_to(data, self.shape)
         except ValueError:
             raise SelectionError(
                 f"values of shape {values.shape} do not broadcast to the selection's shape {self.shape}"
@@ -121,13 +123,6 @@ class Selection:
             place: Any = (slice(None),) * axis + (stands if isinstance(stands, slice) else _last(stands),)
             data = data[place]
         return data
-
-
-def _without_leading(values: np.ndarray, axes: int) -> np.ndarray:
-    """Drop leading axes of length 1, as in numpy's assignment."""
-    while values.ndim > axes and values.shape[0] == 1:
-        values = values[0]
-    return values
 
 
 def _last(inverse: np.ndarray) -> np.ndarray:

@@ -39,19 +39,13 @@ def array_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
 def _array_row(each: Verdict) -> tuple[str, ...]:
     today, advised = each.today, each.advised
     named = each.array if each.producer is None else f"{each.array} (made by {each.producer})"
-    if each.kept:
-        loads = (f"{today.requests:.0f}", format_bytes(int(today.nbytes)), seconds_of(today))
-        return named, shape_text(each.stored.grid.chunks), layout_text(each), *loads, "–", ""
-    return (
-        named,
-        shape_text(each.stored.grid.chunks),
-        layout_text(each),
-        f"{today.requests:.0f} → {advised.requests:.0f}",
-        f"{format_bytes(int(today.nbytes))} → {format_bytes(int(advised.nbytes))}",
-        f"{seconds_of(today)} → {seconds_of(advised)}",
-        f"{each.saving:.0%}".replace("%", " %") if math.isfinite(today.seconds) else "–",
-        _rewriting(each),
-    )
+    loads = [
+        (f"{load.requests:.0f}", format_bytes(int(load.nbytes)), seconds_of(load))
+        for load in ((today,) if each.kept else (today, advised))
+    ]
+    saves = f"{each.saving:.0%}".replace("%", " %") if math.isfinite(today.seconds) and not each.kept else "–"
+    found = *map(" → ".join, zip(*loads, strict=True)), saves, "" if each.kept else _rewriting(each)
+    return named, shape_text(each.stored.grid.chunks), layout_text(each), *found
 
 
 def layout_text(each: Verdict) -> str:

@@ -90,6 +90,8 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         del attributes[DIMENSIONS]
     chunks, shards = _pieces(array)
     there = presence_of(array, _place(array), read=False)
+    foreign = foreign_at(array.store_path) if stored else None  # of another file, the bytes of the array in it
+    held = array.nbytes_stored() if stored and not foreign else None
     return ArrayFacts(
         store=_place(array),
         zarr_format=array.metadata.zarr_format,
@@ -102,18 +104,12 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         codecs=codec_names(array),
         fill_value=_number_or_text(array.fill_value),
         nbytes=int(array.size) * array.dtype.itemsize,
-        stored_bytes=_stored_bytes(array) if stored else None,
+        stored_bytes=int(foreign[0].stored_bytes(foreign[1])) if foreign else held,
         all_chunks=there.chunks,
         missing_chunks=there.count_missing() if stored else None,
         attributes=attributes,
         unfinished=unfinished,
     )
-
-
-def _stored_bytes(array: zarr.Array) -> int:
-    """Return the bytes in the store; for a file other than Zarr, those of the array in it."""
-    found = foreign_at(array.store_path)
-    return int(found[0].stored_bytes(found[1]) if found else array.nbytes_stored())
 
 
 def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

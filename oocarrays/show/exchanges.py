@@ -156,7 +156,10 @@ def schedule_text(
     exchange = Exchange.of(schedule, nbytes or 1)
     most = None if len(schedule) <= ACROSS else LINE_WIDTH
     steps = [_shown(turn, most, network, constants if nbytes else ()) for turn in exchange]
-    facts, summary = {}, [_summary(schedule, steps)]
+    mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
+    messages = sum(step.messages for step in steps)
+    said = f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"
+    facts, summary = {}, [in_number(said)]
     if nbytes and schedule.forwards:
         summary.append(f"a rank holds {format_bytes(exchange.buffer_bytes)} more, of what it sends on")
     if network is not None:
@@ -177,12 +180,6 @@ def _shown(turn: Turn, most: int | None, network: Network | None, constants: Seq
     link = busiest(network, senders, turn.step.destinations[senders]) if network is not None else 0.0
     seconds = step_seconds(turn, network, constants) if network is not None and constants else 0.0
     return Shown(pairs, many, len(senders), link, seconds)
-
-
-def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
-    mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
-    messages = sum(step.messages for step in steps)
-    return in_number(f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages")
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:

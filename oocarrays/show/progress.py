@@ -100,15 +100,10 @@ class ProgressBar(Events):
 
 def _writer(out: TextIO, *, asked: bool) -> Write:
     """Return the writer for the present display; a requested stream is always written to."""
-    if in_notebook() and not asked:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if hasattr(shell, "kernel") and not asked:  # a notebook's kernel, not a terminal
         return _widget() or _changing_line(out)
     return _changing_line(out) if out.isatty() else _logged_lines(out)
-
-
-def in_notebook() -> bool:
-    """Return whether the process is a notebook's kernel, not a terminal."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
 
 
 def _widget() -> Write | None:

@@ -43,7 +43,9 @@ def draw(verdicts: Sequence[Verdict], most_arrays: int = 16) -> Figure:
         for block in each.blocks:
             _draw_flow(axes, each, block, places, most)
     for each in shown:
-        _draw_box(axes, places[_array(each)], _array_label(each), KEPT if each.kept else CHANGED)
+        name = each.array if len(each.array) <= 26 else f"…{each.array[-25:]}"
+        label = f"{name}\n{shape_text(each.stored.grid.chunks)}{' →' * (not each.kept)}\n{layout_text(each)}"
+        _draw_box(axes, places[_array(each)], label, KEPT if each.kept else CHANGED)
     for node, place in places.items():
         if node[0] == "block":
             _draw_box(axes, place, shortened(node[1], most=26, quoted=False), "white")
@@ -111,12 +113,6 @@ def _draw_flow(axes: Axes, each: Verdict, block: BlockVerdict, places: dict, mos
     shapes = shortened(", ".join(map(use_text, block.uses)), most=34, quoted=False)
     text = f"{block.weight:g} ×{' writes' * block.writes}\n{shapes}\n{block.method}"
     axes.text((x0 + x1) / 2, (y0 + y1) / 2, text, fontsize=7, ha="center", va="center", zorder=3, bbox=clear)
-
-
-def _array_label(each: Verdict) -> str:
-    name = each.array if len(each.array) <= 26 else f"…{each.array[-25:]}"
-    today = shape_text(each.stored.grid.chunks)
-    return f"{name}\n{today}\n{layout_text(each)}" if each.kept else f"{name}\n{today} →\n{layout_text(each)}"
 
 
 def _draw_box(axes: Axes, place: Place, label: str, color: str) -> None:

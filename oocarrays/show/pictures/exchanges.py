@@ -118,11 +118,18 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors:
         axes.set_yticks(np.arange(sources + 1) - 0.5, minor=True)
         axes.grid(which="minor", color="white", linewidth=min(16 / ranks, 1.5))
         axes.tick_params(which="minor", length=0)
-        _mark_forwarded(axes, forwarded, ranks)
+        across = 220 / max(ranks, 4) * (0.62 if ranks <= MOST_NUMBERS else 0.3)
+        places = np.nonzero(forwarded)[::-1]  # numbers are written over the dots
+        axes.scatter(*places, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
     if ranks <= MOST_NUMBERS:
         _number_cells(axes, order, sent, forwarded, colors)
+    moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))
+    pairs = int(np.count_nonzero(sizes) - np.count_nonzero(np.diagonal(sizes)))
     thinned = f"; a point is {each} × {each} ranks, their last step" if each > 1 else ""
-    axes.set_title(f"messages, by the step in which they arrive\n{_sent_text(sizes, trace)}{thinned}", fontsize=10)
+    axes.set_title(
+        f"messages, by the step in which they arrive\n{pairs} pairs of ranks, {format_bytes(moved)}{thinned}",
+        fontsize=10,
+    )
     axes.set_xlabel(f"to rank, {transfer.target}", fontsize=9)
     axes.set_ylabel(f"from rank, {transfer.source}", fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -139,19 +146,6 @@ def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
     padded = np.pad(steps, padding, constant_values=IDLE)
     thinned: np.ndarray = padded.reshape(rows, each, columns, each).max(axis=(1, 3))
     return thinned
-
-
-def _sent_text(sizes: np.ndarray, trace: ExchangeTrace) -> str:
-    moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))
-    pairs = int(np.count_nonzero(sizes) - np.count_nonzero(np.diagonal(sizes)))
-    return f"{pairs} pairs of ranks, {format_bytes(moved)}"
-
-
-def _mark_forwarded(axes: Axes, forwarded: np.ndarray, ranks: int) -> None:
-    """Draw a dot on all forwarded messages; numbers are written over it."""
-    source, target = np.nonzero(forwarded)
-    across = 220 / max(ranks, 4) * (0.62 if ranks <= MOST_NUMBERS else 0.3)
-    axes.scatter(target, source, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
 
 
 def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np.ndarray, colors: Colormap) -> None:

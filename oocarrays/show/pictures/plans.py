@@ -108,10 +108,8 @@ def _panels(plan: RechunkPlan, axes: tuple[int, ...]) -> Iterator[Panel]:
     for number, step in enumerate(plan.passes):
         window = tuple(min(step.cut.shape[a], MOST_UNITS * step.unit[a] * step.cut.chunks[a]) for a in axes)
         written = tuple(islice(_written(step, axes, window), MOST_BOXES))
-        if number == 0 and step.alone:
-            yield _panel("source", step.source.grid, axes, written)
-        elif number == 0:
-            read = tuple(islice(_read(step, axes, window), MOST_READS))
+        if number == 0:
+            read = written if step.alone else tuple(islice(_read(step, axes, window), MOST_READS))
             yield _panel("source", step.source.grid, axes, read)
         name = "target" if step is plan.passes[-1] else f"scratch {number + 1}"
         yield _panel(name, step.target.grid, axes, written)
@@ -283,9 +281,7 @@ def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
     """Draw the colour of each rank, and the meaning of the numbers."""
     turns = "each rank's turns"
     what = {"independent": turns, "assembled": turns, "staged": "turns or partitions"}.get(plan.strategy, "partitions")
-    shown = [
-        Patch(facecolor=color, label=f"rank {rank}") for rank, color in zip(range(plan.ranks), COLORS, strict=False)
-    ]
+    shown = [Patch(facecolor=color, label=f"rank {n}") for n, color in enumerate(COLORS[: plan.ranks])]
     several = f"{plan.ranks} ranks in all; numbers: rank:" if plan.ranks > len(COLORS) else "numbers: "
     shown.append(Patch(facecolor="none", label=several + what))
     figure.legend(handles=shown, loc="outside lower left", ncols=len(shown), fontsize=8, frameon=False)
@@ -303,9 +299,8 @@ def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] |
     for number, (label, color, seconds) in enumerate(sides):
         places = [place + (number - (len(sides) - 1) / 2) * thick for place in range(len(predicted))]
         bars = axes.barh(places, [seconds[name] for name in predicted], thick * 0.94, color=color, label=label)
-        axes.bar_label(
-            bars, [seconds_text(seconds[name]) if seconds[name] else "0 s" for name in predicted], padding=3, fontsize=8
-        )
+        texts = [seconds_text(seconds[name]) if seconds[name] else "0 s" for name in predicted]
+        axes.bar_label(bars, texts, padding=3, fontsize=8)
     axes.set_yticks(range(len(predicted)), [*phases, "wall time"], fontsize=9)
     axes.invert_yaxis()
     axes.margins(x=0.3)
@@ -335,13 +330,11 @@ def draw_sweep(found: Sequence[SweptPlan]) -> Figure:
     for each in found:
         if each.seconds is not None:
             lines.setdefault(f"{each.memory}, {each.threads} threads", []).append(each)
-    for axes, what, label in zip(
-        figure.subplots(1, 2), ("seconds", "tasks"), ("predicted seconds", "tasks"), strict=True
-    ):
+    labels = {"seconds": "predicted seconds", "tasks": "tasks"}
+    for axes, (what, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
         for name, points in lines.items():
-            axes.plot(
-                [each.workers for each in points], [getattr(each, what) for each in points], marker="o", label=name
-            )
+            found = [getattr(each, what) for each in points]
+            axes.plot([each.workers for each in points], found, marker="o", label=name)
         axes.set(xlabel="workers", ylabel=label, xscale="log", yscale="log")
         axes.grid(visible=True, alpha=0.3)
     if lines:
