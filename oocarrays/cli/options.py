@@ -18,28 +18,17 @@ from oocarrays.storage.foreign.places import WILD, open_files
 # ---------------------------------------------------------------------- values
 
 
-def whole(text: str) -> int:
+def _parsed(parse: Callable[[str], Any], what: str, text: str) -> Any:
     try:
-        return int(text)
+        return parse(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
 
 
-def number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-
-
-def lengths(text: str) -> Any:
-    """Parse lengths: of each axis in order, or of some by name; one number or size is for all axes."""
-    try:
-        return parsed_chunks(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB"
-        ) from None
+whole = partial(_parsed, int, "a whole number")
+number = partial(_parsed, float, "a number")
+lengths = partial(_parsed, parsed_chunks, "a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB")
+"""Lengths of each axis in order, or of some by name; one number or size is for all axes."""
 
 
 def values(text: str, kind: Callable[[str], Any]) -> Any:
