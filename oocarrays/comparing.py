@@ -173,8 +173,8 @@ def compare(
     if kinds[0] != kinds[1]:
         raise InputError(f"of {a!r} and {b!r} one is a group and the other an array: name an array in the group")
     if kinds[0]:
-        groups = (x.zarr if isinstance(x, OutOfCoreGroup) else group_file.open_group(place(x)) for x in (a, b))
-        return _groups(*groups, compared)
+        first, second = (x.zarr if isinstance(x, OutOfCoreGroup) else group_file.open_group(place(x)) for x in (a, b))
+        return _groups(first, second, compared)
     opened = [(array_file.open_array(place(each)), missing_of(each)) for each in (a, b)]
     return compared([array_file.describe_source(*each) for each in opened])
 

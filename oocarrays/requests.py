@@ -158,9 +158,8 @@ def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
     known = [pair for pair in pairs if None not in pair]
     if any(changed(then, since) for then, since in known):
         raise TargetError(
-            f"{exists}, and its source has changed since it was made; pass overwrite=True (--overwrite) to "
-            "replace it, or call update "
-            "where rechunk made it"
+            f"{exists}, and its source has changed since it was made; pass overwrite=True (--overwrite) to replace it, "
+            "or call update where rechunk made it"
         )
     if known and len(known) == len(pairs):
         return ()

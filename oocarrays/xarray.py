@@ -488,7 +488,7 @@ class DataArrayMethods:
 
     def _numbers(self, said: Any) -> Any:
         if isinstance(said, str):
-            return self._dims().index(*self._known({said: None}))
+            return self._dims().index(next(iter(self._known({said: None}))))
         return list(map(self._numbers, said)) if isinstance(said, list | tuple) else said
 
     def _known(self, said: Mapping[str, Any]) -> Mapping[str, Any]:

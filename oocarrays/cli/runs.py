@@ -48,15 +48,11 @@ def what_now(options: argparse.Namespace) -> str:
         left = run_status(placer(options.storage_options and dict(options.storage_options))(options.target))
         if left is not None:
             at = "" if left.done is None else f" at {100 * left.done:.0f} %"
-            return f"{at}; written chunks stay, continue with: {_continuing(options)}"
+            typed_again = "kernel" in options and "again" not in options  # and so are its arguments
+            again = [*options.words, *([] if options.resume else ["--resume"])] if typed_again else []
+            words = again or ["resume", options.target]
+            return f"{at}; written chunks stay, continue with: {shlex.join(['oocarrays', *words])}"
     return ""
-
-
-def _continuing(options: argparse.Namespace) -> str:
-    """Return the command that continues a run; a kernel and its arguments are typed again."""
-    if "kernel" not in options or "again" in options:
-        return f"oocarrays resume {shlex.quote(options.target)}"
-    return shlex.join(["oocarrays", *options.words, *([] if options.resume else ["--resume"])])
 
 
 def _scalar(given: Any) -> Any:

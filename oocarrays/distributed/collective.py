@@ -275,25 +275,20 @@ def wanted_by_ranks(
     within: Section | None,
     about: int,
 ) -> RankSelections:
-    if _is_layout(sections):
+    words, listed = (Block, Cyclic, GenBlock, Collapsed, str), sections if isinstance(sections, Sequence) else ()
+    if isinstance(sections, (Layout, *words)) or any(isinstance(each, words) for each in listed):
         whole = _inside(within, shape)
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
         return RankSelections(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= applies to a layout, not to sections")
     ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=SelectionError)
-    given = list(sections) if isinstance(sections, Sequence) else []
+    given = list(listed)
     if not given or ranks not in (None, len(given)):
         what = f"{len(given)} sections" if given else f"sections={sections!r}"
         raise SelectionError(f"{what}: a layout, or a sequence of one section for each of {ranks or 'some'} ranks")
     selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
     return RankSelections(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
-
-
-def _is_layout(sections: Any) -> bool:
-    words = (Block, Cyclic, GenBlock, Collapsed, str)
-    alone = isinstance(sections, (Layout, *words))
-    return alone or (isinstance(sections, Sequence) and any(isinstance(each, words) for each in sections))
 
 
 def _inside(within: Section | None, shape: tuple[int, ...]) -> Section:

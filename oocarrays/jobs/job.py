@@ -30,6 +30,7 @@ from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.given import EACH_RUN, Resources
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
+from oocarrays.plan.plan import Plan
 from oocarrays.requests import check_continues, made_before
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
 
     Result = TypeVar("Result", default=Any)
     AnyRun = TypeVar("AnyRun", bound=Run[Any], default=Run[Any])
-    AnyPlan = TypeVar("AnyPlan", default=Any)
+    AnyPlan = TypeVar("AnyPlan", bound=Plan, default=Any)
 else:
     from typing import TypeVar
 
@@ -203,12 +204,11 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         resumed = import_module(f"oocarrays.{RESUMER}").resume
         try:
             same = means and means._only(*EACH_RUN, "workers", "ranks")
-            left: Self = resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)
+            return resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)  # type: ignore[no-any-return]
         except NotFoundError:
             if self._restarts:
                 return self
             raise
-        return left
 
     def _resumes(self) -> bool:
         """Whether it was planned from the recovery of another run."""

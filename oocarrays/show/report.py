@@ -10,7 +10,7 @@ from dask.utils import format_bytes, format_time
 
 from oocarrays.errors import in_number
 from oocarrays.plan.collective.read import CollectivePlan
-from oocarrays.plan.plan import Alternative, Bytes, Duration, Memory, Plan, Value
+from oocarrays.plan.plan import Alternative, Bytes, Duration, Memory, Value
 from oocarrays.plan.plan import table as table
 from oocarrays.storage.meter import Meter
 
@@ -67,7 +67,7 @@ def _value_text(value: Value) -> str:
     return str(value)
 
 
-def plan_rows(plan: Plan) -> list[tuple[str, str]]:
+def plan_rows(plan: Any) -> list[tuple[str, str]]:
     return [(name, fact_text(parts)) for name, parts in plan.facts()]
 
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from types import EllipsisType
 from typing import Any
 
 import dask.array as da
@@ -80,7 +81,8 @@ class LazyArray(da.Array):  # type: ignore[misc]
 
     def _apart(self, key: Any) -> Any:
         """Return a slice that is read by itself, if that is cheaper than reading its blocks."""
-        if not all(map(_is_basic, key if isinstance(key, tuple) else (key,))):
+        entries, basic = key if isinstance(key, tuple) else (key,), int | np.integer | slice | EllipsisType | None
+        if any(isinstance(each, bool) or not isinstance(each, basic) for each in entries):
             return None
         taken = Selection.of(key, self.shape)
         axes = [axis for axis in taken.axes if isinstance(axis, range)]
@@ -171,12 +173,6 @@ def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta:
         graph: HighLevelGraph = read.dask
         return graph
     return HighLevelGraph(*layers_of(name, part, plan, scratch))
-
-
-def _is_basic(entry: Any) -> bool:
-    return (
-        entry is None or entry is ... or (isinstance(entry, int | np.integer | slice) and not isinstance(entry, bool))
-    )
 
 
 def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:

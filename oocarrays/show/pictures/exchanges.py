@@ -119,8 +119,8 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors:
         axes.grid(which="minor", color="white", linewidth=min(16 / ranks, 1.5))
         axes.tick_params(which="minor", length=0)
         across = 220 / max(ranks, 4) * (0.62 if ranks <= MOST_NUMBERS else 0.3)
-        places = np.nonzero(forwarded)[::-1]  # numbers are written over the dots
-        axes.scatter(*places, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
+        source, target = np.nonzero(forwarded)  # numbers are written over the dots
+        axes.scatter(target, source, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
     if ranks <= MOST_NUMBERS:
         _number_cells(axes, order, sent, forwarded, colors)
     moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))

@@ -105,10 +105,10 @@ def _draw_step(axes: Axes, schedule: Schedule, number: int, colors: Colormap) ->
     x, y = np.sin(turn), np.cos(turn)
     size = 360 / max(schedule.ranks, 8)
     for source, target in schedule.step(number).pairs if number >= 0 else ():
-        ends = (x[source], y[source]), (x[target], y[target])
+        begin, end = (x[source], y[source]), (x[target], y[target])
         head: Any = {"connectionstyle": "arc3,rad=0.12", "arrowstyle": "-|>", "mutation_scale": min(14.0, size / 2)}
         line: Any = {"shrinkA": size / 4, "shrinkB": size / 4, "linewidth": max(size / 24, 0.8)}
-        axes.add_patch(FancyArrowPatch(*ends, **head, **line, color=colors(number)))
+        axes.add_patch(FancyArrowPatch(begin, end, **head, **line, color=colors(number)))
     axes.scatter(x, y, s=(size / 2) ** 2, facecolor="white", edgecolor="#555555", zorder=3)
     for rank in range(schedule.ranks):
         axes.text(x[rank], y[rank], str(rank), ha="center", va="center", fontsize=max(size / 5, 4), zorder=4)
