@@ -34,7 +34,7 @@ from oocarrays.plan.plan import plural
 from oocarrays.show.advice import html, text
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.places import location, name_of
 
 if TYPE_CHECKING:

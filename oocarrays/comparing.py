@@ -35,6 +35,7 @@ from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.journal.versions import unchanged
 from oocarrays.storage.meter import new_meter
@@ -191,7 +192,7 @@ def _not_negative(value: Any, name: str) -> float:
 
 def _is_group(given: Any, place: Any) -> bool:
     return isinstance(given, OutOfCoreGroup | zarr.Group) or (
-        not isinstance(given, StoredArray | zarr.Array) and group_file.holds_group(place(given))
+        not isinstance(given, StoredArray | zarr.Array) and holds_group(place(given))
     )
 
 

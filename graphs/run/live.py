@@ -25,9 +25,8 @@ from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.places import StoreLike, folders_of
+from oocarrays.storage.files.places import StoreLike, folders_of, named
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold

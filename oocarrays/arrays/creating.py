@@ -29,8 +29,9 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
+from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.formats import compressors_in, in_order
-from oocarrays.storage.files.group_file import finish_group, holds_group
+from oocarrays.storage.files.group_file import finish_group
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import uneven_target
 from oocarrays.stored.array import placer

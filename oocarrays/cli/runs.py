@@ -32,7 +32,7 @@ from oocarrays.jobs.slabs import map_slabs
 from oocarrays.options.rechunks import read_chunks
 from oocarrays.recovery.resume import kind_left, resume, run_status
 from oocarrays.reductions.reducing import reduce
-from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.array import placer

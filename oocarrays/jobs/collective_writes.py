@@ -34,6 +34,8 @@ from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, call_content, named
+from oocarrays.storage.files.places import named
+from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import PARTS, kept_sections, sections_again
 from oocarrays.storage.sections.write import check_writable

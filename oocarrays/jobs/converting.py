@@ -39,9 +39,9 @@ from oocarrays.storage.files.creating import check_apart, check_place
 from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.places import StoreLike, named
 from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
-from oocarrays.storage.journal.calls import CALL, call_content, named
+from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of, placer
 

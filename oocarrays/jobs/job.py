@@ -69,18 +69,19 @@ class RunLog(Events):
 
     def on_begin(self, job: Any) -> None:
         self._title = title = job._title()
-        LOG.info("%s begins\n%s", title, job._planned())
+        if LOG.isEnabledFor(logging.INFO):
+            LOG.info("%s begins\n%s", title, job._planned())
         for notice in job.notices:
             LOG.warning("%s: %s", title, notice)
 
     def on_end(self, run: Any, error: BaseException | None) -> None:
         if error is not None:
             LOG.error("%s stopped: %s", self._title, str(error) or type(error).__name__)
-            return
-        LOG.info(
-            "%s is done: %.1f s, %s read, %s written", self._title, run.measured_seconds or 0.0,
-            bytes_text(run.meter.read_bytes), bytes_text(run.meter.written_bytes),
-        )  # fmt: skip
+        elif LOG.isEnabledFor(logging.INFO):
+            LOG.info(
+                "%s is done: %.1f s, %s read, %s written", self._title, run.measured_seconds or 0.0,
+                bytes_text(run.meter.read_bytes), bytes_text(run.meter.written_bytes),
+            )  # fmt: skip
 
 
 class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):

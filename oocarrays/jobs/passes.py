@@ -40,9 +40,8 @@ from oocarrays.storage.files.creating import check_apart, check_target
 from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import as_stated, dimension_names, retyped, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
-from oocarrays.storage.files.places import name_of
+from oocarrays.storage.files.places import name_of, named
 from oocarrays.storage.files.target import LocalTarget, TargetSpec, uneven_target
-from oocarrays.storage.journal.calls import named
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 from oocarrays.stored.array import missing_of

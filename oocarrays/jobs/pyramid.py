@@ -49,8 +49,9 @@ from oocarrays.plan.files.multiscales import (
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_settings, with_axes
-from oocarrays.storage.files.group_file import check_group_target, holds_group, member_store
+from oocarrays.storage.files.group_file import check_group_target, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
 from oocarrays.storage.files.target import GroupTarget, TargetSpec
 from oocarrays.storage.stores.joined import foreign_at

@@ -31,9 +31,8 @@ from oocarrays.options.keywords import ChunkedKeywords, OneTarget, RechunkKeywor
 from oocarrays.options.rechunks import Planner
 from oocarrays.requests import apart, is_resumable, unnamed
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.formats import stored_order
-from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers

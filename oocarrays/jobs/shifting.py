@@ -36,7 +36,8 @@ from oocarrays.plan.slabs.options import DepthLike
 from oocarrays.requests import noted_parts
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.local_files import LocalFiles
-from oocarrays.storage.journal.calls import call_content, named
+from oocarrays.storage.files.places import named
+from oocarrays.storage.journal.calls import call_content
 
 NO_FILES = "goes with local array files; a distributed array is where its ranks are"
 

@@ -23,8 +23,7 @@ from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.options.given import Resources, Target, chunked, means_of, stored_as, verb
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.places import location
 from oocarrays.storage.journal.texts import Notes
 from oocarrays.storage.stores.urls import check_replaces

@@ -25,8 +25,7 @@ from oocarrays.requests import unfinished_text
 from oocarrays.show.report import READ_AND_WRITTEN, shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.calls import CALL, call_content

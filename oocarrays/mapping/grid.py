@@ -239,6 +239,11 @@ class Stored:
         return self.coded or self.shard_chunks is not None
 
     @property
+    def in_place(self) -> bool:
+        """Whether pieces of its chunks can be written in place: plain files of this machine."""
+        return self.local and not self.made
+
+    @property
     def padded_bytes(self) -> int:
         """Decoded bytes of all chunks, including those in shards: those at the edge are stored whole."""
         chunks = self.shard_chunks or self.grid.chunks
@@ -300,3 +305,13 @@ def orientation_of(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ..
     speed = [(c > 1) + (c >= n) for n, c in zip(shape, chunks, strict=True)]
     order = tuple(sorted(range(len(shape)), key=speed.__getitem__))
     return order if runs_along(order, shape, chunks) else None
+
+
+def tile_shape(piece: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
+    """Return the longest contiguous tile of at most ``limit`` bytes: whole later axes, single earlier ones."""
+    room = max(limit // itemsize, 1)
+    tile: list[int] = []
+    for extent in reversed(piece):
+        tile.append(max(min(extent, room), 1))
+        room = room // extent if extent and room >= extent else 1
+    return tuple(reversed(tile))

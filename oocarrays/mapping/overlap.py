@@ -140,13 +140,3 @@ def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
             wider[chunks * along] += regions * times
         counts = wider
     return counts
-
-
-def tile_shape(piece: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
-    """Return the longest contiguous tile of at most ``limit`` bytes: whole later axes, single earlier ones."""
-    room = max(limit // itemsize, 1)
-    tile: list[int] = []
-    for extent in reversed(piece):
-        tile.append(max(min(extent, room), 1))
-        room = room // extent if extent and room >= extent else 1
-    return tuple(reversed(tile))

@@ -53,9 +53,9 @@ from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.requests import LAST, checked, left_content, requested
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.places import StoreLike, named
 from oocarrays.storage.files.target import GroupTarget, TargetSpec
-from oocarrays.storage.journal.calls import call_content, named
+from oocarrays.storage.journal.calls import call_content
 from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping import overlap
-from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, tile_shape, touched_by_region
+from oocarrays.mapping.grid import ceil_div, tile_shape
+from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, touched_by_region
 
 pytestmark = pytest.mark.once
 

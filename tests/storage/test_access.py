@@ -10,8 +10,7 @@ from zarr.storage import LocalStore, MemoryStore
 import oocarrays as ooc
 from oocarrays import Section
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.overlap import tile_shape
+from oocarrays.mapping.grid import ChunkGrid, tile_shape
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import describe

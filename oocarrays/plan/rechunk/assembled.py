@@ -30,14 +30,9 @@ STAGE_BYTES = 4 * MIB
 """Approximate bytes of a piece laid out at a time: enough for a request, and less than a core's cache."""
 
 
-def can_assemble(target: Stored) -> bool:
-    """Return whether pieces of an array's chunks can be written in place: plain files of this machine."""
-    return target.local and not target.made
-
-
 def assembled_passes(problem: Problem) -> Iterator[Counted]:
     """Yield every box of source chunks worth comparing, with its counts; none if the target is not stored plain."""
-    if not can_assemble(problem.target):
+    if not problem.target.in_place:
         return
     fixed = problem.base_bytes + problem.source.index_workspace + _counters(problem)
     for requests in problem.requests_up_to() if problem.source.travel_bytes else [1]:

@@ -24,16 +24,9 @@ from operator import mul
 from typing import NamedTuple
 
 from oocarrays.mapping.along import range_cuts
-from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, turned, turned_back
+from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, tile_shape, turned, turned_back
 from oocarrays.mapping.layouts.distribution import GenBlock
-from oocarrays.mapping.overlap import (
-    axis_overlap,
-    chunk_visits,
-    range_requests,
-    span_elements,
-    tile_shape,
-    touched_by_region,
-)
+from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, span_elements, touched_by_region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of

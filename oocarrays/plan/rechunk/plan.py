@@ -39,7 +39,6 @@ from oocarrays.plan.plan import (
     shared_facts,
     where,
 )
-from oocarrays.plan.rechunk.assembled import can_assemble
 from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
 
@@ -198,7 +197,7 @@ def plan_rechunk(
     """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` with the given resources."""
     _check(method, target, resources, remote_scratch)
     on_threads = resources.workers is None
-    may_assemble = can_assemble(target) or not remote_scratch
+    may_assemble = target.in_place or not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (may_assemble or name != "assembled")]
     schedules = schedules_for(resources.schedule, _rank_counts(resources))
     if source.nbytes == 0:
@@ -259,5 +258,5 @@ def _check(method: str, target: Stored, resources: Resources, remote_scratch: bo
         raise InputError("method='kept' was removed: method='assembled' also reads each chunk once, in less memory")
     if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
-    if method == "assembled" and remote_scratch and not can_assemble(target):
+    if method == "assembled" and remote_scratch and not target.in_place:
         raise UnsupportedError("method='assembled' needs random writes: pass a local folder as scratch=")

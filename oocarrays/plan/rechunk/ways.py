@@ -12,7 +12,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.plan import MIB, TAKEN, Alternative, least, slower, too_large
-from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
+from oocarrays.plan.rechunk.assembled import assembled_passes
 from oocarrays.plan.rechunk.candidates import (
     best_pass,
     legs,
@@ -246,7 +246,7 @@ def _assembled(problem: Problem, fewer: Sequence[Problem] = ()) -> Way:
 
 def _assembling(problem: Problem) -> list[tuple[Problem, Method]]:
     """Return the passes that assemble a target: one pass, or one into scratch and one from scratch to the target."""
-    if can_assemble(problem.target):
+    if problem.target.in_place:
         return [(problem, "assembled")]
     between = scratch_array(problem, problem.target.grid)
     return [(replace(problem, target=between), "assembled"), (replace(problem, source=between), "independent")]

@@ -21,8 +21,7 @@ import numpy as np
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.mapping.along import OverGrid, Piece, product_line
 from oocarrays.mapping.given import chosen
-from oocarrays.mapping.grid import Stored, ceil_div, turned
-from oocarrays.mapping.overlap import tile_shape
+from oocarrays.mapping.grid import Stored, ceil_div, tile_shape, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.machine import Costs

@@ -343,7 +343,8 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
     chain = chain_of(array)
     check_codecs(array)
     fill = settings.get("fill_value")
-    if fill is not None and lost_value(np.asarray(fill), array.dtype) is not None:  # Zarr would write 1.5 as 1
+    given = np.asarray(fill)
+    if fill is not None and given.dtype != array.dtype and lost_value(given, array.dtype) is not None:  # 1.5 becomes 1
         raise UnsupportedError(f"fill_value={fill!r} is not a value of dtype {array.dtype}")
     check_filters(settings, array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import zarr
@@ -116,7 +117,8 @@ def _document_in(folder: str, name: str) -> Document | None:
 
 def check_documents(folder: str) -> None:
     """Raise if a path is an unsupported file, or if a metadata document in it is a special file."""
-    check_format(folder)
+    if not os.path.isdir(folder):
+        check_format(folder)
     for name in DOCUMENTS:
         check_regular(os.path.join(folder, name))
 
@@ -160,3 +162,13 @@ def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:
     """Return a store for writing metadata documents; in a local folder, it writes each atomically and synced."""
     folder = local_folder(store) if durable else None
     return store if folder is None else DocumentStore(folder)
+
+
+def holds_group(store: Any) -> bool:
+    if isinstance(store, zarr.Group | zarr.Array):
+        return isinstance(store, zarr.Group)
+    if not isinstance(store, Place):
+        return False
+    with suppress(OSError):
+        return node_kind(store) == "group"
+    return False

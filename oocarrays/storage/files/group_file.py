@@ -12,16 +12,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import zarr
-from zarr.abc.store import Store
 from zarr.errors import ContainsArrayError, NodeTypeValidationError
-from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
 from oocarrays.plan.documents import Document, Settings
@@ -32,7 +29,7 @@ from oocarrays.storage.files.documents import (
     document_or_draft,
     document_store,
     documents,
-    node_kind,
+    holds_group,
     said,
     unfinished_error,
 )
@@ -121,16 +118,6 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
     if MARK in group.attrs and not unfinished:
         raise unfinished_error(group, "group")
     return group
-
-
-def holds_group(store: Any) -> bool:
-    if isinstance(store, zarr.Group | zarr.Array):
-        return isinstance(store, zarr.Group)
-    if not isinstance(store, str | os.PathLike | Store | StorePath):
-        return False
-    with suppress(OSError):
-        return node_kind(store) == "group"
-    return False
 
 
 def describe_group(group: zarr.Group) -> GroupFile:

@@ -33,7 +33,7 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
-from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.making_room import (
     check_replaceable,
 )

@@ -149,3 +149,9 @@ def _identity(folder: str) -> tuple[int, int] | None:
         found = os.stat(folder)
         return found.st_dev, found.st_ino
     return None
+
+
+def named(store: StoreLike) -> str | None:
+    """Return the name of a location for a journal; None for one in the memory of this process."""
+    path = store_path(store)
+    return place_name(path.store, path.path)

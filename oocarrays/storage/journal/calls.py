@@ -27,7 +27,6 @@ import numpy as np
 from oocarrays import kernels
 from oocarrays.errors import InputError, JournalError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.places import StoreLike, place_name, store_path
 
 CALL = "call"
 """Field of the call in a journal."""
@@ -54,12 +53,6 @@ def _plain(given: Any) -> Any:
     if isinstance(given, np.generic | np.ndarray):
         return given.tolist()
     raise TypeError(f"{given!r} is not a plain value")
-
-
-def named(store: StoreLike) -> str | None:
-    """Return the name of a location for a journal; None for one in the memory of this process."""
-    path = store_path(store)
-    return place_name(path.store, path.path)
 
 
 def name_of(function: Any) -> str:

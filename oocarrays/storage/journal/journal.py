@@ -26,9 +26,8 @@ from typing import Any
 
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, TargetError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.documents import documents, is_finished, unfinished_run
+from oocarrays.storage.files.documents import documents, holds_group, is_finished, unfinished_run
 from oocarrays.storage.files.entries import LocalEntries, StoreEntries, entries_of, reading, writing
-from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.making_room import is_empty, remove_drafts
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
