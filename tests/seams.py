@@ -43,6 +43,7 @@ from oocarrays.show.report import phase_seconds as phase_seconds
 from oocarrays.show.report import seconds_outside as seconds_outside
 from oocarrays.show.report import seconds_text as seconds_text
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import blobs_of
 from oocarrays.storage.files.documents import is_finished as is_finished
 from oocarrays.storage.files.documents import unfinished_run as unfinished_run
 from oocarrays.storage.files.local_files import rank_name as rank_name
@@ -54,7 +55,6 @@ from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
 from oocarrays.storage.stores.remote import shown
-from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.stores.uneven import SETTING
 from oocarrays.storage.striped import moving, verifying
 from oocarrays.storage.striped.disks import FolderDisk as FolderDisk

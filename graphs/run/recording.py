@@ -36,7 +36,7 @@ from oocarrays.graphs.run.recovery import CHUNKS_READ, Trust, check_sources
 from oocarrays.graphs.settings import setting
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
@@ -45,7 +45,6 @@ from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_so
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS, REQUEST, Notes, Receipt, Store
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.stores.remote import is_remote, tells_versions
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for the tasks of a dead run at the same target to end."""

@@ -36,7 +36,7 @@ import numpy as np
 from oocarrays.mapping.grid import Index, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import chunk_major, element_runs, fill_bits, is_fill, turned_section
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
 from oocarrays.storage.local.fs import failure, make_below, mode_of, open_regular, translated
 from oocarrays.storage.local.names import partial_name
@@ -44,7 +44,6 @@ from oocarrays.storage.local.pages import libc, open_past_cache, pieces_of, writ
 from oocarrays.storage.local.syncing import before_naming, written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 Take = Callable[[Section, np.ndarray], None]
 """Function that copies the elements of a source section into a buffer of ``counts + pieces``, as `scatter` does."""

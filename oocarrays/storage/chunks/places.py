@@ -23,13 +23,12 @@ from zarr.storage import StorePath
 
 from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, odd_size
 from oocarrays.storage.local.fs import check_regular, size_of
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 Slices = tuple[slice, ...]
 
@@ -101,11 +100,6 @@ class ThroughZarr:
         if not self._store:
             nbytes = size_of(f"{self._folder}/{key}")
             self._meter.add(write_requests=int(nbytes is not None), written_bytes=nbytes or 0)
-
-
-def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
-    """Return access through Zarr if Zarr codes the chunks of a file; None if we code them."""
-    return ThroughZarr(file, meter) if file.chain.pipeline in ("zarr", "zarrs") else None
 
 
 def in_store(array: zarr.Array, store: Store) -> zarr.Array:

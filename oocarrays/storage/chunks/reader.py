@@ -23,14 +23,14 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import Index, inverse, turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import byte_span, cut, element_runs, fill_bits, is_fill, strided, turned_section
-from oocarrays.storage.chunks.places import ThroughZarr, through_zarr
+from oocarrays.storage.chunks.places import ThroughZarr
 from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.codecs.shards import ShardedBlobs
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlob, byte_view, odd_size, open_ahead
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import StoreBlobs, blobs_of
+from oocarrays.storage.stores.store_blobs import StoreBlobs
 
 Part = tuple[Section, np.ndarray | None]
 """Section of an array, and its elements; None if they are not stored."""
@@ -67,7 +67,7 @@ class ChunkReader:
         self._fetches = isinstance(self._blobs, StoreBlobs)
         if file.chain.shard:
             self._blobs = ShardedBlobs(self._blobs, file.chain.shard, meter)
-        self._through = through_zarr(file, meter)
+        self._through = ThroughZarr(file, meter) if file.chain.by_zarr else None
 
     def announce(self, indices: Iterable[Index]) -> None:
         """Ask the system to prefetch these chunks in the background, if read-ahead is on."""

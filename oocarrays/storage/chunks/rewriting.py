@@ -40,7 +40,7 @@ from oocarrays.storage.chunks.units import Written
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
@@ -49,7 +49,6 @@ from oocarrays.storage.local.fs import open_sized, translated
 from oocarrays.storage.local.names import array_document, draft_key
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.stores.underway import in_order
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))

@@ -23,10 +23,10 @@ from oocarrays.errors import RunError
 from oocarrays.mapping.grid import Index, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
-from oocarrays.storage.chunks.places import ThroughZarr, through_zarr
+from oocarrays.storage.chunks.places import ThroughZarr
 from oocarrays.storage.codecs.codec import encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import pack_shard
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.fs import size_of, translated
@@ -34,7 +34,7 @@ from oocarrays.storage.local.pages import pieces_of
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, copy
-from oocarrays.storage.stores.store_blobs import StoreBlobs, blobs_of
+from oocarrays.storage.stores.store_blobs import StoreBlobs
 
 
 class PieceWriter:
@@ -90,7 +90,7 @@ class ChunkWriter:
         self._blobs = blobs_of(file.zarr, past_cache=past_cache, requests=requests)
         self._codec, self._shard = file.chain.compressor, file.chain.shard
         self._fill = fill_bits(file)
-        self._through = through_zarr(file, meter)
+        self._through = ThroughZarr(file, meter) if file.chain.by_zarr else None
 
     def _turn(self) -> AbstractContextManager[Any]:
         """Return the device lock if chunks are written uncoded and past the cache: one rank writes while others read.

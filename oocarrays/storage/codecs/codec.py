@@ -65,6 +65,11 @@ class Chain:
         return replace(self, shard=self.shard and self.shard.turned(self.order), order=None)
 
     @property
+    def by_zarr(self) -> bool:
+        """Whether chunks are read and written through Zarr."""
+        return self.pipeline in ("zarr", "zarrs")
+
+    @property
     def name(self) -> str | None:
         """Name of the codec in the cost model; None without a codec."""
         if self.compressor is not None:

@@ -60,14 +60,15 @@ from oocarrays.storage.files.places import (
 )
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
-from oocarrays.storage.local.blobs import STAGING_BYTES
+from oocarrays.storage.local.blobs import STAGING_BYTES, LocalBlobs
 from oocarrays.storage.local.fs import ABSENT, failure
 from oocarrays.storage.local.names import ATTRIBUTES, MARK, METADATA
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
+from oocarrays.storage.stores.store_blobs import Blobs, StoreBlobs
 from oocarrays.storage.stores.underway import answers_ranges
-from oocarrays.storage.stores.uneven import allowing, as_regular, check_known, is_uneven, says_uneven
+from oocarrays.storage.stores.uneven import GRID, allowing, as_regular, check_known, says_uneven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,11 +295,11 @@ def _travel_bytes(chain: Chain, chunk_bytes: int, itemsize: int) -> int:
 
 
 def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
-    chain = chain_of(array)
-    if chain.pipeline == "plain" and not answers_ranges(array.store_path.store):
+    chain, store = chain_of(array), array.store_path.store
+    if chain.pipeline == "plain" and not (isinstance(store, LocalStore) or answers_ranges(store)):
         return array, replace(chain, pipeline="numcodecs", compressor=Chained((), "whole keys"))
     simple = array.dtype.kind in "biuf" and array.dtype.isnative and array.metadata.zarr_format == 3
-    if chain.pipeline == "zarr" and simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
+    if chain.pipeline == "zarr" and simple and isinstance(store, LocalStore) and find_spec("zarrs"):
         try:
             return _reopen_with_zarrs(array), Chain(pipeline="zarrs")
         except Exception:  # noqa: BLE001  various errors for unsupported codecs and dtypes: use zarr-python
@@ -348,3 +349,23 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
         raise UnsupportedError(f"fill_value={fill!r} is not a value of dtype {array.dtype}")
     check_filters(settings, array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)
+
+
+def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
+    """Return the chunks of ``array``, as local files if possible."""
+    store, path = array.store_path.store, array.store_path.path
+    if isinstance(store, LocalStore):
+        return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
+    if (joined := joined_in(store)) is not None:
+        there, prefix = joined
+        files: LocalBlobs | None = there.files(prefix + path, past_cache=past_cache)
+        if files is not None:
+            return files
+    return StoreBlobs(store, path, requests)
+
+
+def is_uneven(array: zarr.Array) -> bool:
+    """Return whether an open array has chunks of unequal lengths."""
+    if array.metadata.zarr_format == 2:  # no other grids exist, and newer versions of Zarr warn on access
+        return False
+    return type(array.metadata.chunk_grid).__name__.lower().startswith(GRID)

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.storage import LocalStore
 
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value
@@ -91,7 +92,8 @@ def _masked_2(source: zarr.Array) -> Settings:
 def carried_compressors(source: zarr.Array) -> Any:
     """Return the compressors of an array for its copy; filters of another format become their Zarr equivalents."""
     if not is_foreign(source):
-        return as_stored(source).compressors
+        in_folder = isinstance(source.store_path.store, LocalStore)
+        return (source if in_folder else as_stored(source)).compressors
     return [BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=source.dtype.itemsize)]
 
 

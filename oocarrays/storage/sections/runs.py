@@ -17,11 +17,10 @@ import numpy as np
 
 from oocarrays.mapping.grid import inverse, turned
 from oocarrays.mapping.selection import Axes
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
 from oocarrays.storage.meter import Meter, watched
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 
 class Run(NamedTuple):

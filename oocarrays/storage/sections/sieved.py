@@ -25,13 +25,12 @@ from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import IN_FLIGHT, Batch, Part, Sieve
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.pages import HUGE_BYTES, allocate, cold_ranges, read_past_cache, want
 from oocarrays.storage.local.ranges import NOT_READY, read_ranges
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import copy
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 T = TypeVar("T")
 

@@ -27,13 +27,12 @@ from oocarrays.storage.chunks.elements import cut, is_fill
 from oocarrays.storage.chunks.rewriting import UnitWriter, each_of, unit_writer
 from oocarrays.storage.chunks.units import Needs, Unit, overlays, units_of
 from oocarrays.storage.codecs.codec import Chain
-from oocarrays.storage.files.array_file import ArrayFile, open_array
+from oocarrays.storage.files.array_file import ArrayFile, blobs_of, open_array
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
 from oocarrays.storage.local.pages import Piece, allocate, on_sectors
 from oocarrays.storage.meter import Meter, watched
 from oocarrays.storage.pool import Pool, shaped
-from oocarrays.storage.stores.store_blobs import blobs_of
 
 RankPiece = tuple[Axes, np.ndarray]
 """A rank's section of a box, and its values: an array of the lengths of the axes."""

@@ -7,21 +7,17 @@ both          exists, read, read_into, put, remove
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import numpy as np
-import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.underway import Fetch, Putting, fetched, got
 
 
@@ -87,16 +83,3 @@ class StoreBlobs:
 
 
 Blobs = LocalBlobs | StoreBlobs
-
-
-def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
-    """Return the chunks of ``array``, as local files if possible."""
-    store, path = array.store_path.store, array.store_path.path
-    if isinstance(store, LocalStore):
-        return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
-    if (joined := joined_in(store)) is not None:
-        there, prefix = joined
-        files: LocalBlobs | None = there.files(prefix + path, past_cache=past_cache)
-        if files is not None:
-            return files
-    return StoreBlobs(store, path, requests)

@@ -37,13 +37,6 @@ SETTING = "array.rectilinear_chunks"
 GRID = "rectilinear"
 
 
-def is_uneven(array: zarr.Array) -> bool:
-    """Return whether an open array has chunks of unequal lengths."""
-    if array.metadata.zarr_format == 2:  # no other grids exist, and newer versions of Zarr warn on access
-        return False
-    return type(array.metadata.chunk_grid).__name__.lower().startswith(GRID)
-
-
 def says_uneven(document: Any) -> bool:
     """Return whether a metadata document describes chunks of unequal lengths."""
     grid = document.get("chunk_grid") if isinstance(document, dict) else None

@@ -28,6 +28,7 @@ from oocarrays.errors import NotFoundError, TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.directory import HEAD, NONE
 from oocarrays.plan.streams.meta import KEY, NB_GATHERED, Cells, Independent, Meta, Regular, described, ended, meta_from
+from oocarrays.storage.files.array_file import blobs_of
 from oocarrays.storage.files.creating import check_place
 from oocarrays.storage.files.documents import document_store, documents
 from oocarrays.storage.files.making_room import already_exists, is_free
@@ -37,7 +38,6 @@ from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.streams.raw import ArraySteps, ChunkCache, RawChunks
 
 LOCK = ".oocarrays-streams"
