@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part
 from oocarrays.mapping.grid import Index
@@ -302,8 +301,7 @@ def pool(live: Live[Any], number: int) -> Pool:
 
 def _new_pool(live: Live[Any], number: int) -> Pool:
     if number:
-        live.forget(("pool", number - 1))
-        live.rooms = Rooms()
+        live.forget(("pool", number - 1), "rooms")
     return Pool()
 
 

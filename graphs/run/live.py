@@ -91,7 +91,6 @@ class Live(Generic[P]):
 
     def __init__(self, program: P, state: RunState) -> None:
         self.program, self.state = program, state
-        self.rooms = Rooms()
         self._opening = threading.RLock()
         self._opened: dict[Any, Any] = {}
         self.syncer = Syncer(
@@ -144,6 +143,11 @@ class Live(Generic[P]):
         """Location of the journal."""
         store: StoreLike = self.program.destination.store
         return store
+
+    @property
+    def rooms(self) -> Rooms:
+        """Memory for packing messages."""
+        return self.once("rooms", Rooms)
 
     # ------------------------------------------------------------------ files
 

@@ -55,7 +55,8 @@ def begin(live: Live[Any], probes: Sequence[Probed] = ()) -> None:
     live.look()
     for presence in live.program.presences:
         presence.check_planned()
-    check_placement(probes)
+    if probes:
+        check_placement(probes)
     program, state = live.program, live.state
     mark = unfinished_run(live.store) if program.targets else None
     mine = mark == state.id

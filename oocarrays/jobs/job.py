@@ -117,7 +117,8 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         if cluster:
             check_reach(run.program.stores)
             check_forks(run)
-        self._addresses: Sequence[str] = self._disks.homes(self._put(cluster.workers() if cluster else ()))
+        put = self._put(cluster.workers()) if cluster else ()
+        self._addresses: Sequence[str] = put if disks is None else disks.homes(put)
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Duration of the last `run`, in seconds."""

@@ -98,7 +98,7 @@ def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] 
     workers = around().workers if workers is None else workers
     if isinstance(scheduler, Cluster):
         return scheduler
-    client = client_of(scheduler)
+    client = None if isinstance(scheduler, str) and scheduler == "threads" else client_of(scheduler)
     if client is None and workers is not None:
         raise PlacementError(f"workers={workers!r}, but there is no cluster: pass scheduler=, or create a client")
     names = None if workers is None else tuple(listed(workers, "workers", error=PlacementError))

@@ -13,6 +13,7 @@ reads the same environment variables, but no profile files: if those hold the cr
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,8 @@ from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, ha
 from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, cleaned, reason, shown
 
 Library = Literal["obstore", "fsspec"]
+SPECIAL = re.compile(r"[*?\[]|:/|\.zip", re.IGNORECASE)
+"""Part of a name that may be a pattern of files, a URL, a path in a file, or an archive."""
 EXTRAS = {
     "s3": "s3",
     "s3a": "s3",
@@ -82,6 +85,8 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     if isinstance(place, str | os.PathLike):
         place = check_path(place)
     have_all_entered()
+    if place is None or _is_folder(place):
+        return absolute(place)
     for known in PLACES:
         if (found := known(place, options, ways)) is not None:
             return found
@@ -96,6 +101,16 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
     return _remote(store, place.rstrip("/"), ways)
+
+
+def _is_folder(place: Any) -> bool:
+    """Return whether a location is a local folder, or a new name in one: no file, part of a file, or pattern."""
+    if not isinstance(place, str | os.PathLike):
+        return False
+    if os.path.isdir(place):
+        return True
+    is_new = SPECIAL.search(os.fspath(place)) is None and not os.path.lexists(place)
+    return is_new and os.path.isdir(os.path.dirname(os.path.abspath(place)))
 
 
 def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
