@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from oocarrays.errors import MissingChunksWarning
-from oocarrays.plan.plan import plural
+from oocarrays.errors import MissingChunksWarning, plural
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:

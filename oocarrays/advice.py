@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
-from oocarrays.errors import InputError, NotFoundError
+from oocarrays.errors import InputError, NotFoundError, plural
 from oocarrays.graphs.tracing.parts import as_ranges
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
@@ -30,7 +30,6 @@ from oocarrays.plan.advice.patterns import Fold, Pattern
 from oocarrays.plan.advice.price import use_of
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
-from oocarrays.plan.plan import plural
 from oocarrays.show.advice import html, text
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file

@@ -61,6 +61,11 @@ def _singular(found: re.Match[str]) -> str:
     return f"{'there is ' if there else ''}1 {SINGULAR.get(noun, noun[:-1])}{SINGULAR.get(verb, '')}"
 
 
+def plural(number: int, noun: str, ending: str = "s") -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{ending * (number != 1)}"
+
+
 class OocError(Exception):
     """Base class of all errors of oocarrays; the message is one line, even with odd values in it."""
 

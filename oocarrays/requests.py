@@ -25,12 +25,11 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import JournalError, OocError, TargetError
+from oocarrays.errors import JournalError, OocError, TargetError, plural
 from oocarrays.graphs.run.recording import read_now
 from oocarrays.graphs.run.recovery import CHUNKS_READ, trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.plan.plan import plural
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import member_store
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, named

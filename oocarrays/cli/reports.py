@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oocarrays.errors import UnsupportedError
+from oocarrays.errors import UnsupportedError, plural
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.plan.documents import Document
-from oocarrays.plan.plan import Plan, plural
+from oocarrays.plan.plan import Plan
 from oocarrays.show import report
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.progress import elapsed_text

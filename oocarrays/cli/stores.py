@@ -20,9 +20,9 @@ from oocarrays.cli.options import sources_of
 from oocarrays.cli.reports import print_json
 from oocarrays.cli.signatures import asked, command
 from oocarrays.comparing import Comparison, compare
+from oocarrays.errors import plural
 from oocarrays.jobs.rechunking import clean
 from oocarrays.plan.documents import Document
-from oocarrays.plan.plan import plural
 from oocarrays.recovery.resume import run_status
 from oocarrays.requests import is_at_work, journaled
 from oocarrays.show.contents import ArrayFacts, GroupFacts, chunks_text, contents

@@ -11,10 +11,9 @@ from dask.utils import format_bytes
 from oocarrays.cli.main import FAILED
 from oocarrays.cli.options import sources_of
 from oocarrays.cli.signatures import command
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, plural
 from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
 from oocarrays.graphs.settings import size_in_bytes, ways
-from oocarrays.plan.plan import plural
 from oocarrays.storage.foreign.places import WILD
 from oocarrays.storage.stores.urls import joined_url, store_of
 from oocarrays.storage.striped.moving import add as adds

@@ -169,10 +169,6 @@ class ChunkGrid:
         return product(*self.touched(section))
 
 
-COPIED_BYTES = 2**20
-"""Maximum bytes of a coded chunk of a local file that is copied for decoding; others are decoded from mapped pages."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """Properties of a stored array that a planner uses."""

@@ -30,7 +30,7 @@ from oocarrays.options.given import around, memory_of
 from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
 from oocarrays.plan.plan import Resources
-from oocarrays.storage.files.creating import check_target_place
+from oocarrays.storage.files.making_room import check_target_place
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
 from oocarrays.storage.journal.leftovers import check_scratch_place
 from oocarrays.storage.meter import available_bytes

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, InputError
+from oocarrays.errors import BudgetError, InputError, plural
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
@@ -46,7 +46,7 @@ from oocarrays.options.given import Resources as Means
 from oocarrays.options.given import Target
 from oocarrays.options.shapes import Results
 from oocarrays.plan.documents import Document
-from oocarrays.plan.plan import Resources, plural
+from oocarrays.plan.plan import Resources
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, window_options
 from oocarrays.plan.slabs.plan import CUT, SlabPlan

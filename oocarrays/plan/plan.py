@@ -326,11 +326,6 @@ def of_members(members: Iterable[tuple[str, Plan]]) -> tuple[Alternative, ...]:
     return tuple(replace(each, name=f"{name}: {each.name}") for name, each in every)
 
 
-def plural(number: int, noun: str, ending: str = "s") -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{ending * (number != 1)}"
-
-
 def where(processes: int | None) -> str:
     """Return the suffix for the memory of each process."""
     return " in each worker" if processes else ""

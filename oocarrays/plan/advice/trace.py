@@ -19,7 +19,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, SelectionError
+from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, SelectionError, plural
 from oocarrays.mapping.given import listed, whole
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
@@ -27,7 +27,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded
 from oocarrays.plan.documents import Document, checked_path, read_as, save_text, written
-from oocarrays.plan.plan import above, plural, table
+from oocarrays.plan.plan import above, table
 
 
 def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tuple[tuple[Pattern, ...], int | None]:

@@ -22,6 +22,7 @@ from typing import Literal
 
 import numpy as np
 
+from oocarrays.errors import plural
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, common, lengths
@@ -30,7 +31,7 @@ from oocarrays.plan.collective.rounds import Cutting, Round, Rounds
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.plan import Alternative, Bytes, Facts, Holding, Memory, Value, estimate, plural, shared_facts
+from oocarrays.plan.plan import Alternative, Bytes, Facts, Holding, Memory, Value, estimate, shared_facts
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "part_shape", "requests_of"]
 

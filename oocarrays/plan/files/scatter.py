@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from oocarrays.errors import plural
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart
@@ -42,7 +43,6 @@ from oocarrays.plan.plan import (
     estimate,
     first_fitting,
     halvings,
-    plural,
     shared_facts,
     where,
 )

@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from oocarrays.errors import plural
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.wanted import Coverage, replacing
@@ -32,7 +33,6 @@ from oocarrays.plan.plan import (
     Resources,
     estimate,
     first_fitting,
-    plural,
     shared_facts,
     where,
 )

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import InputError, LayoutError, NotFoundError
+from oocarrays.errors import InputError, LayoutError, NotFoundError, plural
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.documents import Document, checked_path, save_text
 from oocarrays.plan.exchange.network import Network
@@ -37,7 +37,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import fullest, order_of, own_seconds
 from oocarrays.plan.layouts.transfer import BY_WAY_OF, Transfer, TransferWork, ways_between
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.plan import Memory, above, largest_memory, plural, table
+from oocarrays.plan.plan import Memory, above, largest_memory, table
 
 KIND = "oocarrays redistribution"
 METHODS = (

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
+from oocarrays.limits import COPIED_BYTES
 from oocarrays.mapping.along import Cut, range_cuts
-from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored, boxes, ceil_div, unravel
+from oocarrays.mapping.grid import ChunkGrid, Stored, boxes, ceil_div, unravel
 from oocarrays.mapping.layouts.distribution import GenBlock
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+from oocarrays.errors import plural
 from oocarrays.kernels.reductions import PIECE
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
@@ -27,7 +28,6 @@ from oocarrays.plan.plan import (
     estimate,
     first_fitting,
     largest_memory,
-    plural,
     shared_facts,
     where,
 )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Literal
 
-from oocarrays.errors import BudgetError, InputError
+from oocarrays.errors import BudgetError, InputError, plural
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
@@ -34,7 +34,6 @@ from oocarrays.plan.plan import (
     cache_words,
     cheapest,
     largest_memory,
-    plural,
     shared_facts,
 )
 from oocarrays.plan.slabs.bands import longest

@@ -14,20 +14,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import zarr
 from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
 
-from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.files.documents import documents, unfinished_run
 from oocarrays.storage.files.making_room import (
     Documents,
+    check_apart,
     check_replaceable,
+    check_target_place,
     new_documents,
     put_documents,
     put_target,
@@ -35,20 +36,14 @@ from oocarrays.storage.files.making_room import (
     without_mark,
 )
 from oocarrays.storage.files.places import (
-    Place,
     StoreLike,
-    lie_together,
-    location,
-    parts_of,
-    place_name,
-    store_path,
 )
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Prepared
 from oocarrays.storage.stores.remote import RemoteStore
-from oocarrays.storage.stores.urls import check_replaces, opened
+from oocarrays.storage.stores.urls import opened
 
 BOOT = "oocarrays:boot"
 """Attribute of scratch in the system's cache, with the id of the system boot that it does not outlive."""
@@ -58,27 +53,6 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
     """Raise if the target would overwrite the source or other data."""
     check_apart(source, store)
     check_place(store, overwrite=overwrite)
-
-
-def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
-    """Raise if the target is the source, or if one contains the other."""
-    check_target_place(store)
-    check_replaces(store, new=True)
-    place = source.store_path
-    here, there = place_name(place.store, place.path), place_name(store)
-    mine, theirs = parts_of(place.store, place.path), parts_of(store)
-    if there is None and (target := store_path(store)).store == place.store:  # a store without a name
-        here, there = place.path, target.path
-        mine, theirs = ((here,), (there,)) if here or isinstance(source, zarr.Group) else ((), ())
-    if here is not None and here == there:
-        raise TargetError(f"the target {store} is the source itself")
-    if any(lie_together(a, b) for a in mine for b in theirs):
-        raise TargetError(f"the target {store} and the source {location(source)} are one inside the other")
-
-
-def check_target_place(store: Any) -> None:
-    if not isinstance(store, Place):
-        raise TargetError(f"the target is of type {type(store).__name__}: pass a path, a URL or a Zarr store")
 
 
 def check_place(store: StoreLike, *, overwrite: bool) -> None:

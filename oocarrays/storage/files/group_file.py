@@ -22,7 +22,6 @@ from zarr.errors import ContainsArrayError, NodeTypeValidationError
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.files.creating import check_apart
 from oocarrays.storage.files.documents import (
     WRECKED,
     check_documents,
@@ -34,6 +33,7 @@ from oocarrays.storage.files.documents import (
     unfinished_error,
 )
 from oocarrays.storage.files.making_room import (
+    check_apart,
     check_replaceable,
     new_documents,
     publish_drafts,

@@ -28,7 +28,17 @@ from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.documents import documents
 from oocarrays.storage.files.entries import entries_of
-from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
+from oocarrays.storage.files.places import (
+    Place,
+    StoreLike,
+    lie_together,
+    local_folder,
+    location,
+    parts_of,
+    place_name,
+    prefix_of,
+    store_path,
+)
 from oocarrays.storage.local.fs import files_below, remove_tree, sync_path
 from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
 from oocarrays.storage.stores.aside import keeps_drafts
@@ -54,6 +64,27 @@ def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], boo
     if not is_kind(store) and not is_leftover(store):
         raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
     check_only_ours(store)
+
+
+def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
+    """Raise if the target is the source, or if one contains the other."""
+    check_target_place(store)
+    check_replaces(store, new=True)
+    place = source.store_path
+    here, there = place_name(place.store, place.path), place_name(store)
+    mine, theirs = parts_of(place.store, place.path), parts_of(store)
+    if there is None and (target := store_path(store)).store == place.store:  # a store without a name
+        here, there = place.path, target.path
+        mine, theirs = ((here,), (there,)) if here or isinstance(source, zarr.Group) else ((), ())
+    if here is not None and here == there:
+        raise TargetError(f"the target {store} is the source itself")
+    if any(lie_together(a, b) for a in mine for b in theirs):
+        raise TargetError(f"the target {store} and the source {location(source)} are one inside the other")
+
+
+def check_target_place(store: Any) -> None:
+    if not isinstance(store, Place):
+        raise TargetError(f"the target is of type {type(store).__name__}: pass a path, a URL or a Zarr store")
 
 
 def is_free(store: StoreLike) -> bool:

@@ -28,9 +28,10 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_apart, check_place, create_target, finishing
+from oocarrays.storage.files.creating import check_place, create_target, finishing
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
+from oocarrays.storage.files.making_room import check_apart
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.names import METADATA, OURS, draft_key
 from oocarrays.storage.local.syncing import sync_file_system

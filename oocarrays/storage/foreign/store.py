@@ -21,8 +21,7 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from oocarrays.errors import UnsupportedError
-from oocarrays.plan.plan import plural
+from oocarrays.errors import UnsupportedError, plural
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray
 from oocarrays.storage.foreign.facts import Facts, document, whole_chunk
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs

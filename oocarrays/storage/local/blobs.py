@@ -20,8 +20,7 @@ import google_crc32c
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.limits import BATCHED_RUNS
-from oocarrays.mapping.grid import COPIED_BYTES
+from oocarrays.limits import BATCHED_RUNS, COPIED_BYTES
 from oocarrays.storage.local.fs import (
     failure,
     make_below,

@@ -19,7 +19,7 @@ import numpy as np
 import zarr
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.mapping.grid import COPIED_BYTES
+from oocarrays.limits import COPIED_BYTES
 from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
