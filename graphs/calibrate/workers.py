@@ -31,9 +31,8 @@ from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.exchange.whole import whole_round
-from oocarrays.graphs.run.builder import Outbox
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.program import Outbox, Program
 from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding

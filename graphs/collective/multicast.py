@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.graphs.layouts.parts import Parts
-from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.program import Builder, Program
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.layouts.local import spread

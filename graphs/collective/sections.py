@@ -44,10 +44,9 @@ from oocarrays.graphs.collective.read_tasks import selected
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.exchange.messages import Came, Exchange, Round, available, steps_of
 from oocarrays.graphs.layouts.parts import Parts
-from oocarrays.graphs.run.builder import SUFFIX, Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import InPlace, Program
+from oocarrays.graphs.run.program import SUFFIX, Builder, InPlace, Program, RoundsAhead, new_suffix
 from oocarrays.graphs.run.recording import begin_note, end_note
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from distributed import Worker
 
-from oocarrays.graphs.run.builder import Builder
+from oocarrays.graphs.run.program import Builder
 from oocarrays.graphs.run.steps import Add, Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.plan.exchange.schedule import Schedule
 

@@ -33,9 +33,8 @@ from zarr.storage import MemoryStore
 from oocarrays.errors import RunError
 from oocarrays.graphs.exchange.messages import Came, Exchange, parts_for, steps_of
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import Builder, Outbox, RoundsAhead
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.program import Builder, Outbox, Part, Program, Remaining, RoundsAhead
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking

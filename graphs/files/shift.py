@@ -20,9 +20,8 @@ import numpy as np
 from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.exchange.messages import Exchange, parts_for, steps_of
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import Builder, Outbox
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import InPlace, Part, Program
+from oocarrays.graphs.run.program import Builder, InPlace, Outbox, Part, Program
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section

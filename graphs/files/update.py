@@ -19,9 +19,8 @@ import zarr
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Program, Remaining
+from oocarrays.graphs.run.program import Builder, Program, Remaining
 from oocarrays.graphs.run.recovery import Part
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.section import Section

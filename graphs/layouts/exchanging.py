@@ -29,9 +29,8 @@ from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, steps_of
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import Parts
-from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.live import Live, RunState, Sealed
-from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.program import Builder, Program, new_suffix
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
 from oocarrays.mapping.layouts.local import sides

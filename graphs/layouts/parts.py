@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, Task, TaskRef
 from dask.utils import ensure_dict
 
-from oocarrays.graphs.run.builder import itself, new_suffix
+from oocarrays.graphs.run.program import itself, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import block_of
 from oocarrays.mapping.layouts.axis import is_block

@@ -27,8 +27,8 @@ from oocarrays.errors import NotFoundError, RunError
 from oocarrays.graphs.rechunk.passes import scratch_place
 from oocarrays.graphs.rechunk.program import Blocks, Destination, Rechunk, rechunk_run
 from oocarrays.graphs.rechunk.tasks import finish
-from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Builder, new_suffix
 from oocarrays.graphs.run.recording import check_room
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import Key

@@ -22,9 +22,8 @@ from oocarrays.errors import TargetError
 from oocarrays.graphs.lazy.blocks import BlockTasks
 from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.program import Part, Program, Remaining, new_suffix
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.layouts.local import spread

@@ -22,8 +22,8 @@ from oocarrays.errors import PlacementError, RunError
 from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.rechunk.passes import opened, pool, source
-from oocarrays.graphs.run.builder import Outbox, ReadSlab, Region
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import Outbox, ReadSlab, Region
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks

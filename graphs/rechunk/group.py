@@ -22,9 +22,8 @@ from oocarrays.errors import OocError
 from oocarrays.graphs.rechunk.passes import marks
 from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, new_suffix
 from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import PHASES, Key

@@ -35,9 +35,8 @@ from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.rechunk import exchange as between
 from oocarrays.graphs.rechunk import tasks
 from oocarrays.graphs.rechunk.passes import marks, usable_parts
-from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, RoundsAhead
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.graphs.run.steps import PHASES, ExchangeTasks, Key, Order, arriving

@@ -31,8 +31,8 @@ from oocarrays.graphs.rechunk.passes import (
     store,
 )
 from oocarrays.graphs.run import recording, run
-from oocarrays.graphs.run.builder import RankBuffers, ReadSlab, Region
 from oocarrays.graphs.run.live import Live
+from oocarrays.graphs.run.program import RankBuffers, ReadSlab, Region
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of

@@ -25,9 +25,8 @@ import numpy as np
 from oocarrays.graphs.exchange.messages import Exchange, Round, parts_for, steps_of
 from oocarrays.graphs.reductions.reducing import FUNCTIONS, Partial, Reducer, packed, unpacked
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import Builder
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.program import Builder, Part, Program, Remaining
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.plan.reductions.plan import ReducePlan

@@ -29,9 +29,8 @@ import zarr
 from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure, UnsupportedError
 from oocarrays.graphs.cluster.placement import Probed, check_placement
 from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
-from oocarrays.graphs.run.builder import SUFFIX
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Program
+from oocarrays.graphs.run.program import SUFFIX, Program
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Trust, check_sources
 from oocarrays.graphs.settings import setting
 from oocarrays.plan.documents import Document

@@ -38,9 +38,8 @@ from oocarrays.errors import DescriptorError, KernelError, NotFoundError, RunErr
 from oocarrays.graphs.cluster.placement import Probed, probed
 from oocarrays.graphs.events import tell, topic_of
 from oocarrays.graphs.run import recording
-from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.live import GIVEN_UP, LIVE, SETTLE_SECONDS, Live, P, RunState, Sealed, is_given_up
-from oocarrays.graphs.run.program import InPlace, Part, Remaining
+from oocarrays.graphs.run.program import Builder, InPlace, Part, Remaining, new_suffix
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting

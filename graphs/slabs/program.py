@@ -33,9 +33,8 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from oocarrays.errors import DescriptorError, RunError
-from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part, Program, Remaining
+from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, RoundsAhead
 from oocarrays.graphs.run.recovery import Sections
 from oocarrays.graphs.run.run import barrier
 from oocarrays.graphs.run.steps import Key

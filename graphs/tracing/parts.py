@@ -30,7 +30,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from oocarrays.errors import SelectionError
 from oocarrays.graphs.collective import read_tasks
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group, read_span, tiles
-from oocarrays.graphs.run.builder import itself
+from oocarrays.graphs.run.program import itself
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.mapping.along import ascending
 from oocarrays.mapping.selection import Selection, Taken, regular

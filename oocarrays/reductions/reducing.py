@@ -21,7 +21,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.reductions.program import Reduction, reduced_here
 from oocarrays.graphs.reductions.reducing import Reducer
-from oocarrays.graphs.run.builder import itself
+from oocarrays.graphs.run.program import itself
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays import Job
-from oocarrays.graphs.run.builder import RankBuffers
+from oocarrays.graphs.run.program import RankBuffers
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import Resources
