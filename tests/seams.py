@@ -52,7 +52,7 @@ from oocarrays.storage.journal.journal import Journal as Journal
 from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
 from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
 from oocarrays.storage.journal.sources import metadata_digest
-from oocarrays.storage.local.names import MARK
+from oocarrays.storage.local.fs import MARK
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
 from oocarrays.storage.stores.remote import shown
 from oocarrays.storage.stores.uneven import SETTING

@@ -33,7 +33,7 @@ from oocarrays.storage.files.documents import document_store
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept, Store
-from oocarrays.storage.local.names import MARK
+from oocarrays.storage.local.fs import MARK
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_pieces
 

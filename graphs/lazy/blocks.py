@@ -41,7 +41,7 @@ from oocarrays.storage.chunks.writer import ChunkWriter, PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch
-from oocarrays.storage.local.names import MARK
+from oocarrays.storage.local.fs import MARK
 from oocarrays.storage.local.syncing import sync_tree
 
 PARTIAL = "blocks.partial"

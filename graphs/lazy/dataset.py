@@ -34,8 +34,7 @@ from oocarrays.storage.files.making_room import is_empty, names_in
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept
-from oocarrays.storage.local.fs import files_below
-from oocarrays.storage.local.names import MARK, OURS, SAYING
+from oocarrays.storage.local.fs import MARK, OURS, SAYING, files_below
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.stores.aside import with_drafts
 

@@ -57,7 +57,7 @@ from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.sources import is_of
 from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt
 from oocarrays.storage.local.blobs import byte_view, checksum
-from oocarrays.storage.local.names import mark_of_plan, partial_name
+from oocarrays.storage.local.fs import mark_of_plan, partial_name
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place

@@ -1,6 +1,6 @@
 """Programs, the frozen data of runs, and the builder of the tasks of one graph.
 
-Tasks are plain functions of a module, ``f(live, *args, *inputs)``. They share their first argument: the run or the plan.
+Tasks are plain functions of a module, ``f(live, *args, *inputs)``, which share their first argument: run or plan.
 
     key      name-suffix, plain arguments, rank       new for each graph; `placement` pins by the suffix and the rank
     task     do(shared, function, arguments, …)       receives buffers, and waits for other tasks

@@ -26,7 +26,7 @@ from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.storage.chunks.places import CountingStore
-from oocarrays.storage.local.names import SAYING, index_of_chunk
+from oocarrays.storage.local.fs import SAYING, index_of_chunk
 from oocarrays.storage.meter import WATCHERS
 from oocarrays.storage.stores.joined import Wrapped
 

@@ -17,7 +17,7 @@ from oocarrays.errors import UnfinishedError
 from oocarrays.storage.files import making_room
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.local import fs
-from oocarrays.storage.local.names import MARK
+from oocarrays.storage.local.fs import MARK
 
 pytestmark = pytest.mark.long
 

@@ -38,8 +38,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import chunk_major, element_runs, fill_bits, is_fill, turned_section
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
-from oocarrays.storage.local.fs import failure, make_below, mode_of, open_regular, translated
-from oocarrays.storage.local.names import partial_name
+from oocarrays.storage.local.fs import failure, make_below, mode_of, open_regular, partial_name, translated
 from oocarrays.storage.local.pages import libc, open_past_cache, pieces_of, write_pieces
 from oocarrays.storage.local.syncing import before_naming, written
 from oocarrays.storage.meter import Meter

@@ -30,8 +30,16 @@ from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import is_node, new_documents, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE, UNKEPT, Unkept
-from oocarrays.storage.local.fs import check_regular, failure, files_below, make_folders, translated
-from oocarrays.storage.local.names import DOCUMENTS, PARTIAL, SAYING
+from oocarrays.storage.local.fs import (
+    DOCUMENTS,
+    PARTIAL,
+    SAYING,
+    check_regular,
+    failure,
+    files_below,
+    make_folders,
+    translated,
+)
 from oocarrays.storage.local.syncing import replacing_file, written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.aside import keeps_drafts

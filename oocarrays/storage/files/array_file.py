@@ -61,8 +61,7 @@ from oocarrays.storage.files.places import (
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES, LocalBlobs
-from oocarrays.storage.local.fs import ABSENT, failure
-from oocarrays.storage.local.names import ATTRIBUTES, MARK, METADATA
+from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, MARK, METADATA, failure
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote

@@ -39,8 +39,7 @@ from oocarrays.storage.files.places import (
     StoreLike,
 )
 from oocarrays.storage.local import syncing
-from oocarrays.storage.local.fs import translated
-from oocarrays.storage.local.names import METADATA
+from oocarrays.storage.local.fs import METADATA, translated
 from oocarrays.storage.local.syncing import Prepared
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import opened

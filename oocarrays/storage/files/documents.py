@@ -21,8 +21,19 @@ from zarr.storage import StorePath
 from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
-from oocarrays.storage.local.fs import check_regular, files_below, read_file, remove_file
-from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key, is_abandoned
+from oocarrays.storage.local.fs import (
+    ATTRIBUTES,
+    DOCUMENTS,
+    MARK,
+    NODES,
+    PARTIAL_END,
+    check_regular,
+    draft_key,
+    files_below,
+    is_abandoned,
+    read_file,
+    remove_file,
+)
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.stores.aside import clear_tracebacks, with_drafts, without_drafts

@@ -19,8 +19,16 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.fs import ABSENT, make_folders, read_file, remove_file, remove_tree, sync_path, translated
-from oocarrays.storage.local.names import PARTIAL
+from oocarrays.storage.local.fs import (
+    ABSENT,
+    PARTIAL,
+    make_folders,
+    read_file,
+    remove_file,
+    remove_tree,
+    sync_path,
+    translated,
+)
 from oocarrays.storage.local.syncing import rename, replace_file, write_beside, written
 
 

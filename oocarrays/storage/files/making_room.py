@@ -39,8 +39,19 @@ from oocarrays.storage.files.places import (
     prefix_of,
     store_path,
 )
-from oocarrays.storage.local.fs import files_below, remove_tree, sync_path
-from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
+from oocarrays.storage.local.fs import (
+    ARRAY_2,
+    DOCUMENTS,
+    MARK,
+    NODES,
+    OURS,
+    PARTIAL,
+    SAYING,
+    draft_key,
+    files_below,
+    remove_tree,
+    sync_path,
+)
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.underway import lists_keys

@@ -34,8 +34,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import OocError, RunError, StoreFailure
 from oocarrays.mapping.grid import Index, ceil_div, turned_back
-from oocarrays.storage.local.fs import failure, read_file, translated
-from oocarrays.storage.local.names import PARTIAL_END, array_document, draft_key
+from oocarrays.storage.local.fs import PARTIAL_END, array_document, draft_key, failure, read_file, translated
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, is_remote, reason
 from oocarrays.storage.stores.underway import got

@@ -23,7 +23,7 @@ from zarr.storage import FsspecStore
 
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
-from oocarrays.storage.local.names import SAYING
+from oocarrays.storage.local.fs import SAYING
 from oocarrays.storage.stores.joined import ReadOnlyStore, span
 
 HEADER_BYTES = 30

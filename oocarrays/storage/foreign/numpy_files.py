@@ -30,7 +30,7 @@ from oocarrays.storage.foreign.facts import (
     rows_of,
     whole_chunk,
 )
-from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
+from oocarrays.storage.local.fs import METADATA, chunk_index, chunk_keys
 
 
 def raw_manifest(facts: Facts, file: Readable) -> Manifest:

@@ -25,7 +25,7 @@ from oocarrays.errors import UnsupportedError, plural
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray
 from oocarrays.storage.foreign.facts import Facts, document, whole_chunk
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
-from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
+from oocarrays.storage.local.fs import METADATA, chunk_index, chunk_keys
 from oocarrays.storage.stores.joined import ReadOnlyStore, part_of, span
 
 MOST_ROWS = 40

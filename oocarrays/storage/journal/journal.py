@@ -51,7 +51,7 @@ from oocarrays.storage.journal.texts import (
     plan_text,
     receipts_in,
 )
-from oocarrays.storage.local.names import NODES, SAYING
+from oocarrays.storage.local.fs import NODES, SAYING
 
 
 class Journal:

@@ -40,8 +40,19 @@ from oocarrays.storage.files.places import StoreLike, local_folder, name_of, sto
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, ID, LOCK, NOTE, PLAN
-from oocarrays.storage.local.fs import ABSENT, remove_file, remove_tree, translated
-from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL, is_abandoned, mark_of_plan
+from oocarrays.storage.local.fs import (
+    ABSENT,
+    ARRAY_2,
+    ATTRIBUTES_2,
+    GROUP_2,
+    METADATA,
+    PARTIAL,
+    is_abandoned,
+    mark_of_plan,
+    remove_file,
+    remove_tree,
+    translated,
+)
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 

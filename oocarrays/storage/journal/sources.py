@@ -42,8 +42,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
-from oocarrays.storage.local.fs import ABSENT, Version, translated
-from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING, index_of_chunk
+from oocarrays.storage.local.fs import ABSENT, PARTIAL, PARTIAL_END, SAYING, Version, index_of_chunk, translated
 from oocarrays.storage.stores.remote import RemoteStore
 
 AT_ONCE = 10_000

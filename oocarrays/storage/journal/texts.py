@@ -51,8 +51,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.local.blobs import FOLDED_ABOVE, checksum
-from oocarrays.storage.local.fs import ABSENT, size_of, translated
-from oocarrays.storage.local.names import OURS, SHARED
+from oocarrays.storage.local.fs import ABSENT, OURS, SHARED, size_of, translated
 from oocarrays.storage.stores.remote import RemoteStore
 
 Receipt = list[int] | None

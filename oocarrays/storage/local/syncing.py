@@ -25,8 +25,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
-from oocarrays.storage.local.fs import existing, failure, make_folders, mode_of, sync_path, translated, write_all
-from oocarrays.storage.local.names import partial_name
+from oocarrays.storage.local.fs import (
+    existing,
+    failure,
+    make_folders,
+    mode_of,
+    partial_name,
+    sync_path,
+    translated,
+    write_all,
+)
 from oocarrays.storage.local.pages import libc
 
 START_WRITING = ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2)

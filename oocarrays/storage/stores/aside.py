@@ -20,7 +20,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore, StorePath
 
-from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, OURS, draft_key, is_document
+from oocarrays.storage.local.fs import ARRAY_2, ATTRIBUTES_2, GROUP_2, OURS, draft_key, is_document
 from oocarrays.storage.stores.joined import Wrapped, layers
 
 T = TypeVar("T", bound=Store)

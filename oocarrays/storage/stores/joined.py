@@ -15,7 +15,7 @@ from zarr.storage import StorePath, WrapperStore
 from zarr.storage._utils import _normalize_byte_range_index
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.storage.local.names import names_below
+from oocarrays.storage.local.fs import names_below
 
 T = TypeVar("T", bound=Store)
 D = TypeVar("D", np.ndarray, Buffer)

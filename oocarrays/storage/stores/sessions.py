@@ -25,7 +25,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import RunError, TargetError
-from oocarrays.storage.local.names import DOCUMENTS
+from oocarrays.storage.local.fs import DOCUMENTS
 from oocarrays.storage.stores.aside import AsideStore
 
 FORKS = "forks"

@@ -23,7 +23,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.local.names import METADATA
+from oocarrays.storage.local.fs import METADATA
 from oocarrays.storage.stores.joined import innermost, part_of
 from oocarrays.storage.stores.remote import reason
 

@@ -27,7 +27,7 @@ from zarr.storage import MemoryStore, StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.local.names import METADATA, chunk_index, chunk_keys
+from oocarrays.storage.local.fs import METADATA, chunk_index, chunk_keys
 from oocarrays.storage.stores.aside import DraftStore, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, part_of
 from oocarrays.storage.stores.remote import Patience, RemoteStore

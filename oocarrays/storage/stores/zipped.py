@@ -18,7 +18,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import TargetError
-from oocarrays.storage.local.names import ATTRIBUTES_2, SAYING, is_draft
+from oocarrays.storage.local.fs import ATTRIBUTES_2, SAYING, is_draft
 from oocarrays.storage.stores.aside import AsideStore
 from oocarrays.storage.stores.joined import Wrapped
 from oocarrays.storage.stores.urls import opened

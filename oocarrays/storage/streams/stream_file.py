@@ -34,8 +34,7 @@ from oocarrays.storage.files.documents import document_store, documents
 from oocarrays.storage.files.making_room import already_exists, is_free
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
-from oocarrays.storage.local.fs import translated
-from oocarrays.storage.local.names import METADATA
+from oocarrays.storage.local.fs import METADATA, translated
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import ArraySteps, ChunkCache, RawChunks

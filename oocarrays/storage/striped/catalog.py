@@ -13,7 +13,7 @@ from zarr.core.buffer import Buffer
 
 from oocarrays.errors import DescriptorError, InputError
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.names import PARTIAL
+from oocarrays.storage.local.fs import PARTIAL
 from oocarrays.storage.local.pages import Piece
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url

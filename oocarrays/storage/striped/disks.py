@@ -17,6 +17,7 @@ from zarr.storage import LocalStore
 from oocarrays.errors import InputError, NotFoundError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.fs import (
+    PARTIAL_END,
     failure,
     files_below,
     make_folders,
@@ -25,7 +26,6 @@ from oocarrays.storage.local.fs import (
     remove_file,
     translated,
 )
-from oocarrays.storage.local.names import PARTIAL_END
 from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.local.syncing import replace_file, replacing_file
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below

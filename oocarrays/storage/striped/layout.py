@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from oocarrays.storage.local.names import PARTIAL, PARTIAL_END
+from oocarrays.storage.local.fs import PARTIAL, PARTIAL_END
 
 INDEX = re.compile(r"(?:^|/)(?:c[./])?(\d+(?:[./]\d+)*)$")
 """End of chunk keys."""

@@ -23,7 +23,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.mapping.given import whole
-from oocarrays.storage.local.names import PARTIAL_END, SAYING
+from oocarrays.storage.local.fs import PARTIAL_END, SAYING
 from oocarrays.storage.striped.catalog import DiskLayout
 from oocarrays.storage.striped.disks import DOCUMENT, HIDDEN, PROTOTYPE, clear_folders, disks_of, label_of, part_of
 from oocarrays.storage.striped.file import StripedFile

@@ -23,7 +23,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
 from oocarrays.storage.local.blobs import checksum
-from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END, index_of_chunk
+from oocarrays.storage.local.fs import ARRAY_2, METADATA, PARTIAL_END, index_of_chunk
 from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
