@@ -39,7 +39,7 @@ from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.texts import Receipt, Receipts
 from oocarrays.storage.local.fs import mark_of_plan
-from oocarrays.storage.pool import Pool, shaped
+from oocarrays.storage.local.pages import Pool, shaped
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 

@@ -35,9 +35,8 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.storage.local.pages import give_back
+from oocarrays.storage.local.pages import Pool, give_back
 from oocarrays.storage.meter import anonymous_bytes
-from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, within
 
 Kernel = Callable[..., Any]

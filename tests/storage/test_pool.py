@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from oocarrays.storage.local.pages import allocate
-from oocarrays.storage.pool import Pool, numpy_bytes, shaped
+from oocarrays.storage.local.pages import Pool, allocate, numpy_bytes, shaped
 
 
 def test_memory_is_lent_again_only_when_the_last_view_of_it_is_gone() -> None:

@@ -21,8 +21,8 @@ from oocarrays.errors import CorruptChunkError, RunError, SelectionError
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import describe
+from oocarrays.storage.local.pages import copy
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import copy
 from tests.flat import flat
 from tests.profiles import examples
 from tests.seams import read_plan

@@ -39,10 +39,9 @@ from oocarrays.storage.chunks.elements import chunk_major, element_runs, fill_bi
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
 from oocarrays.storage.local.fs import failure, make_below, mode_of, open_regular, partial_name, translated
-from oocarrays.storage.local.pages import libc, open_past_cache, pieces_of, write_pieces
+from oocarrays.storage.local.pages import libc, open_past_cache, pieces_of, shaped, write_pieces
 from oocarrays.storage.local.syncing import before_naming, written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import shaped
 
 Take = Callable[[Section, np.ndarray], None]
 """Function that copies the elements of a source section into a buffer of ``counts + pieces``, as `scatter` does."""

@@ -17,7 +17,7 @@ from oocarrays.mapping.along import chunk_runs
 from oocarrays.mapping.grid import Index, ceil_div, inverse, turned
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.pool import copy, shaped
+from oocarrays.storage.local.pages import copy, shaped
 
 
 def fill_bits(file: ArrayFile) -> bytes:

@@ -46,8 +46,8 @@ from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
 from oocarrays.storage.local.fs import array_document, draft_key, open_sized, translated
+from oocarrays.storage.local.pages import Pool, numpy_bytes, shaped
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.underway import in_order
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))

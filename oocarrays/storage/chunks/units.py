@@ -28,7 +28,7 @@ from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.mapping.points import by_chunk
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, index_of_parts, within
-from oocarrays.storage.pool import copy
+from oocarrays.storage.local.pages import copy
 
 Needs = Callable[[Index], bool]
 """Predicate: whether a chunk must be read before it is written."""

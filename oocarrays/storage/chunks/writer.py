@@ -30,10 +30,9 @@ from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.fs import size_of, translated
-from oocarrays.storage.local.pages import pieces_of
+from oocarrays.storage.local.pages import Pool, copy, pieces_of
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import Pool, copy
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 
 

@@ -24,7 +24,7 @@ from oocarrays.errors import LayoutError, UnsupportedError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts.runs import Runs, Side
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.storage.pool import numpy_bytes
+from oocarrays.storage.local.pages import numpy_bytes
 
 TILE_BYTES = 2**19
 """Bytes of a tile of a local array: with its part of the messages it fits in a core's second-level cache."""

@@ -27,10 +27,9 @@ from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
-from oocarrays.storage.local.pages import HUGE_BYTES, allocate, cold_ranges, read_past_cache, want
+from oocarrays.storage.local.pages import HUGE_BYTES, allocate, cold_ranges, copy, read_past_cache, want
 from oocarrays.storage.local.ranges import NOT_READY, read_ranges
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import copy
 
 T = TypeVar("T")
 

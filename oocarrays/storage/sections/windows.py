@@ -31,8 +31,8 @@ from oocarrays.plan.slabs.plan import SlabPlan, buffer_bytes
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import RankFiles, placed
+from oocarrays.storage.local.pages import Pool
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.read import read_chunks, read_section, section_plan
 
 

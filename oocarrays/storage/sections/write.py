@@ -30,9 +30,8 @@ from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of, open_array
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
-from oocarrays.storage.local.pages import Piece, allocate, on_sectors
+from oocarrays.storage.local.pages import Piece, Pool, allocate, on_sectors, shaped
 from oocarrays.storage.meter import Meter, watched
-from oocarrays.storage.pool import Pool, shaped
 
 RankPiece = tuple[Axes, np.ndarray]
 """A rank's section of a box, and its values: an array of the lengths of the axes."""
