@@ -225,7 +225,7 @@ STEPS = {
     "put file": "oocarrays.storage.local.blobs:LocalBlobs.put",
     "put pieces": "oocarrays.storage.local.blobs:LocalBlobs.put_pieces",
     "write file": "oocarrays.storage.local.blobs:LocalBlobs._write",
-    "put object": "oocarrays.storage.stores.store_blobs:StoreBlobs.put",
+    "put object": "oocarrays.storage.stores.underway:StoreBlobs.put",
     "put later": "oocarrays.storage.stores.underway:Putting.put",
     "put striped": "oocarrays.storage.striped.catalog:StripedBlobs.put",
     "change window": "oocarrays.storage.sections.write:InWindows._window",

@@ -30,7 +30,7 @@ from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlob, byte_view, odd_size, open_ahead
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import StoreBlobs
+from oocarrays.storage.stores.underway import StoreBlobs
 
 Part = tuple[Section, np.ndarray | None]
 """Section of an array, and its elements; None if they are not stored."""

@@ -33,7 +33,7 @@ from oocarrays.storage.local.fs import size_of, translated
 from oocarrays.storage.local.pages import Pool, copy, pieces_of
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import StoreBlobs
+from oocarrays.storage.stores.underway import StoreBlobs
 
 
 class PieceWriter:

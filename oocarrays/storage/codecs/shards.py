@@ -26,8 +26,7 @@ from oocarrays.mapping.grid import turned, turned_back
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, odd_size
 from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import Blobs, StoreBlobs
-from oocarrays.storage.stores.underway import Fetch
+from oocarrays.storage.stores.underway import Blobs, Fetch, StoreBlobs
 
 ENTRY = np.dtype(("<u8", (2,)))
 """Offset and length of a chunk in its shard, in bytes."""

@@ -65,8 +65,7 @@ from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, MARK, METADATA, failu
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
-from oocarrays.storage.stores.store_blobs import Blobs, StoreBlobs
-from oocarrays.storage.stores.underway import answers_ranges
+from oocarrays.storage.stores.underway import Blobs, StoreBlobs, answers_ranges
 from oocarrays.storage.stores.uneven import GRID, allowing, as_regular, check_known, says_uneven
 
 
