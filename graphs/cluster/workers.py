@@ -16,8 +16,8 @@ from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
 from oocarrays.graphs.settings import costs, setting
 from oocarrays.plan.machine import Costs
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.places import store_path
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.joined import innermost, layers
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.sessions import SessionStore, taken_fork

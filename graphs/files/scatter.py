@@ -48,11 +48,11 @@ from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import finish_target
+from oocarrays.storage.files.creating import TargetSpec, finish_target
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import LocalTarget, TargetSpec
+from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.texts import Kept, Receipts
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section

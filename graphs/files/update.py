@@ -28,10 +28,9 @@ from oocarrays.plan.files.update import UpdatePlan
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import finish_target
+from oocarrays.storage.files.creating import TargetSpec, finish_target
 from oocarrays.storage.files.documents import document_store
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept, Store
 from oocarrays.storage.local.fs import MARK
 from oocarrays.storage.sections.read import read_section

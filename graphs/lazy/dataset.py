@@ -29,10 +29,10 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import group_file
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import document_store, unfinished_run
 from oocarrays.storage.files.making_room import is_empty, names_in
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.local.fs import MARK, OURS, SAYING, files_below
 from oocarrays.storage.local.syncing import written

@@ -33,12 +33,11 @@ from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part
 from oocarrays.storage.files import group_file
-from oocarrays.storage.files.creating import create_target, remove_scratch
+from oocarrays.storage.files.creating import TargetSpec, create_target, remove_scratch
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
 from oocarrays.storage.journal.texts import Kept, Receipt, Receipts
@@ -311,3 +310,18 @@ def _lane(builder: Builder, run: Run[Group], lane: int, created: Key, workers: i
         if (batch,) not in run.done:
             last = builder.add(copy, batch, rank, name="copy as it is", after=[last])
     return [] if last == created else [last]
+
+
+def group_content(plan: GroupPlan, source: GroupFile) -> Document:
+    """Return the content of a group's journal; each rewritten array has a journal of its own."""
+    copies = plan.copies
+    return {
+        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "missing": source.missing,
+        "zarr_format": source.zarr_format,
+        "members": {name: member.target.nbytes for name, member in plan.members},
+        "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
+        "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
+        "budget": plan.budget,
+        "processes": plan.processes,
+    }

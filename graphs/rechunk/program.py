@@ -47,10 +47,9 @@ from oocarrays.plan.rechunk.passes import Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import is_scratch, remove_scratch
+from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch, written_file
 from oocarrays.storage.files.documents import remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name
-from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, scratch_below
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import Kept, Receipt

@@ -30,7 +30,7 @@ import numpy as np
 import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
-from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_run, planned_copies
+from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_content, group_run, planned_copies
 from oocarrays.graphs.rechunk.passes import MOST_SUM, usable_parts
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
@@ -46,12 +46,11 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import is_scratch
+from oocarrays.storage.files.creating import is_scratch, written_file
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, in_files, place_name
+from oocarrays.storage.files.group_file import member_store
+from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.presence import Policy
-from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.sources import is_of
@@ -186,21 +185,6 @@ def _policy(content: Mapping[str, Any], missing: str | None) -> Policy:
 
 
 # ---------------------------------------------------------------------- groups
-
-
-def group_content(plan: GroupPlan, source: GroupFile) -> Document:
-    """Return the content of a group's journal; each rewritten array has a journal of its own."""
-    copies = plan.copies
-    return {
-        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
-        "missing": source.missing,
-        "zarr_format": source.zarr_format,
-        "members": {name: member.target.nbytes for name, member in plan.members},
-        "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
-        "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
-        "budget": plan.budget,
-        "processes": plan.processes,
-    }
 
 
 def resumed_group(

@@ -31,7 +31,7 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.journal.texts import Kept, Receipts
 from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.write import write_section

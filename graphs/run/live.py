@@ -24,9 +24,9 @@ from oocarrays.graphs.run.program import Part, Program
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of, named
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold

@@ -29,10 +29,10 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.plan.cost import Traffic
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.stores.remote import RemoteStore

@@ -25,8 +25,8 @@ from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import written_file
 from oocarrays.storage.files.places import StoreLike, location
-from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal, journal_of
 from oocarrays.storage.journal.sources import changed, fingerprint
 from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt, Store

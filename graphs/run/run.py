@@ -44,9 +44,9 @@ from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
 

@@ -27,8 +27,8 @@ from oocarrays.graphs.slabs.sweeps import Residual, as_bits, as_residual, larges
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.iterate import IteratePlan
 from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 

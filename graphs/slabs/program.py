@@ -44,10 +44,11 @@ from oocarrays.graphs.slabs.scratch import Sweep
 from oocarrays.plan.slabs.geometry import Slab, gathered, written
 from oocarrays.plan.slabs.plan import RESULTS, SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.local_files import RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.target import LocalTarget, TargetSpec
+from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.leftovers import remove_dead_scratch
 from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.stores.remote import RemoteStore

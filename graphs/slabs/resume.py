@@ -20,10 +20,9 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.plan import CUT
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import is_scratch
+from oocarrays.storage.files.creating import TargetSpec, is_scratch
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
-from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.sources import is_of, metadata_digest
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"

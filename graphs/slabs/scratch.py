@@ -13,9 +13,9 @@ from typing import Any
 from oocarrays.graphs.run.program import Part
 from oocarrays.graphs.slabs.sweeps import Residual
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.creating import is_scratch, remove_scratch
+from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch
 from oocarrays.storage.files.local_files import RankFiles, ScratchFiles
-from oocarrays.storage.files.target import LocalTarget, TargetSpec
+from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 

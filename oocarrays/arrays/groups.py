@@ -12,8 +12,8 @@ from dask.utils import format_bytes
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import plural
 from oocarrays.graphs import settings
+from oocarrays.options.chunks import LINES
 from oocarrays.options.given import Resources, around
-from oocarrays.options.rechunks import LINES
 from oocarrays.show import report
 from oocarrays.show.contents import array_facts
 from oocarrays.show.notebook import group_html

@@ -35,13 +35,13 @@ from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import checked, requested, unnamed
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
-from oocarrays.storage.files.creating import check_place
+from oocarrays.storage.files.creating import TargetSpec, check_place, written_file
 from oocarrays.storage.files.descriptor import KEY, Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.making_room import check_apart
 from oocarrays.storage.files.places import StoreLike, named
-from oocarrays.storage.files.target import LocalTarget, TargetSpec, written_file
+from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of, placer

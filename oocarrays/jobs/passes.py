@@ -36,13 +36,13 @@ from oocarrays.options.slabs import SlabArrays, SlabRequest
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import array_file, local_files
-from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.creating import TargetSpec, check_target
 from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import as_stated, dimension_names, retyped, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.making_room import check_apart
 from oocarrays.storage.files.places import name_of, named
-from oocarrays.storage.files.target import LocalTarget, TargetSpec, uneven_target
+from oocarrays.storage.files.target import LocalTarget, uneven_target
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 from oocarrays.stored.array import missing_of

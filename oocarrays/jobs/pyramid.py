@@ -49,11 +49,12 @@ from oocarrays.plan.files.multiscales import (
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_settings, with_axes
 from oocarrays.storage.files.group_file import check_group_target, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
-from oocarrays.storage.files.target import GroupTarget, TargetSpec
+from oocarrays.storage.files.target import GroupTarget
 from oocarrays.storage.stores.joined import foreign_at
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.stored.array import missing_of, placer

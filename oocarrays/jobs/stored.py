@@ -17,17 +17,17 @@ from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_run, planned_copies
+from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_content, group_run, planned_copies
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
-from oocarrays.graphs.rechunk.resume import group_content
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
+from oocarrays.options.chunks import LINES
 from oocarrays.options.given import Target
-from oocarrays.options.rechunks import LINES, Planner, asked_for
+from oocarrays.options.rechunks import Planner, asked_for
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.rechunk.group import GroupPlan

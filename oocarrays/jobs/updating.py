@@ -25,9 +25,9 @@ from oocarrays.requests import unfinished_text
 from oocarrays.show.report import READ_AND_WRITTEN, shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import written_file
 from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.journal import Journal, can_update
 from oocarrays.storage.journal.sources import Source, kept_source

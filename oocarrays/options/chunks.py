@@ -31,6 +31,9 @@ Advising = Callable[[zarr.Array, Sequence[Axes]], str]
 ADVISING: ContextVar[Advising | None] = ContextVar("oocarrays-advising", default=None)
 """Advice to follow, if any."""
 
+LINES = 20
+"""Maximum number of arrays to list one by one; the rest is counted."""
+
 
 def method_for(asked: str, array: zarr.Array, requests: Sequence[Axes]) -> str:
     """Return the given method; "auto" becomes the advised method, which may be "auto" too."""

@@ -25,6 +25,8 @@ from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.options.given import Target, codecs_of, own_of
+from oocarrays.options.chunks import LINES, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.given import Target, own_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.plan import Resources
@@ -39,9 +41,6 @@ from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import lists_keys
-
-LINES = 20
-"""Maximum number of arrays to list one by one; the rest is counted."""
 
 
 def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:

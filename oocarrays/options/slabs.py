@@ -52,9 +52,10 @@ from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike, win
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
 from oocarrays.requests import LAST, checked, left_content, requested
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, named
-from oocarrays.storage.files.target import GroupTarget, TargetSpec
+from oocarrays.storage.files.target import GroupTarget
 from oocarrays.storage.journal.calls import call_content
 from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore

@@ -36,10 +36,9 @@ from oocarrays.requests import checked, is_resumable, journaled, requested, unna
 from oocarrays.storage.codecs.codec import rebound
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.creating import TargetSpec, check_target, written_file
 from oocarrays.storage.files.formats import carried_compressors, compressors_in, dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike, named
-from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import StoredArray, missing_of, placer

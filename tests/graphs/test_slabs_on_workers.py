@@ -121,7 +121,7 @@ def test_a_second_target_is_made_once_though_a_worker_dies(spare: Client, job_of
     """Between the making of the second target and of the first."""
     targets = [tmp_path / "first.zarr", tmp_path / "second.zarr"]
     job = job_of(lambda block: (around((2, 0))(block), -block), target=targets)
-    dies(spare, job.placement[0], "oocarrays.storage.files.target:TargetSpec", "create", 1, "after")
+    dies(spare, job.placement[0], "oocarrays.storage.files.creating:TargetSpec", "create", 1, "after")
     first, second = within(job.run)
     check(first)
     np.testing.assert_array_equal(second, -FIELD)

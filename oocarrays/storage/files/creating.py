@@ -12,8 +12,10 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import zarr
 from zarr.codecs import BytesCodec
@@ -21,9 +23,10 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
-from oocarrays.storage.files.documents import documents, unfinished_run
+from oocarrays.storage.files.array_file import ArrayFile, describe, open_array, preview
+from oocarrays.storage.files.documents import documents, remove_partials, unfinished_run
 from oocarrays.storage.files.making_room import (
     Documents,
     check_apart,
@@ -35,9 +38,7 @@ from oocarrays.storage.files.making_room import (
     remove_drafts,
     without_mark,
 )
-from oocarrays.storage.files.places import (
-    StoreLike,
-)
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.fs import METADATA, translated
 from oocarrays.storage.local.syncing import Prepared
@@ -168,3 +169,83 @@ def _publish(file: ArrayFile, found: Documents, *, durable: bool) -> None:
 def _finished(file: ArrayFile) -> Documents:
     file.presence.check()
     return without_mark(file.zarr if file.folder is None else open_array(file.folder, unfinished=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSpec:
+    """Target of a run, and the settings that create it."""
+
+    store: StoreLike
+    """Path or store of the target."""
+    settings: Settings = field(default_factory=dict)
+    """Arguments of ``zarr.create_array``; for local array files without those set per rank; empty for a group."""
+    overwrite: bool = False
+    """Whether an existing target may be replaced."""
+    said: tuple[str, ...] = ()
+    """Notices of settings that differ from the request, one line each."""
+    members: tuple[TargetSpec, ...] = ()
+    """Arrays of a group."""
+
+    @property
+    def made(self) -> Settings:
+        """Return all arguments of ``zarr.create_array``; for local array files, those of the largest file."""
+        return self.settings
+
+    @property
+    def count(self) -> int:
+        """Number of chunks, or shards, to write."""
+        return self.preview().grid.count
+
+    def preview(self) -> Stored:
+        """Describe the array to create, as `array_file.preview` does."""
+        return preview(self.made, self.store)
+
+    @property
+    def places(self) -> list[StoreLike]:
+        """Locations of the chunks."""
+        return [self.store]
+
+    @property
+    def on_own_disks(self) -> bool:
+        """Whether the chunks are on workers' own disks, unreachable for other processes."""
+        return False
+
+    def place(self, rank: int) -> StoreLike:
+        """Return the location at which a rank writes."""
+        return self.store
+
+    def place_name(self, number: int, rank: int) -> str:
+        """Return the name of that location in a journal, for the target with this number."""
+        return str(number)
+
+    def share(self, rank: int, section: Section) -> Section:
+        """Return a section that a rank writes as a section of the file at its location."""
+        return section
+
+    def check(self, *sources: Any) -> None:
+        """Raise if the target would overwrite the files ``sources`` or other data."""
+        for source in sources:
+            if isinstance(source, ArrayFile):
+                check_apart(source.zarr, self.store)
+        check_place(self.store, overwrite=self.overwrite)
+
+    def create(self, run: str, *, durable: bool) -> Any:
+        """Create the array, marked unfinished, as `creating.create_target` does."""
+        return create_target(self.store, self.settings, run, overwrite=self.overwrite, durable=durable)
+
+    def resume(self, run: str, *, durable: bool) -> None:
+        """Prepare the target that a run has made for the rest of the run: remove partial files."""
+        remove_partials(self.store)
+
+    def open(self) -> Any:
+        """Open the unfinished array for writing."""
+        return written_file(self.store, mode="r+")
+
+    def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:
+        """Prepare the documents of the opened array; return a function that removes the unfinished mark."""
+        return finishing(opened, durable=durable)
+
+
+def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
+    """Open an unfinished array and describe it for writing."""
+    return describe(open_array(store, mode=mode, unfinished=True), written=True)
