@@ -7,3 +7,5 @@ TRAVEL_COPIES = 2
 COPIED_BYTES = 2**20
 """Maximum bytes of coded chunks of local files that are copied for decoding; larger ones are decoded from mapped
 pages."""
+STAGES = range(2, 5)
+"""Numbers of passes of a staged plan."""

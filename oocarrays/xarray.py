@@ -32,8 +32,9 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import BudgetError, InputError, NotFoundError, UnsupportedError
+from oocarrays.jobs.passes import SlabJob
 from oocarrays.jobs.rechunking import rechunk
-from oocarrays.jobs.slabs import SlabJob, map_slabs
+from oocarrays.jobs.slabs import map_slabs
 from oocarrays.mapping.given import refuse
 from oocarrays.options.asked import cluster_of
 from oocarrays.options.given import Target, means_of, own_of, verb

@@ -41,11 +41,11 @@ from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.graphs.run.steps import PHASES, ExchangeTasks, Key, Order, arriving
 from oocarrays.graphs.settings import record_seconds
+from oocarrays.limits import STAGES
 from oocarrays.plan.documents import Document, written
 from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.plan.rechunk.passes import Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch, written_file
 from oocarrays.storage.files.documents import remove_partials, unfinished_run

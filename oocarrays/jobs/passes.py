@@ -1,24 +1,31 @@
-"""Sources and targets of passes over slabs: arrays in one file each, or local array files, of which each rank reads and
-writes its own.
+"""Passes over slabs: their job, and their sources and targets, arrays in one file each, or local array files, of which
+each rank reads and writes its own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 import zarr
+from dask.task_spec import Task
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.copying import Copying
 from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.placement import Disks
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.run.run import Run
+from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting
+from oocarrays.graphs.slabs.program import SlabPass
+from oocarrays.jobs.job import Job
 from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type, names_of_axes, refuse
@@ -34,7 +41,11 @@ from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import coarsened, names_of, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest
 from oocarrays.plan.documents import Settings
+from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.options import Edges
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.show.progress import ProgressBar
+from oocarrays.show.report import COUNTED
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import TargetSpec, check_target
 from oocarrays.storage.files.descriptor import Descriptor
@@ -317,3 +328,60 @@ def _one_place(known: Sequence[Disks]) -> Disks:
             f"files are on the own disks of workers {own[0].workers} and {other.workers}: they must be the same"
         )
     return own[0] if own else Disks()
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+class SlabJob(Job[Run[SlabPass], Made, SlabPlan], Generic[Made]):
+    """Planned pass over slabs: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
+
+    Parameters
+    ----------
+    copying : Copying, optional
+        Copies of sources to make first, on threads.
+    """
+
+    _counted = tuple(name for name in COUNTED if name != "messages")
+
+    def __init__(
+        self,
+        run: Run[SlabPass],
+        result: Callable[[str], Any],
+        cluster: Cluster | None = None,
+        disks: Disks | None = None,
+        *,
+        copying: Copying | None = None,
+    ) -> None:
+        self._copying = copying
+        super().__init__(run, result, cluster, disks)
+
+    def _tasks(self) -> int:
+        return self.plan.tasks
+
+    def _bar(self) -> ProgressBar:
+        return ProgressBar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
+
+    def _on_threads(self) -> Any:
+        if self._copying is None:
+            return super()._on_threads()
+        with self._copying.made() as self._run.live.copies:
+            try:
+                return super()._on_threads()
+            finally:
+                self._run.live.copies = ()
+                for job in self._copying.jobs.values():
+                    self._run.meter.put(job.meter.take())
+
+    def __dask_graph__(self) -> dict[Key, Any]:
+        graph = super().__dask_graph__()
+        if self._copying is None or not self._is_fresh():
+            return graph
+        return {self._key: Task(self._key, self._on_threads)}
+
+    def _threads(self) -> int:
+        return 3 * self.plan.ranks  # one reads, one computes, one writes
+
+    def _beside(self) -> Mapping[str, str]:
+        done = f", {len(self._run.done)} of them done before" if self._run.done else ""
+        return {"slabs": done, "peak memory": where(self._run.processes)}

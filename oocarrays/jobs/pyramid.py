@@ -24,7 +24,7 @@ from zarr.storage import StorePath
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError
-from oocarrays.jobs.slabs import SlabJob
+from oocarrays.jobs.passes import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import chosen, whole

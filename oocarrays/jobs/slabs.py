@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import zarr
-from dask.task_spec import Task
 from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import WORTH, Copier, Copying
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
-from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.run.run import Run
-from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.kernel import Kernel
-from oocarrays.graphs.slabs.program import SlabPass
-from oocarrays.jobs.job import OFTEN, Job
-from oocarrays.jobs.passes import Made, arrays_of, opener
+from oocarrays.jobs.job import OFTEN
+from oocarrays.jobs.passes import SlabJob, arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
 from oocarrays.kernels.binding import check_call
 from oocarrays.mapping.given import flag
@@ -33,71 +27,14 @@ from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.keywords import OneTarget, SeveralTargets, SlabKeywords
 from oocarrays.options.shapes import NAMES, Results
 from oocarrays.options.slabs import SlabArrays, SlabRequest, own_depth, pass_options, slab_pass
-from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.show.progress import ProgressBar
-from oocarrays.show.report import COUNTED
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import placer
 
 Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 Sources = Global | LocalArrays
-
-
-class SlabJob(Job[Run[SlabPass], Made, SlabPlan], Generic[Made]):
-    """Planned pass over slabs: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
-
-    Parameters
-    ----------
-    copying : Copying, optional
-        Copies of sources to make first, on threads.
-    """
-
-    _counted = tuple(name for name in COUNTED if name != "messages")
-
-    def __init__(
-        self,
-        run: Run[SlabPass],
-        result: Callable[[str], Any],
-        cluster: Cluster | None = None,
-        disks: Disks | None = None,
-        *,
-        copying: Copying | None = None,
-    ) -> None:
-        self._copying = copying
-        super().__init__(run, result, cluster, disks)
-
-    def _tasks(self) -> int:
-        return self.plan.tasks
-
-    def _bar(self) -> ProgressBar:
-        return ProgressBar(replace(self.plan, copies=None), self._run)  # copies are counted by their own runs
-
-    def _on_threads(self) -> Any:
-        if self._copying is None:
-            return super()._on_threads()
-        with self._copying.made() as self._run.live.copies:
-            try:
-                return super()._on_threads()
-            finally:
-                self._run.live.copies = ()
-                for job in self._copying.jobs.values():
-                    self._run.meter.put(job.meter.take())
-
-    def __dask_graph__(self) -> dict[Key, Any]:
-        graph = super().__dask_graph__()
-        if self._copying is None or not self._is_fresh():
-            return graph
-        return {self._key: Task(self._key, self._on_threads)}
-
-    def _threads(self) -> int:
-        return 3 * self.plan.ranks  # one reads, one computes, one writes
-
-    def _beside(self) -> Mapping[str, str]:
-        done = f", {len(self._run.done)} of them done before" if self._run.done else ""
-        return {"slabs": done, "peak memory": where(self._run.processes)}
 
 
 @overload

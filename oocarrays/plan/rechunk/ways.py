@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain, product
 from typing import Literal
 
+from oocarrays.limits import STAGES
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
@@ -25,8 +26,6 @@ from oocarrays.plan.rechunk.passes import Method, Pass, Problem
 
 Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")
-STAGES = range(2, 5)
-"""Numbers of passes of a staged plan."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """Methods of each pass of a staged plan."""
 

@@ -33,7 +33,7 @@ from typing import Literal
 from zarr.core.sync import sync
 
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, TargetError
-from oocarrays.plan.rechunk.ways import STAGES
+from oocarrays.limits import STAGES
 from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import node_kind, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
