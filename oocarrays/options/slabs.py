@@ -21,11 +21,9 @@ from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, trust_of
 from oocarrays.graphs.run.run import Run
-from oocarrays.graphs.slabs.course import Course
-from oocarrays.graphs.slabs.kernel import Kernel
-from oocarrays.graphs.slabs.program import SlabPass
-from oocarrays.graphs.slabs.resume import (
+from oocarrays.graphs.slabs.course import (
     CHANGE,
+    Course,
     asked_of,
     interrupted_pass,
     is_on_own_disks,
@@ -33,6 +31,8 @@ from oocarrays.graphs.slabs.resume import (
     recorded_cut,
     recover_pass,
 )
+from oocarrays.graphs.slabs.kernel import Kernel
+from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.scratch import PassScratch
 from oocarrays.graphs.slabs.sweeps import Residual, change, each_of, unlike
 from oocarrays.kernels.binding import unwrapped
