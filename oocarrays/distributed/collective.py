@@ -33,6 +33,7 @@ from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.files import partitions as file_order
 from oocarrays.plan.machine import Costs
 from oocarrays.show import report
+from oocarrays.show.exchanges import collective_text
 from oocarrays.storage.files.array_file import ArrayFile, as_planned
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened
@@ -138,7 +139,7 @@ class SectionArrays(RankLists[CollectivePlan]):
 
     def explain(self) -> str:
         """Describe each rank's section, the reading ranks, and the cost of other methods."""
-        return f"{super().explain()}\n\n{report.collective_text(self._plan)}"
+        return f"{super().explain()}\n\n{collective_text(self._plan)}"
 
 
 SectionsLike = LayoutLike | Sequence[Any]

@@ -31,6 +31,7 @@ from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistribution
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show import report
+from oocarrays.show.exchanges import collective_text
 from oocarrays.show.notebook import picture, rows_html
 from oocarrays.storage.meter import Meter
 
@@ -345,7 +346,7 @@ class DistributedArray(Extents, RankArrays):
         text, plan = report.table(self._rows()), self._plan
         if plan is None:
             return text
-        return f"{text}\n\n{report.collective_text(plan) if isinstance(plan, CollectivePlan) else plan.explain()}"
+        return f"{text}\n\n{collective_text(plan) if isinstance(plan, CollectivePlan) else plan.explain()}"
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""Schedules as text: the thesis's table, the load of the busiest link, predicted seconds."""
+"""Schedules and collective reads as text: the thesis's table, the load of the busiest link, predicted seconds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from oocarrays.errors import ChunksError, LayoutError, in_number
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
+from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.exchange.exchange import Exchange, Turn
 from oocarrays.plan.exchange.network import Network, busiest
 from oocarrays.plan.exchange.prediction import Constants, step_seconds
 from oocarrays.plan.exchange.schedule import Schedule, Step
+from oocarrays.plan.plan import Alternative
 from oocarrays.plan.sections.requests import RequestCounts, requests_of
 from oocarrays.show import report
-from oocarrays.show.report import LINE_WIDTH, seconds_text, table
+from oocarrays.show.report import LINE_WIDTH, memory_text, seconds_text, table
 
 ChunkLike = int | str | Sequence[int]
 """Elements of a stripe, its size as ``"128KiB"``, or the lengths of chunks along each axis."""
@@ -212,3 +214,19 @@ def _cut(step: Shown, width: int) -> str:
     ends = np.cumsum([len(text) + 2 for text in step.pairs])
     fit = max(int(np.searchsorted(ends, width - len(f" … {step.many} more") + 2, side="right")), 1)
     return f"{'  '.join(step.pairs[:fit])} … {step.many - fit} more"
+
+
+def collective_text(plan: CollectivePlan) -> str:
+    """Return the compared read methods, cheapest first, and the memory of the chosen one."""
+    head = (
+        "method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds",
+    )  # fmt: skip
+    return f"{table([head, *map(_collective_row, plan.alternatives)])}\n\n{memory_text(plan.memory)}"
+
+
+def _collective_row(way: Alternative) -> tuple[str, ...]:
+    traffic = way.traffic
+    numbers = way.ranks, way.rounds, traffic.read_requests
+    sizes = format_bytes(traffic.read_bytes), format_bytes(traffic.decoded_bytes)
+    ends = str(traffic.messages), format_bytes(way.peak_bytes), f"{way.seconds:.3g}"
+    return (f"{way.name}{' ◄' * way.taken}", way.domains or "–", *map(str, numbers), *sizes, *ends)

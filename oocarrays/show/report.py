@@ -11,6 +11,7 @@ from dask.utils import format_bytes, format_time
 from oocarrays.errors import in_number
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.plan import Alternative, Bytes, Duration, Memory, Value
+from oocarrays.plan.plan import Alternative, Bytes, Duration, Facts, Memory, Plan, Value
 from oocarrays.plan.plan import table as table
 from oocarrays.storage.meter import Meter
 
@@ -91,22 +92,6 @@ def planned_text(rows: Sequence[tuple[str, ...]], alternatives: Sequence[Alterna
     """Return a plan and every compared alternative as text."""
     ways = table(considered_rows(alternatives), indent="  ") if alternatives else "  none: the array is empty"
     return f"{table(rows)}\n\nconsidered\n{ways}"
-
-
-def collective_text(plan: CollectivePlan) -> str:
-    """Return the compared read methods, cheapest first, and the memory of the chosen one."""
-    head = (
-        "method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds",
-    )  # fmt: skip
-    return f"{table([head, *map(_collective_row, plan.alternatives)])}\n\n{memory_text(plan.memory)}"
-
-
-def _collective_row(way: Alternative) -> tuple[str, ...]:
-    traffic = way.traffic
-    numbers = way.ranks, way.rounds, traffic.read_requests
-    sizes = format_bytes(traffic.read_bytes), format_bytes(traffic.decoded_bytes)
-    ends = str(traffic.messages), format_bytes(way.peak_bytes), f"{way.seconds:.3g}"
-    return (f"{way.name}{' ◄' * way.taken}", way.domains or "–", *map(str, numbers), *sizes, *ends)
 
 
 def number_text(value: float | Mapping[str, float]) -> str:
