@@ -32,9 +32,7 @@ from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
-from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.journal.calls import CALL, call_content, named
-from oocarrays.storage.files.places import named
+from oocarrays.storage.files.places import StoreLike, named
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import PARTS, kept_sections, sections_again

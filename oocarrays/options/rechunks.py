@@ -23,10 +23,8 @@ from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import names_of_axes
 from oocarrays.mapping.grid import chunks_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
-from oocarrays.options.given import Target, codecs_of, own_of
 from oocarrays.options.chunks import LINES, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
-from oocarrays.options.given import Target, own_of
+from oocarrays.options.given import Target, codecs_of, own_of
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.plan import Resources
