@@ -178,7 +178,10 @@ PLANTED = {
     "up by name of the room": ("oocarrays/storage/bad.py", "from oocarrays import show"),
     "up by name of the module": ("oocarrays/storage/bad.py", "from oocarrays.jobs import job"),
     "up within a floor": ("oocarrays/storage/stores/bad.py", "from oocarrays.storage.chunks.reader import ChunkReader"),
-    "along to another room": ("oocarrays/kernels/bad.py", "from oocarrays.mapping.layouts.axis import BlockAxis"),
+    "along to another room": (
+        "oocarrays/kernels/bad.py",
+        "from oocarrays.mapping.layouts.distribution import BlockAxis",
+    ),
     "for types alone": (
         "oocarrays/plan/bad.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from oocarrays.show import report",

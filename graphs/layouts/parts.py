@@ -25,8 +25,7 @@ from dask.utils import ensure_dict
 from oocarrays.graphs.run.program import itself, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import block_of
-from oocarrays.mapping.layouts.axis import is_block
-from oocarrays.mapping.layouts.distribution import Collapsed
+from oocarrays.mapping.layouts.distribution import Collapsed, is_block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.plan.layouts.transfer import Transfer

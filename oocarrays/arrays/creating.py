@@ -19,7 +19,7 @@ from oocarrays.errors import ChunksError, LayoutError, NotFoundError, Unsupporte
 from oocarrays.graphs import settings
 from oocarrays.mapping.given import chosen, element_type, extents, named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, chunks_along, runs_along
-from oocarrays.mapping.layouts.axis import is_block
+from oocarrays.mapping.layouts.distribution import is_block
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.section import axis_order

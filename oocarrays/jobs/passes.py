@@ -30,7 +30,7 @@ from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type, names_of_axes, refuse
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
-from oocarrays.mapping.layouts.axis import is_block
+from oocarrays.mapping.layouts.distribution import is_block
 from oocarrays.mapping.layouts.halo import checked_boundary, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank

@@ -11,7 +11,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import element_type
-from oocarrays.mapping.layouts.hpf import parse_layout
+from oocarrays.mapping.layouts.distribution import parse_layout
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.options.networks import carrier_of, network_text
 from oocarrays.plan.documents import Document

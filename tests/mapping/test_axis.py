@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays import Block, Collapsed, Cyclic, GenBlock
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
+from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis
 from tests.mapping.dealing import Table, dealt, laid_out, owners, places
 
 pytestmark = pytest.mark.once

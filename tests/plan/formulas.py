@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oocarrays.mapping.layouts.axis import BlockCyclicAxis
+from oocarrays.mapping.layouts.distribution import BlockCyclicAxis
 from oocarrays.plan.layouts.runs import Runs, _repeated, block_to_cyclic
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
+from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis, GenBlockAxis
 from oocarrays.plan.layouts.runs import Runs, cut, formula, runs_between
 from tests.plan.formulas import FORMULAS
 from tests.profiles import examples

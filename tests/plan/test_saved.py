@@ -10,7 +10,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, NotFoundError
-from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.distribution import Axis
 from oocarrays.plan.layouts import transfer
 from oocarrays.plan.layouts.runs import Runs, runs_between
 

@@ -28,7 +28,7 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.mapping.casting import has_number
 from oocarrays.mapping.given import by_axis
-from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.distribution import Axis
 from oocarrays.mapping.selection import Taken
 
 Boundary = Literal["none", "reflect", "nearest", "periodic"] | float

@@ -32,9 +32,19 @@ import numpy as np
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import extents, listed, whole, wholes
 from oocarrays.mapping.grid import unravel
-from oocarrays.mapping.layouts.axis import Axis, Ints
-from oocarrays.mapping.layouts.distribution import MOST_RANKS, Block, Collapsed, Cyclic, Distribution, GenBlock
-from oocarrays.mapping.layouts.hpf import Asked, parse_layout, written
+from oocarrays.mapping.layouts.distribution import (
+    MOST_RANKS,
+    Asked,
+    Axis,
+    Block,
+    Collapsed,
+    Cyclic,
+    Distribution,
+    GenBlock,
+    Ints,
+    parse_layout,
+    written,
+)
 from oocarrays.mapping.section import Section
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.along import common_range, positions
 from oocarrays.mapping.given import by_axis, index_of
-from oocarrays.mapping.layouts.axis import held_by, is_block
+from oocarrays.mapping.layouts.distribution import held_by, is_block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, index_of_parts, lengths, within

@@ -13,8 +13,7 @@ from typing import Any
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.axis import is_block
-from oocarrays.mapping.layouts.distribution import Block, Collapsed, Distribution, GenBlock
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Distribution, GenBlock, is_block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import one_an_axis
 

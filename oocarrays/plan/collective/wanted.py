@@ -33,7 +33,7 @@ import numpy as np
 
 from oocarrays.mapping.along import ascending, common_range, hull, positions
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored
-from oocarrays.mapping.layouts.axis import held_by
+from oocarrays.mapping.layouts.distribution import held_by
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, lengths, regular, within

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from oocarrays.mapping.along import ascending
-from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.distribution import Axis
 from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Lent, Strip, axis_window, of_axis, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth

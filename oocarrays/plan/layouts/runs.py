@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
+from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis, GenBlockAxis
 
 Side = Literal["source", "target"]
 

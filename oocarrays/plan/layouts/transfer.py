@@ -26,8 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
-from oocarrays.mapping.layouts.distribution import Cyclic, Distribution
+from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis, Cyclic, Distribution
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts.runs import Runs, Side, formula, runs_between
 

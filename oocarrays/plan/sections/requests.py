@@ -30,7 +30,7 @@ from oocarrays.errors import ChunksError
 from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.given import is_sequence, whole, wholes
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
+from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import axis_order, floor_sum
 

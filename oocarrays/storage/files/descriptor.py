@@ -23,8 +23,7 @@ import zarr
 
 from oocarrays.errors import DescriptorError, LayoutError
 from oocarrays.mapping.grid import runs_along
-from oocarrays.mapping.layouts.distribution import Collapsed, GenBlock
-from oocarrays.mapping.layouts.hpf import parse_distributions
+from oocarrays.mapping.layouts.distribution import Collapsed, GenBlock, parse_distributions
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart, check_depth, depths
 from oocarrays.mapping.section import axis_order
