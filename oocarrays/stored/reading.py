@@ -33,8 +33,8 @@ from oocarrays.mapping.selection import Selection, Taken, lengths
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import METHODS, READ_BUFFER_BYTES, Method
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
+from oocarrays.storage.chunks.elements import PointsUnit
 from oocarrays.storage.chunks.rewriting import each_of, unit_writer
-from oocarrays.storage.chunks.units import PointsUnit
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import WATCHERS, Meter, new_meter
 from oocarrays.storage.sections.read import read_section, section_plan

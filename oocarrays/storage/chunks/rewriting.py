@@ -34,9 +34,8 @@ from typing import Any
 import numpy as np
 
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.elements import fill_bits, is_fill
+from oocarrays.storage.chunks.elements import Written, fill_bits, is_fill
 from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.chunks.units import Written
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out

@@ -23,9 +23,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective.wanted import Coverage
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod, plan_section_write, runs_of
-from oocarrays.storage.chunks.elements import cut, is_fill
+from oocarrays.storage.chunks.elements import Needs, Unit, cut, is_fill, overlays, units_of
 from oocarrays.storage.chunks.rewriting import UnitWriter, each_of, unit_writer
-from oocarrays.storage.chunks.units import Needs, Unit, overlays, units_of
 from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of, open_array
 from oocarrays.storage.journal.texts import UNKEPT, Unkept
