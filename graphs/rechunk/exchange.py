@@ -28,7 +28,7 @@ from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.storage.chunks.elements import chunk_major, common, scatter
+from oocarrays.storage.chunks.elements import chunk_major, common_part, scatter
 from oocarrays.storage.local.pages import allocate, padded
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
@@ -184,7 +184,7 @@ def copy(
     region = files.region(box, there, blank=turn == stage == 0)
     section = step.section(box)
     for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
-        for part, data in common(step.source.grid.section(index), section, chunk):
+        for part, data in common_part(step.source.grid.section(index), section, chunk):
             scatter(region, section.lower, part, files.fill_value if data is None else data)
     return there
 

@@ -30,7 +30,7 @@ from oocarrays.plan.rechunk.assembled import groups, on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler, Take
-from oocarrays.storage.chunks.elements import chunk_major, common
+from oocarrays.storage.chunks.elements import chunk_major, common_part
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files import array_file
@@ -69,7 +69,7 @@ class OpenPass:
             yield from reader.tiles(indices, section, step.tile)
         else:
             for index, data in reader.whole(indices, repeat(self.chunk_view(chunk))):
-                yield from common(step.source.grid.section(index), section, data)
+                yield from common_part(step.source.grid.section(index), section, data)
 
     def chunk_view(self, buffer: np.ndarray) -> np.ndarray:
         """View a buffer as one source chunk of the pass."""

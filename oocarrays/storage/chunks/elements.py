@@ -1,4 +1,4 @@
-"""Positions of elements in chunks and in units of writing: tiles and runs, byte ranges, copies into chunk-major buffers, fill values.
+"""Positions of elements in chunks: tiles, runs, byte ranges, chunk-major copies, fill values; and in units of writing.
 
 chunk  · · · ·      piece ▒ of shape (2, 2): runs of 2 elements that start at 5 and 9,
        · ▒ ▒ ·      one byte range from 5 to 11, or tiles of as many rows as fit in a cache
@@ -123,7 +123,7 @@ def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, sli
         yield slice(first, last), slice(inside, inside + length), slice(start - lower, stop - lower)
 
 
-def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
+def common_part(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
     """Yield the intersection of ``here`` with the chunk at ``there``, if any, and its elements."""
     part = there.intersection(here)
     if part is not None:
