@@ -37,8 +37,8 @@ from oocarrays.graphs.layouts.redistribution import exchanged
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import costs
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster, Network, busiest
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import Constants, flat_constants, message_kinds
 from oocarrays.plan.exchange.schedule import schedules
 from oocarrays.plan.layouts.assembly import Messaging, crowded_seconds

@@ -15,8 +15,8 @@ from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
-from oocarrays.plan.exchange.exchange import Exchange, Turn
 from oocarrays.plan.exchange.network import Network, busiest
+from oocarrays.plan.exchange.ordering import Exchange, Turn
 from oocarrays.plan.exchange.prediction import Constants, step_seconds
 from oocarrays.plan.exchange.schedule import Schedule, Step
 from oocarrays.plan.plan import Alternative

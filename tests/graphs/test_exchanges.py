@@ -15,7 +15,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import RunError
 from oocarrays.graphs.run.live import GIVEN_UP, settled
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.storage.meter import Meter

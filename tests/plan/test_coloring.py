@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.ordering import colored, is_worth_coloring, partners
+from oocarrays.plan.exchange.ordering import Exchange, colored, is_worth_coloring, partners
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 

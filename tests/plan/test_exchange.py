@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.schedule import schedules
 from oocarrays.ranks import Schedule
 from tests.profiles import examples

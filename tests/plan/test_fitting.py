@@ -7,7 +7,7 @@ import pytest
 
 from oocarrays.graphs.calibrate.exchange import NAMES, fitted
 from oocarrays.networks import FlatCluster
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
 from oocarrays.ranks import Schedule
 

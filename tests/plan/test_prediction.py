@@ -10,7 +10,7 @@ import pytest
 
 from oocarrays.errors import ScheduleError
 from oocarrays.networks import FatTree, FlatCluster, Mesh
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import (
     DELTA,
     MEASURED_DELTA,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from oocarrays.networks import FlatCluster, Mesh
-from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.ordering import colored
+from oocarrays.plan.exchange.ordering import Exchange, colored
 from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, schedules
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order

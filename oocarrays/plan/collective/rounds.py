@@ -21,7 +21,7 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.domains import Domain, Partition
 from oocarrays.plan.collective.wanted import AccessTable, Coverage
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 
 Boxes = tuple[Section, ...]

@@ -36,9 +36,8 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.exchange import Exchange, Turn
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network, busiest
-from oocarrays.plan.exchange.ordering import colored, is_worth_coloring
+from oocarrays.plan.exchange.ordering import Exchange, Turn, colored, is_worth_coloring
 from oocarrays.plan.exchange.schedule import (
     COLORING,
     IDLE,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import Network, busiest
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import LIKELY, QUICK, Carrier, Constants, step_seconds
 from oocarrays.plan.exchange.schedule import IDLE, Schedule
 

@@ -28,8 +28,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken, within
 from oocarrays.plan.collective.domains import file_domains
 from oocarrays.plan.cost import Pipeline, Traffic
-from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.ordering import schedule_for
+from oocarrays.plan.exchange.ordering import Exchange, schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.partitions import FileBlock, Partitions, alike_spans, before, chunk_count, partitions
 from oocarrays.plan.machine import check_count

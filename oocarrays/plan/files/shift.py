@@ -24,7 +24,7 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.wanted import Coverage, replacing
 from oocarrays.plan.cost import Pipeline, Traffic
-from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
 from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, Memory, OnePass, estimate, shared_facts, where

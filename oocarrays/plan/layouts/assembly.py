@@ -20,8 +20,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from oocarrays.mapping.given import chosen
-from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.ordering import CREDIT
+from oocarrays.plan.exchange.ordering import CREDIT, Exchange
 from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, square
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 from oocarrays.plan.layouts.transfer import Transfer
