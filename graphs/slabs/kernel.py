@@ -28,9 +28,8 @@ import numpy as np
 from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.slabs.sweeps import Fused, largest, residual_of
-from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.kernels.differences import Tolerance, differences
-from oocarrays.kernels.results import ResultTerms, checked, fitting
+from oocarrays.kernels.results import BlockInfo, ResultTerms, checked, fitting, takes_info
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry

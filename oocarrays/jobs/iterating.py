@@ -28,7 +28,7 @@ from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.sweeps import Residual, change
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
-from oocarrays.kernels.binding import check_call
+from oocarrays.kernels.results import check_call
 from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import as_list
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb

@@ -18,7 +18,7 @@ from oocarrays.graphs.slabs.kernel import Kernel
 from oocarrays.jobs.job import OFTEN
 from oocarrays.jobs.passes import SlabJob, arrays_of, opener
 from oocarrays.jobs.stored import scratch_copy
-from oocarrays.kernels.binding import check_call
+from oocarrays.kernels.results import check_call
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.kernels.binding import check_array, check_out, check_threads
+from oocarrays.kernels.results import check_array, check_out, check_threads
 from oocarrays.mapping.given import whole
 
 COLUMNS, BLOCK = 1024, 256 * 2**10

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.kernels.binding import check_array, check_out, check_threads
+from oocarrays.kernels.results import check_array, check_out, check_threads
 from oocarrays.mapping.given import MOST_EXTENT, whole, wholes
 
 PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}

@@ -35,9 +35,9 @@ from oocarrays.graphs.slabs.kernel import Kernel
 from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.scratch import PassScratch
 from oocarrays.graphs.slabs.sweeps import Residual, change, each_of, unlike
-from oocarrays.kernels.binding import unwrapped
 from oocarrays.kernels.jacobi import sweep, sweeps
 from oocarrays.kernels.medians import median
+from oocarrays.kernels.results import unwrapped
 from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
