@@ -25,8 +25,8 @@ from dask.utils import ensure_dict
 from oocarrays.graphs.run.program import itself, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.kernels.results import block_of
-from oocarrays.mapping.layouts.distribution import Collapsed, is_block
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.distribution import Collapsed
+from oocarrays.mapping.layouts.layout import Layout, holders
 from oocarrays.mapping.section import Section
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.sections.packing import move
@@ -159,26 +159,11 @@ def _part(block: Any, section: Section, dtype: np.dtype) -> np.ndarray:
 # ---------------------------------------------------------------------- out of parts
 
 
-def is_blocks(layout: Layout) -> bool:
-    """Return whether every rank holds one block or nothing, in the order of the ranks, as in Dask's arrays."""
-    return all(map(is_block, layout.axes))
-
-
-def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Return the lengths of a Dask array's blocks for a block layout, without empty ranks."""
-    return tuple(tuple(axis.size(r) for r in held) for axis, held in zip(layout.axes, _holders(layout), strict=True))
-
-
-def _holders(layout: Layout) -> list[list[int]]:
-    """Return the ranks with elements along each axis; the first rank if all are empty."""
-    return [[rank for rank in range(axis.ranks) if axis.size(rank)] or [0] for axis in layout.axes]
-
-
 def block_tasks(parts: Parts, layout: Layout, name: str) -> dict[Key, Alias]:
     """Return the tasks of a Dask array's blocks, each an alias of a part."""
     tasks: dict[Key, Alias] = {}
-    for index in product(*(range(len(held)) for held in _holders(layout))):
-        coordinates = [held[i] for held, i in zip(_holders(layout), index, strict=True)]
+    for index in product(*(range(len(held)) for held in holders(layout))):
+        coordinates = [held[i] for held, i in zip(holders(layout), index, strict=True)]
         key: Key = (name, *index)
         tasks[key] = Alias(key, TaskRef(parts.keys[layout.rank(coordinates)]))
     return tasks

@@ -15,12 +15,12 @@ from dask.utils import format_bytes
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_blocks, whole
+from oocarrays.graphs.layouts.parts import Parts, block_tasks, whole
 from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy, refuse
 from oocarrays.mapping.grid import ChunkGrid, Extents
-from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
+from oocarrays.mapping.layouts.layout import Layout, LayoutLike, block_lengths, is_blocks, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.layouts.slicing import in_blocks, ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section

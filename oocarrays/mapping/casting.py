@@ -2,13 +2,17 @@
 
     computed results     ``same_kind`` by numpy, and every value has a counterpart       `misfit`
     values in hand       every value has a counterpart, for any two types                `lost_value`
+    values in JSON       as xarray encodes them in attributes                            `mask_as_text`
 
 Rounding of floating-point numbers, and of times to a coarser unit, is no loss.
 """
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -113,3 +117,24 @@ def _overflows(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
         counts = np.abs(piece.astype(np.int64))
         return np.asarray(counts == counts.max())
     return changed & ~np.isnat(piece) if piece.dtype.kind in TIMES else changed
+
+
+def mask_as_text(value: Any, dtype: np.dtype) -> Any:
+    """Return a value as xarray encodes it in the attribute of format 3."""
+    if dtype.kind == "c":
+        return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
+    if dtype.kind == "f":
+        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
+    if dtype.kind == "S":
+        return base64.standard_b64encode(bytes(value)).decode()
+    kinds: dict[str, Any] = {"b": bool, "U": str, "V": np.void.item}
+    return kinds.get(dtype.kind, int)(value)
+
+
+def mask_of_text(value: Any, dtype: np.dtype) -> Any:
+    """Return the value that xarray encoded in the attribute of format 3; other writers store the value itself."""
+    if dtype.kind == "c" and isinstance(value, list):
+        return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
+    if dtype.kind == "f" and isinstance(value, str):
+        return struct.unpack("<d", base64.standard_b64decode(value))[0]
+    return base64.standard_b64decode(value) if dtype.kind == "S" else value

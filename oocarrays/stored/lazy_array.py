@@ -16,12 +16,11 @@ from dask.utils import format_bytes
 
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.layouts.parts import block_lengths as layout_blocks
-from oocarrays.graphs.layouts.parts import is_blocks
 from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
+from oocarrays.mapping.layouts.layout import LayoutLike, is_blocks, layout_for
+from oocarrays.mapping.layouts.layout import block_lengths as layout_blocks
 from oocarrays.mapping.selection import Selection, within
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths

@@ -42,6 +42,7 @@ from oocarrays.mapping.layouts.distribution import (
     Distribution,
     GenBlock,
     Ints,
+    is_block,
     parse_layout,
     written,
 )
@@ -286,3 +287,18 @@ def layout_for(
         known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
         ranks = known * max(about // max(known, 1), 1)
     return Layout.of(shape, layout, ranks=ranks, grid=grid)
+
+
+def is_blocks(layout: Layout) -> bool:
+    """Return whether every rank holds one block or nothing, in the order of the ranks, as in Dask's arrays."""
+    return all(map(is_block, layout.axes))
+
+
+def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Return the lengths of a Dask array's blocks for a block layout, without empty ranks."""
+    return tuple(tuple(axis.size(r) for r in held) for axis, held in zip(layout.axes, holders(layout), strict=True))
+
+
+def holders(layout: Layout) -> list[list[int]]:
+    """Return the ranks with elements along each axis; the first rank if all are empty."""
+    return [[rank for rank in range(axis.ranks) if axis.size(rank)] or [0] for axis in layout.axes]

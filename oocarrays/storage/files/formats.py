@@ -20,14 +20,13 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdC
 from zarr.storage import LocalStore
 
 from oocarrays.errors import ChunksError, UnsupportedError
-from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value
+from oocarrays.mapping.casting import FLOATS, INTEGERS, lost_value, mask_as_text, mask_of_text
 from oocarrays.mapping.given import chosen, listed, named, names_of_axes
 from oocarrays.mapping.grid import turned
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of, rebound
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
-from oocarrays.storage.foreign.packing import mask_as_text, mask_of_text
 from oocarrays.storage.stores.uneven import as_stored
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"

@@ -9,8 +9,6 @@ Joined as stored, values of tuesday would be wrong by ten.
 
 from __future__ import annotations
 
-import base64
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.mapping.casting import mask_as_text, mask_of_text
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import Facts
 
@@ -180,24 +179,3 @@ def _plain(value: Any) -> Any:
 def _as_fill(value: Any) -> Any:
     first = np.ravel(value)[0]
     return mask_as_text(first, np.asarray(first).dtype)
-
-
-def mask_as_text(value: Any, dtype: np.dtype) -> Any:
-    """Return a value as xarray encodes it in the attribute of format 3."""
-    if dtype.kind == "c":
-        return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
-    if dtype.kind == "f":
-        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
-    if dtype.kind == "S":
-        return base64.standard_b64encode(bytes(value)).decode()
-    kinds: dict[str, Any] = {"b": bool, "U": str, "V": np.void.item}
-    return kinds.get(dtype.kind, int)(value)
-
-
-def mask_of_text(value: Any, dtype: np.dtype) -> Any:
-    """Return the value that xarray encoded in the attribute of format 3; other writers store the value itself."""
-    if dtype.kind == "c" and isinstance(value, list):
-        return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
-    if dtype.kind == "f" and isinstance(value, str):
-        return struct.unpack("<d", base64.standard_b64decode(value))[0]
-    return base64.standard_b64decode(value) if dtype.kind == "S" else value
