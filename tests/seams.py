@@ -24,7 +24,7 @@ from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
 from oocarrays.mapping.grid import Stored as Stored
 from oocarrays.mapping.selection import Selection
-from oocarrays.options import keywords
+from oocarrays.options import given, shapes
 from oocarrays.plan import documents
 from oocarrays.plan.advice.patterns import counted as counted
 from oocarrays.plan.advice.price import use_of as use_of
@@ -86,7 +86,7 @@ POINTER_BITS, LONGEST_RUN = directory.BITS, directory.MOST_RUN
 """A pointer of a directory of streams: its place is above these bits, its length in bytes below the longest run."""
 RECTILINEAR_SETTING = SETTING
 """The setting of Zarr that allows chunks of several lengths along an axis."""
-KEYWORDS = vars(keywords)
+KEYWORDS = vars(given) | vars(shapes)
 """Types of keywords of public functions, as type checkers read them."""
 journal_digest = texts.digest_of
 plan_to_json = documents.written

@@ -31,8 +31,8 @@ from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.results import check_call
 from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import as_list
-from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
-from oocarrays.options.keywords import OneTarget, SeveralTargets, SweepKeywords
+from oocarrays.options.given import OneTarget, Resources, Target, means_of, stored_as, verb
+from oocarrays.options.shapes import SeveralTargets, SweepKeywords
 from oocarrays.options.slabs import SlabRequest, iteration, own_depth, pass_options
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count

@@ -26,8 +26,19 @@ from oocarrays.jobs.updating import ANEW, UpdateJob, update_array
 from oocarrays.mapping.given import flag, refuse
 from oocarrays.options.asked import cluster_of, is_lazy, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.given import Resources, Target, chunked, means_of, own_of, stated_in, stored_as, verb
-from oocarrays.options.keywords import ChunkedKeywords, OneTarget, RechunkKeywords
+from oocarrays.options.given import (
+    ChunkedKeywords,
+    OneTarget,
+    RechunkKeywords,
+    Resources,
+    Target,
+    chunked,
+    means_of,
+    own_of,
+    stated_in,
+    stored_as,
+    verb,
+)
 from oocarrays.options.rechunks import Planner
 from oocarrays.requests import apart, is_resumable, unnamed
 from oocarrays.storage.files import array_file

@@ -23,9 +23,8 @@ from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import as_list, scratch_folder
-from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
-from oocarrays.options.keywords import OneTarget, SeveralTargets, SlabKeywords
-from oocarrays.options.shapes import NAMES, Results
+from oocarrays.options.given import OneTarget, Resources, Target, means_of, stored_as, verb
+from oocarrays.options.shapes import NAMES, Results, SeveralTargets, SlabKeywords
 from oocarrays.options.slabs import SlabArrays, SlabRequest, own_depth, pass_options, slab_pass
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike

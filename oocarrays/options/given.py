@@ -17,16 +17,16 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypedDict, TypeVar
 
 from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.storage.files.places import StoreLike
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from oocarrays.options.chunks import ChunksLike
     from oocarrays.plan.slabs.options import WindowLike
-    from oocarrays.storage.files.places import StoreLike
 
 Taken = ParamSpec("Taken")
 Given = TypeVar("Given")
@@ -316,3 +316,32 @@ def verb(
         return checked
 
     return now
+
+
+# ---------------------------------------------------------------------- keywords for type checkers
+
+
+OneTarget = Target | StoreLike
+
+
+class WritingKeywords(TypedDict, total=False):
+    """Keywords of all functions that plan to write a target."""
+
+    memory: int | float | str | None
+    overwrite: bool
+    resume: bool | Literal["verify", "as-is"]
+    scheduler: Client | str | None
+    resources: Resources | None
+
+
+class RechunkKeywords(WritingKeywords, total=False):
+    """Keywords of `oocarrays.rechunk` beside source, target and chunks."""
+
+    method: Literal["auto", "independent", "two-phase", "assembled", "staged"]
+    storage_options: Mapping[str, Any] | None
+
+
+class ChunkedKeywords(RechunkKeywords, total=False):
+    """The same, and chunks of any form."""
+
+    chunks: ChunksLike | None

@@ -13,18 +13,20 @@ result.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any
+from typing import Any, Required
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import Names, axes_of, by_axis, flag, is_sequence, listed, whole
+from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import FactorLike, factors_of
 from oocarrays.options.chunks import ChunksLike, extent_said
-from oocarrays.options.given import shown
+from oocarrays.options.given import WritingKeywords, shown
 from oocarrays.plan.documents import Document, Settings
+from oocarrays.plan.slabs.options import DepthLike, WindowLike
 from oocarrays.storage.files.formats import with_axes
 
 DropLike = int | str | Sequence[int | str]
@@ -228,3 +230,27 @@ def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
         "new_axis": [_new(level) or None for level in levels],
         "shape": [list(level.shape(shape)) for level in levels],
     }
+
+
+# ---------------------------------------------------------------------- keywords for type checkers
+
+
+SeveralTargets = list[Any] | tuple[Any, ...]
+
+
+class SlabKeywords(WritingKeywords, total=False):
+    """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
+
+    depth: DepthLike | None
+    boundary: BoundaryLike
+    window: WindowLike | int | None
+    results: Results | None
+
+
+class SweepKeywords(WritingKeywords, total=False):
+    """Keywords of `oocarrays.iterate` beside kernel, sources and targets."""
+
+    sweeps: Required[int]
+    until: float | tuple[float | None, Callable[..., float]] | None
+    depth: DepthLike | None
+    boundary: BoundaryLike
