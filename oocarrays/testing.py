@@ -23,6 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError
+from oocarrays.storage.local.fs import translated
 from oocarrays.storage.stores.joined import Wrapped
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.disks import FolderDisk, FolderPart
@@ -266,7 +267,8 @@ class SlowPart(FolderPart):
         self._disk, self._name = disk, name
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
-        until = self._disk.begin(self._name, offset, sum(map(len, views)))
+        with translated("read", self.path):
+            until = self._disk.begin(self._name, offset, sum(map(len, views)))
         got = super().read(views, offset)
         wait_until(until)
         return got
@@ -278,6 +280,7 @@ class SlowPart(FolderPart):
     write_at_once = read_at_once
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
-        until = self._disk.begin(self._name, offset, sum(map(len, views)))
+        with translated("write", self.path):
+            until = self._disk.begin(self._name, offset, sum(map(len, views)))
         super().write(views, offset)
         wait_until(until)

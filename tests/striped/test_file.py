@@ -244,7 +244,7 @@ def test_a_disk_that_fails_is_named_and_nothing_hangs(disks: list[str]) -> None:
         file.write(data)
     failing = [SlowDisk(disks[0]), SlowDisk(disks[1], fails_after=5), SlowDisk(disks[2])]
     with ooc.disks.open_striped("x", disks=failing) as file:
-        with pytest.raises(StoreFailure, match=f"{disks[1]} of striped file 'x' failed: Input/output error"):
+        with pytest.raises(StoreFailure, match=f"cannot read {disks[1]}/x: Input/output error"):
             file.read()
         assert file.tell() == 0
     with ooc.disks.open_striped("x", disks=disks) as file:

@@ -207,7 +207,7 @@ class DyingDisk(FolderDisk):
         super().remove(name)
 
     def open_part(self, name: str, flags: int) -> FolderPart:
-        if flags & os.O_CREAT and not os.path.exists(self._path(name)):
+        if flags & os.O_TRUNC or (flags & os.O_CREAT and not os.path.exists(self._path(name))):
             self._change()
         part, change = super().open_part(name, flags), self._change
 

@@ -1,20 +1,33 @@
-"""Layout of a striped store: the disk of each key, and the descriptors on the disks that state it."""
+"""Layout of a striped store: the disk of each key, the descriptors on the disks that state it, and split values.
+
+    c/0/3.striped                      the head: generation, bytes, block, disks        on the disk of the chunk
+    c/0/3.<generation>.striped         the blocks of one disk, consecutive              on each
+
+Values larger than a block are split. The blocks of a new generation are written first, then the head: an interrupted
+write leaves only unused blocks. An unsplit value is under its own key and takes precedence while it exists, so that
+either kind replaces the other atomically.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from zarr.abc.store import Store
+import numpy as np
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer
 
-from oocarrays.errors import DescriptorError, InputError
+from oocarrays.errors import CorruptChunkError, DescriptorError, InputError, OocError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.fs import PARTIAL
 from oocarrays.storage.local.pages import Piece
+from oocarrays.storage.stores.joined import span
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
 from oocarrays.storage.striped.descriptor import (
@@ -25,8 +38,8 @@ from oocarrays.storage.striped.descriptor import (
     in_order,
     newest_of,
 )
-from oocarrays.storage.striped.disks import DOCUMENT, PROTOTYPE, FolderStore, label_of
-from oocarrays.storage.striped.layout import turn_of
+from oocarrays.storage.striped.disks import DOCUMENT, HIDDEN, PROTOTYPE, FolderStore, label_of
+from oocarrays.storage.striped.layout import runs, turn_of
 
 
 class DiskLayout:
@@ -51,12 +64,6 @@ class DiskLayout:
         there = self.parts[self.number_of(key, self.before)] if self.before else here
         return [here] if there is here else [here, there]
 
-    def from_turn(self, key: str) -> tuple[int, ...]:
-        """Return all disk numbers in rotation, from the disk of a key."""
-        disks = sorted(set(self.cycle))
-        first = disks.index(self.number_of(key))
-        return (*disks[first:], *disks[:first])
-
 
 class StripedBlobs(LocalBlobs):
     """Chunks of one array in the folders of several disks."""
@@ -70,11 +77,9 @@ class StripedBlobs(LocalBlobs):
         self._prefix = prefix
 
     def root_of(self, key: str) -> str:
-        """Return the folder of the disk of a chunk."""
         return self._roots[(turn_of(key) or 0) % len(self._roots)]
 
     def path(self, key: str) -> str:
-        """Return the path of the chunk under ``key``, existing or not."""
         return os.path.join(self.root_of(key), self._prefix, key)
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
@@ -97,13 +102,11 @@ class StripedBlobs(LocalBlobs):
         super().remove(key)
 
     def _announce(self) -> None:
-        """Announce a writer on the disks before the first write."""
         if not self._begun:
             self._begin()
             self._begun = True
 
     def check(self) -> None:
-        """Raise if a disk is missing."""
         super().check()
         for root in dict.fromkeys(self._roots):
             LocalBlobs(root).check()
@@ -114,15 +117,11 @@ class DiskCatalog:
 
     def __init__(self, parts: Sequence[Store], block: int | None) -> None:
         self.parts = parts
+        self.url = joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in parts])
         self._block = block
         self._layout: DiskLayout | None = None
         self._announced = False
         self._id = uuid.uuid4().hex
-
-    @property
-    def url(self) -> str:
-        """The URL that opens the store."""
-        return joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in self.parts])
 
     @property
     def made(self) -> DiskLayout | None:
@@ -130,7 +129,6 @@ class DiskCatalog:
         return self._layout if self._layout is not None and self._layout.made else None
 
     def forget(self) -> None:
-        """Discard the cached layout."""
         self._layout, self._announced = None, False
 
     async def known(self, *, anew: bool = False) -> DiskLayout:
@@ -152,9 +150,8 @@ class DiskCatalog:
                 if isinstance(part, FolderStore):
                     part.check_disk()
             members = tuple(range(len(self.parts)))
-            return DiskLayout(
-                parts=dict(enumerate(self.parts)), cycle=members, before=(), block=self._block, made=False
-            )
+            parts = dict(enumerate(self.parts))
+            return DiskLayout(parts=parts, cycle=members, before=(), block=self._block, made=False)
         newest = newest_of(found)
         if self._block not in (None, newest.block):
             raise InputError(f"block={self._block}: {what} has {newest.block or 'chunks that are not split'}")
@@ -219,12 +216,10 @@ class DiskCatalog:
         return newest.generation
 
     async def descriptors(self) -> list[DiskDescriptor]:
-        """Return the descriptors of all disks, newest first."""
         found = [d for each in await self._found() if (d := each.descriptor) is not None]
         return sorted(found, key=lambda each: (-each.generation, not each.closed))
 
     async def write(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
-        """Write descriptors, one disk after the other."""
         for number, each in descriptors.items():
             await parts[number].set(DOCUMENT, _buffer(each.to_json()))
         self.forget()
@@ -237,3 +232,117 @@ class DiskCatalog:
 
 def _buffer(data: bytes) -> Buffer:
     return PROTOTYPE.buffer.from_bytes(data)
+
+
+# ---------------------------------------------------------------------- split values
+
+HEAD = ".striped"
+"""Suffix of heads."""
+BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")
+"""Pattern of the suffix of blocks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Head of a split value, with the locations of its blocks."""
+
+    generation: str
+    """Random id in the names of the blocks."""
+    length: int
+    """Bytes of the value."""
+    block: int
+    """Bytes of a block."""
+    disks: tuple[int, ...]
+    """Disk number of each block, in turn."""
+
+    @classmethod
+    def new(cls, length: int, block: int, disks: tuple[int, ...]) -> Head:
+        """Return the head of a new value, on at most as many disks as it has blocks."""
+        return cls(generation=uuid.uuid4().hex, length=length, block=block, disks=disks[: max(-(-length // block), 1)])
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes, key: str) -> Head:
+        try:
+            fields = json.loads(text)
+            return cls(**{**fields, "disks": tuple(fields["disks"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptChunkError(f"{key}{HEAD} is damaged: it is no head of a split chunk") from error
+
+    def key(self, key: str) -> str:
+        return f"{key}.{self.generation}{HEAD}"
+
+    def pieces(self, start: int, nbytes: int) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
+        """Return the pieces of a range: turn, begin and end on the disk, and positions of its blocks in the range."""
+        disks = len(self.disks)
+        each = ((turn, *run) for turn in range(disks) for run in runs(start, nbytes, self.block, disks, turn, 2**40))
+        return [(turn, begin, begin + sum(stop - low for low, stop in cuts), cuts) for turn, begin, cuts in each]
+
+
+async def head_on(part: Store, key: str) -> Head | None:
+    text = await part.get(key + HEAD, PROTOTYPE)
+    return None if text is None else Head.from_json(text.to_bytes(), key)
+
+
+async def read_split(layout: DiskLayout, head: Head, key: str, byte_range: ByteRequest | None) -> Any:
+    """Read a range of a split value; None if its blocks have been replaced."""
+    start, stop = span(byte_range, head.length)
+    out, pieces, name = np.empty(stop - start, np.uint8), head.pieces(start, stop - start), head.key(key)
+    parts = ((layout.parts[head.disks[turn]], RangeByteRequest(low, high)) for turn, low, high, _ in pieces)
+    come = await asyncio.gather(*(part.get(name, PROTOTYPE, wanted) for part, wanted in parts))
+    for (_, low, high, cuts), buffer in zip(pieces, come, strict=True):
+        if buffer is None or len(buffer) != high - low:
+            return None
+        data, at = np.frombuffer(buffer.as_buffer_like(), np.uint8), 0
+        for begin, end in cuts:
+            out[begin:end] = data[at : at + end - begin]
+            at += end - begin
+    return out
+
+
+async def put_split(layout: DiskLayout, home: Store, key: str, value: Buffer) -> None:
+    """Replace the value under ``key``, with its head on disk ``home``, by blocks on all disks."""
+    before = await head_on(home, key)
+    assert layout.block is not None, "what is split is larger than a block"
+    data = np.frombuffer(value.as_buffer_like(), np.uint8)
+    disks = sorted(set(layout.cycle))
+    turn = disks.index(layout.number_of(key))
+    head = Head.new(len(data), layout.block, (*disks[turn:], *disks[:turn]))
+    puts = []
+    for turn, low, high, cuts in head.pieces(0, len(data)):
+        part = np.concatenate([data[begin:end] for begin, end in cuts])
+        assert (low, high) == (0, len(part)), "a disk has all its blocks in one"
+        puts.append(layout.parts[head.disks[turn]].set(head.key(key), PROTOTYPE.buffer.from_array_like(part)))
+    await all_of(puts)
+    await home.set(key + HEAD, PROTOTYPE.buffer.from_bytes(head.to_json()))
+    await home.delete(key)  # an unsplit value takes precedence until it is deleted
+    if before is not None:
+        await _drop(layout, before, key)
+
+
+async def unsplit(layout: DiskLayout, home: Store, key: str) -> None:
+    head = await head_on(home, key)
+    if head is not None:
+        await home.delete(key + HEAD)
+        await _drop(layout, head, key)
+
+
+async def _drop(layout: DiskLayout, head: Head, key: str) -> None:
+    await all_of([layout.parts[n].delete(head.key(key)) for n in dict.fromkeys(head.disks) if n in layout.parts])
+
+
+async def all_of(work: Iterable[Awaitable[Any]]) -> None:
+    """Await all work, then raise the first failure, an `OocError` before others."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    failed = [each for each in results if isinstance(each, BaseException)]
+    if failed:
+        raise next((each for each in failed if isinstance(each, OocError)), failed[0])
+
+
+def key_of(name: str) -> str | None:
+    """Return the key of a name on a disk; None if it stands for no key."""
+    if name in HIDDEN or (name.endswith(HEAD) and BLOCKS.search(name)):
+        return None
+    return name.removesuffix(HEAD)

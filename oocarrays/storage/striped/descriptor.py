@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-from oocarrays.errors import DescriptorError, NotFoundError
+from oocarrays.errors import DescriptorError
 from oocarrays.plan.documents import Document
 
 Kind = Literal["file", "store"]
@@ -183,8 +183,6 @@ def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
 
 def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
     parts = [each.descriptor for each in found if each.descriptor is not None]
-    if not parts:
-        raise NotFoundError("no descriptor")
     return max(parts, key=lambda part: (part.generation, part.closed))
 
 

@@ -28,7 +28,7 @@ from oocarrays.storage.local.fs import (
 )
 from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.local.syncing import replace_file, replacing_file
-from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
+from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.urls import check_path, store_of
 from oocarrays.storage.striped.layout import turn_of
 
@@ -87,7 +87,6 @@ class FolderPart:
         return True
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
-        """Write views at ``offset`` in one request."""
         wanted = sum(map(len, views))
         try:
             done = os.pwritev(self._file, views, offset)
@@ -112,7 +111,6 @@ class FolderPart:
 
 
 def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
-    """Return the remainder of views after ``done`` bytes."""
     left = []
     for view in views:
         if done < len(view):
@@ -152,13 +150,11 @@ class FolderDisk:
             remove_file(self._path(name))
 
 
-def disk_of(given: Any) -> FolderDisk:
+def _disk_of(given: Any) -> FolderDisk:
     """Return the given disk: a folder, or a simulated disk in a folder."""
-    if isinstance(given, FolderDisk):
-        return given
-    if hasattr(given, "as_disk"):
-        made: FolderDisk = given.as_disk()
-        return made
+    if isinstance(given, FolderDisk) or hasattr(given, "as_disk"):
+        found: FolderDisk = given if isinstance(given, FolderDisk) else given.as_disk()
+        return found
     place = store_of(given) if isinstance(given, str | os.PathLike) else given
     folder = str(place.root) if isinstance(place, LocalStore) else place
     if not isinstance(folder, str | os.PathLike):
@@ -167,8 +163,7 @@ def disk_of(given: Any) -> FolderDisk:
 
 
 def disks_of(given: Any) -> list[FolderDisk]:
-    """Return the given disks; raise if one is given twice."""
-    return distinct(given, "folders", disk_of, lambda disk: disk.label)
+    return distinct(given, "folders", _disk_of, lambda disk: disk.label)
 
 
 def distinct(given: Any, kinds: str, opened: Callable[[Any], D], label: Callable[[D], str]) -> list[D]:
@@ -232,7 +227,6 @@ class FolderStore(LocalStore):
             make_folders(root)
 
     def check_disk(self) -> None:
-        """Raise if the disk is missing."""
         if not os.path.isdir(self.base):
             raise NotFoundError(f"no such disk: {self.base} is not a folder")
 
@@ -248,7 +242,6 @@ def clear_folders(part: Store) -> None:
 
 
 def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
-    """Return the given disk: a folder, a URL, or any Zarr store."""
     if isinstance(given, FolderStore):
         return given
     place = store_of(given, options) if ways is None else store_of(given, options, ways)
@@ -262,27 +255,22 @@ def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
 
 
 def label_of(part: Store) -> str:
-    """Return the label of a disk."""
     return str(part.root) if isinstance(part, LocalStore) else str(part)
 
 
 def part_below(part: Store, folder: str) -> Store:
-    """Return a folder of a disk as a store."""
     if isinstance(part, LocalStore):
         base = part.base if isinstance(part, FolderStore) else None
         return FolderStore(os.path.join(str(part.root), folder), base=base, read_only=part.read_only)
-    place: Any = part if isinstance(part, RemoteStore) else RemoteStore(part, str(part), Patience())
-    below: Store = place_below(place, folder)  # type: ignore[assignment]
-    return below
+    place = part if isinstance(part, RemoteStore) else RemoteStore(part, str(part), Patience())
+    return place.below(folder)
 
 
 def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
-    """Return the given disks; raise if one is given twice."""
     return distinct(given, "folders, URLs or stores", lambda each: part_of(each, options, ways), label_of)
 
 
 def file_details(root: str, prefix: str) -> list[tuple[str, int, str]]:
-    """List the names, sizes and versions of the files of a disk."""
     found = []
     above = prefix.rpartition("/")[0]
     for name in files_below(os.path.join(root, above)):

@@ -22,7 +22,6 @@ from typing import Any
 
 from oocarrays.errors import InputError, StoreFailure
 from oocarrays.mapping.given import whole
-from oocarrays.storage.striped.disks import FolderPart
 from oocarrays.storage.striped.file_parts import StripedParts
 from oocarrays.storage.striped.layout import runs
 from oocarrays.storage.striped.transfers import Transfers
@@ -41,7 +40,7 @@ class StripedFile(io.RawIOBase):
 
     def __init__(self, parts: StripedParts, mode: str, buffers: int) -> None:
         super().__init__()
-        self._parts, self._mode = parts, mode
+        self._parts, self.mode = parts, mode
         self.block = parts.block
         """Bytes of a block: B."""
         self.disks = tuple(disk.label for disk in parts.disks)
@@ -63,12 +62,7 @@ class StripedFile(io.RawIOBase):
         self._reads, self._writes = mode[0] == "r" or "+" in mode, mode != "r"
 
     def __repr__(self) -> str:
-        return f"<StripedFile {self.name!r} on {len(self.disks)} disks, blocks of {self.block} bytes, {self._mode!r}>"
-
-    @property
-    def mode(self) -> str:
-        """Mode of the file."""
-        return self._mode
+        return f"<StripedFile {self.name!r} on {len(self.disks)} disks, blocks of {self.block} bytes, {self.mode!r}>"
 
     # ------------------------------------------------------------------------------------------- positional
 
@@ -80,7 +74,8 @@ class StripedFile(io.RawIOBase):
         StoreFailure
             If a disk fails to read; the message names it.
         """
-        return bytes(self._read_at(offset, nbytes))
+        room = bytearray(self._there(offset, nbytes))
+        return bytes(memoryview(room)[: self.preadinto(room, offset)])
 
     def preadinto(self, buffer: Any, offset: int) -> int:
         """Fill ``buffer`` from ``offset``; return the number of bytes read."""
@@ -110,8 +105,8 @@ class StripedFile(io.RawIOBase):
                 self._position += len(room)
             short: list[int] = []
             view = self._existing(memoryview(room), at)
-            filling = self._transfers.start(self._work(view, at), partial(self._read_one, short), len(room))
-            started = self._last["read"] = _then(filling, lambda got: bytes(view[: self._filled(at, short, got)]))
+            read, filled = partial(self._read_one, short), lambda: bytes(view[: self._filled(at, short, len(room))])
+            started = self._last["read"] = self._transfers.start(self._work(view, at), read, filled)
             return started
 
     def readend(self, started: Future[bytes] | None = None) -> bytes:
@@ -127,8 +122,8 @@ class StripedFile(io.RawIOBase):
         view = _bytes_of(data)
         with self._moving:
             at = self._place_to_write() if offset is None else offset
-            started = self._transfers.start(self._work(self._announced(view, at), at), self._write_one, len(view))
-            started = _then(started, partial(self._grown, at))
+            work = self._work(self._announced(view, at), at)
+            started = self._transfers.start(work, self._write_one, partial(self._grown, at, len(view)))
             if offset is None:
                 self._moved(at + len(view), started)
             self._last["write"] = started
@@ -165,9 +160,9 @@ class StripedFile(io.RawIOBase):
         with self._moving:
             if size is None or size < 0:
                 return self.readall()
-            data = self._read_at(self._position, size)
+            data = self.pread(size, self._position)
             self._position += len(data)
-            return bytes(data)
+            return data
 
     def readall(self) -> bytes:
         """Read all remaining bytes."""
@@ -184,7 +179,7 @@ class StripedFile(io.RawIOBase):
 
     def _place_to_write(self) -> int:
         """Return the offset of a write without one; in append mode, the end after all pending writes."""
-        if self._mode[0] != "a":
+        if self.mode[0] != "a":
             return self._position
         self._appending = [each for each in self._appending if not each.done()]
         return max(self._now(), self._appended) if self._appending else self._now()
@@ -192,7 +187,7 @@ class StripedFile(io.RawIOBase):
     def _moved(self, position: int, started: Future[int]) -> None:
         """Move the position past a write; in append mode, reserve its range while it is pending."""
         self._position = position
-        if self._mode[0] == "a":
+        if self.mode[0] == "a":
             self._appended = position
             self._appending.append(started)
 
@@ -201,10 +196,9 @@ class StripedFile(io.RawIOBase):
         self._check_open()
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             raise InputError(f"whence={whence}: it takes 0, 1 or 2")
-        offset = whole(offset, "offset")
         with self._moving:
-            base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
-            at = offset + (self._now() if base is None else base)
+            base = self._now() if whence == os.SEEK_END else (0, self._position)[whence]
+            at = base + whole(offset, "offset")
             if at < 0:
                 raise InputError(f"cannot seek to {at}, before the beginning of {self.name!r}")
             self._position = at
@@ -228,27 +222,19 @@ class StripedFile(io.RawIOBase):
             return length
 
     def _now(self) -> int:
-        """Return the current length in bytes; another process may have changed it."""
         self._check_open()
         with self._growing:
             self._length = self._parts.length()
             return self._length
 
     def _there(self, offset: int, nbytes: int) -> int:
-        """Return how many of the requested bytes exist."""
         if whole(offset, "offset", 0) + whole(nbytes, "size", 0) > self._length:
             return max(min(nbytes, self._now() - offset), 0)
         return nbytes
 
     # ---------------------------------------------------------------------------------------------- transfers
 
-    def _read_at(self, offset: int, nbytes: int) -> bytearray:
-        room = bytearray(self._there(offset, nbytes))
-        del room[self.preadinto(room, offset) :]
-        return room
-
     def _existing(self, view: memoryview, offset: int) -> memoryview:
-        """Return the part of memory to read into for which bytes exist."""
         self._check_open()
         if not self._reads:
             raise io.UnsupportedOperation("not open for reading")
@@ -259,7 +245,6 @@ class StripedFile(io.RawIOBase):
         return max(min(nbytes, self._now() - offset), 0) if short else nbytes
 
     def _announced(self, view: memoryview, offset: int) -> memoryview:
-        """Announce a writer before the first write, and return the memory to write from."""
         self._check_writes()
         whole(offset, "offset", 0)
         if len(view):
@@ -267,7 +252,6 @@ class StripedFile(io.RawIOBase):
         return view
 
     def _grown(self, offset: int, written: int) -> int:
-        """Record the end of a write, and return its bytes."""
         with self._growing:
             self._length = max(self._length, offset + written if written else 0)
         return written
@@ -277,30 +261,25 @@ class StripedFile(io.RawIOBase):
         self._parts.begin_to_write()
 
     def _work(self, view: memoryview, offset: int) -> list[Iterator[Request]]:
-        """Return the requests of each disk for a range of the file."""
         return [self._requests(view, offset, number) for number in range(len(self.disks))]
 
     def _make(self, view: memoryview, offset: int, do: Any, *, reads: bool) -> None:
-        """Make the requests for a range: a single one, and those that need no wait, in this thread."""
+        """Make the requests for a range: a single one, and those before the first that waits, in this thread.
+
+        A thread costs more than a copy from or to the page cache.
+        """
         nbytes, disks = len(view), len(self.disks)
         number = offset // self.block % disks
         alone = self._joined[0] * self.block if disks == 1 else self.block
         if 0 < nbytes <= alone - offset % self.block:
             do(number, next(self._requests(view, offset, number)))
         elif nbytes:
-            self._transfers.start(self._made_here(self._work(view, offset), reads), do, nbytes).result()
-
-    def _made_here(self, work: list[Iterator[Request]], reads: bool) -> list[Iterator[Request]]:
-        """Make requests in this thread while none waits for a device; return the remaining ones.
-
-        A thread costs more than a copy from or to the page cache.
-        """
-        at_once = (part.read_at_once if reads else part.write_at_once for part in self._parts.open_parts)
-        left = []
-        for requests, make in zip(work, at_once, strict=True):
-            undone = next((request for request in requests if not make(request[1], request[0])), None)
-            left.append(requests if undone is None else chain([undone], requests))
-        return left
+            left = []
+            for requests, part in zip(self._work(view, offset), self._parts.open_parts, strict=True):
+                make = part.read_at_once if reads else part.write_at_once
+                undone = next((request for request in requests if not make(request[1], request[0])), None)
+                left.append(requests if undone is None else chain([undone], requests))
+            self._transfers.start(left, do, lambda: None).result()
 
     def _requests(self, view: memoryview, offset: int, number: int) -> Iterator[Request]:
         each = runs(offset, len(view), self.block, len(self.disks), number, self._joined[number])
@@ -308,11 +287,7 @@ class StripedFile(io.RawIOBase):
 
     def _read_one(self, short: list[int], number: int, request: Request) -> None:
         begin, views = request
-        part = self._parts.open_parts[number]
-        try:
-            got = part.read(views, begin)
-        except OSError as error:
-            raise self._failure(number, error) from error
+        got = self._parts.open_parts[number].read(views, begin)
         if got < sum(map(len, views)):
             short.append(number)
             self._read_hole(number, views, got)
@@ -330,14 +305,7 @@ class StripedFile(io.RawIOBase):
 
     def _write_one(self, number: int, request: Request) -> None:
         begin, views = request
-        try:
-            self._parts.open_parts[number].write(views, begin)
-        except OSError as error:
-            raise self._failure(number, error) from error
-
-    def _failure(self, number: int, error: OSError) -> StoreFailure:
-        disk = self.disks[number]
-        return StoreFailure(f"disk {disk} of striped file {self.name!r} failed: {error.strerror or error}")
+        self._parts.open_parts[number].write(views, begin)
 
     # ------------------------------------------------------------------------------------------------- the rest
 
@@ -360,13 +328,7 @@ class StripedFile(io.RawIOBase):
         """Flush all written data to the devices, in parallel."""
         self._check_open()
         parts = [iter([part]) for part in self._parts.open_parts]
-        self._transfers.start(parts, self._sync_one, 0).result()
-
-    def _sync_one(self, number: int, part: FolderPart) -> None:
-        try:
-            part.sync()
-        except OSError as error:
-            raise self._failure(number, error) from error
+        self._transfers.start(parts, lambda _, part: part.sync(), lambda: None).result()
 
     def close(self) -> None:
         """Wait for pending transfers, record the length if the file was written, and close all parts: PIO_CLOSE."""
@@ -397,17 +359,3 @@ class StripedFile(io.RawIOBase):
 def _bytes_of(data: Any) -> memoryview:
     view = memoryview(data)
     return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
-
-
-def _then(started: Future[int], then: Any) -> Future[Any]:
-    """Return a future of ``then`` applied to another future's result."""
-    made: Future[Any] = Future()
-
-    def ended(future: Future[int]) -> None:
-        try:
-            made.set_result(then(future.result()))
-        except BaseException as error:  # noqa: BLE001  reported by the future
-            made.set_exception(error)
-
-    started.add_done_callback(ended)
-    return made

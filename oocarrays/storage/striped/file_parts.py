@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oocarrays.errors import DescriptorError, InputError, NotFoundError, TargetError
+from oocarrays.storage.local.fs import size_of
 from oocarrays.storage.striped.descriptor import (
     DiskDescriptor,
     FoundDescriptor,
@@ -42,6 +43,8 @@ class StripedParts:
             found = self._made(disks, found, block)
         self.disks = [disks[place] for place in order]
         self.descriptors = [d for place in order if (d := found[place].descriptor) is not None]
+        self.closed = all(each.closed for each in self.descriptors)
+        """Whether no writer was active when the file was opened."""
         newest = newest_of(found)
         assert newest.block is not None, "a file has blocks"
         self.block: int = newest.block
@@ -62,8 +65,7 @@ class StripedParts:
         return order
 
     def _order_to_blank(self, found: Sequence[FoundDescriptor], block: int | None) -> list[int] | None:
-        """Return the positions for a file that is emptied in place; None if it is complete here and must be created
-        anew."""
+        """Return the order of the disks for a file to be emptied in place; None if it must be created anew."""
         what, present = f"striped file {self.name!r}", [d for each in found if (d := each.descriptor) is not None]
         if not present or _half_made(found):
             return None
@@ -78,7 +80,6 @@ class StripedParts:
             return None
 
     def _read(self, disks: Sequence[FolderDisk]) -> list[FoundDescriptor]:
-        """Read the descriptor of each disk."""
         name = self.name + SUFFIX
         return descriptors_in([disk.get_document(name) for disk in disks], [d.label for d in disks], name, "file")
 
@@ -87,42 +88,20 @@ class StripedParts:
     ) -> list[FoundDescriptor]:
         """Create the file, possibly replacing another; descriptors are marked until all parts exist and are empty."""
         for disk, each in zip(disks, found, strict=True):
-            if each.descriptor is None:
-                self._check_free(disk)
+            if each.descriptor is None and size_of(os.path.join(disk.folder, self.name)):
+                raise TargetError(f"{self.name} on {disk.label} is no part of a striped file: it is not overwritten")
+        before = next((each.descriptor.id for each in found if each.descriptor), "")
         making = _half_made(found) or DiskDescriptor(
-            name=self.name,
-            id=uuid.uuid4().hex,
-            kind="file",
-            disks=0,
-            block=0,
-            number=0,
-            replaces=next((each.descriptor.id for each in found if each.descriptor), ""),
+            name=self.name, id=uuid.uuid4().hex, kind="file", disks=0, block=0, number=0, replaces=before
         )
         making = replace(making, disks=len(disks), block=block or 2**20)
         numbered = [replace(making, number=number) for number in range(len(disks))]
         self._put(disks, numbered)
         for disk in disks:
-            part = disk.open_part(self.name, os.O_RDWR | os.O_CREAT)
-            try:
-                if part.size():
-                    part.truncate(0)
-            finally:
-                part.close()
+            disk.open_part(self.name, os.O_RDWR | os.O_CREAT | os.O_TRUNC).close()
         made = [replace(each, replaces=None) for each in numbered]
         self._put(disks, made)
         return [FoundDescriptor(disk.label, each) for disk, each in zip(disks, made, strict=True)]
-
-    def _check_free(self, disk: FolderDisk) -> None:
-        """Raise if a disk has an unrelated file of that name."""
-        try:
-            part = disk.open_part(self.name, os.O_RDONLY)
-        except NotFoundError:
-            return
-        try:
-            if part.size():
-                raise TargetError(f"{self.name} on {disk.label} is no part of a striped file: it is not overwritten")
-        finally:
-            part.close()
 
     def _opened(self, write: bool) -> list[FolderPart]:
         """Open all parts; raise if one is shorter than its descriptor states."""
@@ -145,17 +124,10 @@ class StripedParts:
             raise
         return parts
 
-    @property
-    def closed(self) -> bool:
-        """Whether no writer was active when the descriptors were read."""
-        return all(each.closed for each in self.descriptors)
-
     def length(self) -> int:
-        """Return the length of the file in bytes, from the current sizes of its parts."""
         return length_of([part.size() for part in self.open_parts], self.block)
 
     def begin_to_write(self) -> None:
-        """Announce a writer on all disks before the first write."""
         with self._lock:
             if self._dirty:
                 return
@@ -165,7 +137,6 @@ class StripedParts:
             self._dirty = True
 
     def set_length(self, length: int) -> None:
-        """Set the size of every part to match a length of the file."""
         for number, part in enumerate(self.open_parts):
             nbytes = part_bytes(length, self.block, len(self.open_parts), number)
             if part.size() != nbytes:
@@ -182,12 +153,8 @@ class StripedParts:
                 length = self.length()
                 self.set_length(length)
                 sizes = [part.size() for part in self.open_parts]
-                self._write(
-                    [
-                        replace(each, closed=True, phase="", length=length, part=nbytes)
-                        for each, nbytes in zip(self.descriptors, sizes, strict=True)
-                    ]
-                )
+                each = zip(self.descriptors, sizes, strict=True)
+                self._write([replace(d, closed=True, phase="", length=length, part=nbytes) for d, nbytes in each])
             self._dirty = False
 
     def _reread(self) -> None:

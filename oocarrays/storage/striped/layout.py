@@ -84,10 +84,7 @@ def length_of(parts: Sequence[int], block: int) -> int:
 def runs(
     offset: int, nbytes: int, block: int, disks: int, number: int, most: int
 ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Yield the requests of one disk for a range of a file, each of blocks that are consecutive on the disk.
-
-    A request is its offset on the disk, and the begin and end of each of its blocks in the range.
-    """
+    """Yield a disk's requests for a range: the offset on the disk, and begin and end in the range of each block."""
     end = offset + nbytes
     first, last = offset // block, (end - 1) // block if nbytes else -1
     each = first + (number - first) % disks

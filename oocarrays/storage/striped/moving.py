@@ -24,12 +24,11 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.mapping.given import whole
 from oocarrays.storage.local.fs import PARTIAL_END, SAYING
-from oocarrays.storage.striped.catalog import DiskLayout
+from oocarrays.storage.striped.catalog import BLOCKS, HEAD, DiskLayout, head_on
 from oocarrays.storage.striped.disks import DOCUMENT, HIDDEN, PROTOTYPE, clear_folders, disks_of, label_of, part_of
 from oocarrays.storage.striped.file import StripedFile
 from oocarrays.storage.striped.file_parts import StripedParts
 from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
-from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
 from oocarrays.storage.striped.verifying import AT_ONCE, Recorded, each_of, put_record, receipt_of, record_of
 
@@ -111,7 +110,6 @@ def open_striped(
 
 
 def _mode(mode: Any) -> tuple[str, bool]:
-    """Return a mode without its text flag, and that flag."""
     letters = "".join(sorted(set(mode))) if isinstance(mode, str) else ""
     kind = [letter for letter in "rwxa" if letter in letters]
     if len(kind) != 1 or len(letters) != len(mode) or set(letters) - set("rwxa+bt") or {"b", "t"} <= set(letters):
@@ -120,7 +118,6 @@ def _mode(mode: Any) -> tuple[str, bool]:
 
 
 def _layered(raw: StripedFile, kind: str, text: bool, buffering: int, **how: Any) -> Any:
-    """Return the file wrapped in the requested layers of `io`."""
     buffering = whole(buffering, "buffering", -1)
     if not (buffering or text):
         if any(value is not None for value in how.values()):
@@ -258,8 +255,7 @@ def _write_cycles(
 
 
 def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = None) -> Moved:
-    """Move values that are not on the disk of the cycle, then record the end of the move and keep the record of
-    values."""
+    """Move values to the disks of the cycle, then record the end of the move, and keep the record of values."""
     done = sync(_move(striped, layout))
     stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
     _write_cycles(striped, stay, layout.cycle, (), closed=True)
@@ -278,8 +274,9 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
         async for name in part.list():
             if name in HIDDEN or BLOCKS.search(name) or name.endswith(PARTIAL_END):
                 continue
+            head = await head_on(part, name.removesuffix(HEAD)) if name.endswith(HEAD) else None
             astray = layout.number_of(name.removesuffix(HEAD)) != number
-            if astray or await _has_blocks(part, name, members):
+            if astray or (head is not None and not set(head.disks) <= members):
                 wrong.append((number, name))
 
     async def moved(each: tuple[int, str]) -> int:
@@ -296,14 +293,6 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
 
     sizes = await each_of(moved, wrong, AT_ONCE * len(layout.parts))
     return Moved(keys=len(sizes), nbytes=sum(sizes))
-
-
-async def _has_blocks(part: Store, name: str, members: set[int]) -> bool:
-    """Return whether a split value has blocks on a disk outside ``members``."""
-    if not name.endswith(HEAD):
-        return False
-    head = await head_on(part, name.removesuffix(HEAD))
-    return head is not None and not set(head.disks) <= members
 
 
 async def _move_split(striped: StripedStore, layout: DiskLayout, number: int, key: str, members: set[int]) -> int:

@@ -28,10 +28,20 @@ from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import OPENERS, Joined, joined_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways
-from oocarrays.storage.striped.catalog import DiskCatalog, DiskLayout, StripedBlobs
+from oocarrays.storage.striped.catalog import (
+    HEAD,
+    DiskCatalog,
+    DiskLayout,
+    StripedBlobs,
+    all_of,
+    head_on,
+    key_of,
+    put_split,
+    read_split,
+    unsplit,
+)
 from oocarrays.storage.striped.disks import DOCUMENT, clear_folders, file_details, label_of, part_below, parts_of
 from oocarrays.storage.striped.layout import turn_of
-from oocarrays.storage.striped.split import HEAD, all_of, head_on, key_of, put_split, read_split, unsplit
 
 
 class StripedStore(Joined):
@@ -77,18 +87,11 @@ class StripedStore(Joined):
         read_only: bool = False,
         ways: Ways | None = None,
     ) -> None:
-        super().__init__(read_only=read_only)
         self._given = parts_of(disks, storage_options, ways)
         self._asked = None if block is None else whole(block, "block", 1)
         self.catalog = DiskCatalog(self._given, self._asked)
         """Descriptors on the disks."""
-
-    # ----------------------------------------------------------------------------------------------- properties
-
-    @property
-    def url(self) -> str:
-        """The URL that opens the store."""
-        return self.catalog.url
+        super().__init__(self.catalog.url, read_only=read_only)
 
     @property
     def disks(self) -> tuple[str, ...]:
@@ -157,8 +160,6 @@ class StripedStore(Joined):
         """Mark the store closed on all disks, and return the generation that ends."""
         return sync(self.catalog.close())
 
-    # ------------------------------------------------------------------------------------------------------ reading
-
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Return the value under ``key``, or None; documents require all disks."""
         layout = await self.catalog.known(anew=turn_of(key) is None)
@@ -204,8 +205,6 @@ class StripedStore(Joined):
                 if head is not None:
                     return head.length
         raise FileNotFoundError(key)
-
-    # ------------------------------------------------------------------------------------------------------ writing
 
     async def set(self, key: str, value: Buffer) -> None:
         """Replace the value under ``key`` atomically: a reader sees the old value or the new one."""
@@ -263,8 +262,6 @@ class StripedStore(Joined):
             clear_folders(part)
         self.catalog.forget()
 
-    # ------------------------------------------------------------------------------------------------------ listing
-
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         return self._keys(lambda part: part.list_prefix(prefix))
 
@@ -272,7 +269,6 @@ class StripedStore(Joined):
         return self._keys(lambda part: part.list_dir(prefix))
 
     async def _keys(self, names: Callable[[Store], AsyncIterator[str]]) -> AsyncIterator[str]:
-        """Yield each key on any disk once."""
         layout, seen = await self.catalog.known(), set()
         for part in layout.parts.values():
             async for name in names(part):

@@ -17,6 +17,7 @@ from itertools import chain, islice
 from typing import Generic, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Transfers:
@@ -36,11 +37,11 @@ class Transfers:
                 self._process = os.getpid()
             return self._pools
 
-    def start(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int) -> Future[int]:
-        """Start requests without waiting."""
+    def start(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], then: Callable[[], T]) -> Future[T]:
+        """Start requests without waiting; return the result of ``then``, which is called after all of them."""
         first = [list(islice(each, self.buffers)) for each in work]
         queues = [chain(some, each) for some, each in zip(first, work, strict=True)]
-        transfer = _Transfer(queues, do, result, sum(map(len, first)))
+        transfer = _Transfer(queues, do, then, sum(map(len, first)))
         pools = self._threads() if any(first) else []
         for disk, some in enumerate(first):
             for _ in some:
@@ -48,28 +49,27 @@ class Transfers:
         return transfer.future
 
     def close(self) -> None:
-        """Wait for started requests and end the threads."""
         with self._lock:
             for pool in self._pools if self._process == os.getpid() else ():
                 pool.shutdown(wait=True)
             self._pools, self._process = [], 0
 
 
-class _Transfer(Generic[R]):
+class _Transfer(Generic[R, T]):
     """One transfer: its requests, first failure and number of active threads."""
 
     def __init__(
-        self, queues: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int, threads: int
+        self, queues: Sequence[Iterator[R]], do: Callable[[int, R], None], then: Callable[[], T], threads: int
     ) -> None:  # fmt: skip
-        self.future: Future[int] = Future()
-        self._queues, self._do, self._result = queues, do, result
+        self.future: Future[T] = Future()
+        self._queues, self._do, self._then = queues, do, then
         self._locks = [threading.Lock() for _ in queues]
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
         self._working = threads
         self.future.set_running_or_notify_cancel()
         if not threads:
-            self.future.set_result(result)
+            self._end()
 
     def drain(self, disk: int) -> None:
         """Make the requests of a disk until none remain or one has failed."""
@@ -85,7 +85,13 @@ class _Transfer(Generic[R]):
         with self._lock:
             self._working -= 1
             ended = not self._working
-        if ended and self._failure is None:
-            self.future.set_result(self._result)
-        elif ended:
-            self.future.set_exception(self._failure)
+        if ended:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            if self._failure is not None:
+                raise self._failure
+            self.future.set_result(self._then())
+        except BaseException as error:  # noqa: BLE001  reported by the future
+            self.future.set_exception(error)

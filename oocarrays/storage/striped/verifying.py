@@ -24,8 +24,8 @@ from zarr.core.sync import sync
 from oocarrays.errors import OocError
 from oocarrays.storage.local.blobs import checksum
 from oocarrays.storage.local.fs import ARRAY_2, METADATA, PARTIAL_END, index_of_chunk
+from oocarrays.storage.striped.catalog import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.disks import HIDDEN, PROTOTYPE, RECORD, label_of
-from oocarrays.storage.striped.split import BLOCKS, HEAD, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
 
 AT_ONCE = 4
@@ -64,7 +64,6 @@ async def each_of(work: Callable[[K], Awaitable[int]], keys: Iterable[K], at_onc
 
 
 def receipt_of(value: Buffer) -> list[int]:
-    """Return the size and checksum of a value."""
     return [len(value), checksum(value.to_bytes())]
 
 
@@ -87,12 +86,8 @@ async def record_of(striped: StripedStore) -> Recorded | None:
 
 
 def record(store: Any) -> int:
-    """Record the size and checksum of every value, and return their number.
-
-    No other process may have the store open for writing.
-    """
-    striped = striped_of(store)
-    return sync(_record(striped))
+    """Record size and checksum of every value, and return their number; no other process may write meanwhile."""
+    return sync(_record(striped_of(store)))
 
 
 async def _record(striped: StripedStore) -> int:
@@ -204,7 +199,6 @@ def _line(error: BaseException) -> str:
 
 
 def _section(array: zarr.Array, index: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the section of a chunk or shard."""
     sizes: Any = getattr(array, "write_chunk_sizes", None)  # newer versions only, with chunks of unequal lengths
     if sizes is None:
         lengths = array.shards or array.chunks
