@@ -36,7 +36,7 @@ from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.array import placer
-from oocarrays.streaming.opening import holds_streams, rebuilt
+from oocarrays.streaming.opening import StreamsJob, holds_streams
 
 OWN = ("fill_value", "attributes", "dimension_names")
 """Fields of a target that no option states."""
@@ -267,7 +267,7 @@ def resume_command(
 
 
 def _rebuild(place: Any, *, json: bool) -> None:
-    done = rebuilt(place)
+    done = StreamsJob(place).run()
     if json:
         print_json({"target": str(done.place), "bytes": done.nbytes, "flushed_bytes": done.flushed_bytes})
     else:

@@ -29,13 +29,7 @@ class CellValues:
     def count(self) -> int:
         return math.prod(self.shape)
 
-    def is_an_item_each(self, values: Any) -> bool:
-        """Return whether values are one item for each cell in the right layout, so that no conversion is needed."""
-        plain = type(values) is np.ndarray and values.dtype == self.item
-        return plain and values.shape == self.shape and values.flags.c_contiguous
-
     def call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
-        """Return the call of a write, and the type of its items."""
         if where is not None and at is not None:
             raise InputError("where= and at= both select cells: pass one of them")
         ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.items)
@@ -43,16 +37,16 @@ class CellValues:
             return self._ragged_call(ragged), self.item
         array = self.items(values)
         if at is not None:
-            return self._event_call(array, at), array.dtype
-        if where is None:
-            return self._level_call(array), array.dtype
-        mask = self.mask(where)
-        if mask.all():
+            cells = self._numbers(at)
+            if array.shape != cells.shape:
+                raise InputError(f"at= names {cells.size} cells, but values have shape {array.shape}")
+            return Events(cells=cells + self.lower, items=_rows(array, len(cells))), array.dtype
+        mask = None if where is None else self.mask(where)
+        if mask is None or mask.all():
             return self._level_call(array), array.dtype
         return self._masked_call(array, mask), array.dtype
 
     def items(self, values: Any) -> np.ndarray:
-        """Return values as items; for streams of bytes, as bytes of values of any type."""
         return as_items(values, self.item)
 
     def _level_call(self, array: np.ndarray) -> Level:
@@ -86,12 +80,6 @@ class CellValues:
                     f"values of shape {array.shape} fit neither shape {self.shape} nor {count} cells of a mask"
                 ) from None
         return Events(cells=np.flatnonzero(mask) + self.lower, items=_rows(array, count))
-
-    def _event_call(self, array: np.ndarray, at: Any) -> Events:
-        cells = self._numbers(at)
-        if array.shape != cells.shape:
-            raise InputError(f"at= names {cells.size} cells, but values have shape {array.shape}")
-        return Events(cells=cells + self.lower, items=_rows(array, len(cells)))
 
     def _numbers(self, at: Any) -> np.ndarray:
         try:

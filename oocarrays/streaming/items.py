@@ -40,7 +40,6 @@ def check_view(item: np.dtype, wanted: np.dtype, name: str) -> None:
 
 
 def as_fill(value: Any, item: np.dtype) -> np.ndarray:
-    """Return a value for missing items as an array without axes."""
     try:
         made = as_items(value, item)
     except InputError as error:
@@ -77,7 +76,6 @@ def _fitted(array: np.ndarray, item: np.dtype, is_kind: bool) -> np.ndarray:
 
 
 def _integers(exact: np.ndarray, item: np.dtype) -> np.ndarray:
-    """Convert Python numbers, of any size, to integers."""
     limits = np.iinfo(item)
     for value in exact.flat:
         if isinstance(value, str | bytes) or value != int(value):

@@ -41,18 +41,16 @@ class RaggedReader:
         return RaggedReader, self._made
 
     def read(self, counts: np.ndarray, cut: ValuesCut) -> np.ndarray:
-        """Read a block of values."""
         cells, first, number = parts_of(counts.reshape(-1), cut.start, cut.stop)
         size, cells = self._item.itemsize, cells + cut.lower  # the part has all cells
         with self._lock:
-            part = self._part = self._part or self._opened()
+            if self._part is None:
+                file = self._file.latest()
+                self._part = RanksPart(file, range(file.meta.cells.ranks), self._budget, writes=False)
+            part = self._part
             if not (part.ends()[cells] >= (first + number) * size).all():
                 raise CorruptChunkError(f"{self._file.name} has shorter streams than when to_dask() was called")
             return part.fetch(cells, first * size, number * size).view(self._item)
-
-    def _opened(self) -> RanksPart:
-        file = self._file.latest()
-        return RanksPart(file, range(file.meta.cells.ranks), self._budget, writes=False)
 
 
 def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray) -> DaskRagged:
@@ -116,7 +114,6 @@ class GivenBlocks:
 
 
 def is_dask(given: Any) -> bool:
-    """Return whether the argument is a pair of counts and values with a Dask array in it."""
     return isinstance(given, tuple) and len(given) == 2 and any(hasattr(each, "dask") for each in given)
 
 

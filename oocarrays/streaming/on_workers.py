@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 
-def _rank_addresses(client: Client, ranks: int) -> list[str]:
-    """Return the worker of each rank, in contiguous runs of ranks."""
-    workers = [worker.address for worker in workers_of(client)]
-    return [workers[rank * len(workers) // ranks] for rank in range(ranks)]
-
-
 class WorkerRanks:
     """Ranks of one file, each on its worker, where ``make`` creates it by its number."""
 
@@ -99,7 +93,8 @@ class RankStreams(OpenStreams):
         self._budget = budget
         cells = file.meta.cells
         self._used = [rank for rank in range(cells.ranks) if cells.of_rank(rank)[0] < cells.of_rank(rank)[1]] or [0]
-        addresses = _rank_addresses(client, len(self._used))
+        workers, count = [worker.address for worker in workers_of(client)], len(self._used)
+        addresses = [workers[rank * len(workers) // count] for rank in range(count)]  # contiguous runs of ranks
         shared = max(addresses.count(address) for address in addresses)
         make = partial(_made, file=file, used=self._used, mode=mode, budget=budget // shared, blocks=blocks)
         self._ranks = WorkerRanks(client, addresses, file, budget, make)
@@ -158,7 +153,6 @@ class RankStreams(OpenStreams):
             self._ranks.each(lambda streams: streams.perform(mode))
 
     def _blocks(self, array: da.Array, where: Any) -> list[tuple[Any, Any]]:
-        """Divide values of Dask and a mask among ranks."""
         if where is not None and np.shape(where) != self.shape:
             raise InputError(f"where= of shape {np.shape(where)} is no mask of shape {self.shape}")
         masks = [None] * self.ranks if where is None else self._dealt(where)

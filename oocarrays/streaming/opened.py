@@ -67,10 +67,7 @@ class OpenFile:
             raise
 
     def agree(self, found: Sequence[Prepared]) -> Mode:
-        """Return the mode of a write that all ranks have prepared, and begin it if it is new.
-
-        From the second mode on, the file records the lengths of earlier segments.
-        """
+        """Return the agreed mode of a write; begin it if it is new, and from the second on record earlier lengths."""
         mode, nbytes = agreed(found)
         if any(each.appends for each in found) and any(each.begun != mode for each in found):
             self.ranks.begin(mode, nbytes, found[0].dtype)
@@ -81,7 +78,6 @@ class OpenFile:
         return mode
 
     def flush(self) -> None:
-        """Flush all written data to its device."""
         self.check()
         if self.mode != "r":
             self._commit(is_closed=False)
@@ -96,7 +92,6 @@ class OpenFile:
             self.file.commit(replace(meta, is_closed=is_closed))
 
     def close(self) -> None:
-        """Commit the written data, and release the file for other writers."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -154,13 +149,8 @@ def close_when_dropped(owner: object, file: StreamFile, close: Callable[[], None
     _ENDS[:] = [each for each in _ENDS if each.alive]
 
 
-def _end_all() -> None:
-    """Close all open streams when the process ends."""
-    for end in _ENDS:
-        end()
-
-
-getattr(threading, "_register_atexit", atexit.register)(_end_all)  # before threads end: Zarr needs them
+# before threads end, which Zarr needs
+getattr(threading, "_register_atexit", atexit.register)(lambda: [end() for end in _ENDS])
 
 
 def _dropped(file: StreamFile, close: Callable[[], None], outcome: str) -> None:

@@ -45,11 +45,6 @@ def holds_streams(store: StoreLike) -> bool:
         return False
 
 
-def rebuilt(store: StoreLike) -> Rebuilt:
-    """Rebuild a stream file that an interrupted run left open."""
-    return rebuild(store, durable=bool(setting("durable")))
-
-
 class StreamsJob:
     """Job that rebuilds a stream file after an interrupted run, or with a damaged directory.
 
@@ -75,7 +70,7 @@ class StreamsJob:
 
     def run(self) -> Rebuilt:
         """Rebuild the file with all its blocks."""
-        done = rebuilt(self.store)
+        done = rebuild(self.store, durable=bool(setting("durable")))
         self.is_closed = True
         return done
 
@@ -183,10 +178,15 @@ def open_streams(
     count = 1 if (given := setting("ranks") if ranks is None else ranks) is None else whole(given, "ranks", 1)
     budget = settings.budget(memory_of(memory))
     durable = bool(setting("durable"))
-    if _is_plain(place, mode, (shape, dtype), (offset, order)):
+    is_file = isinstance(place, str | os.PathLike) and os.path.isfile(place)
+    is_described = shape is not None and dtype is not None
+    if offset is not None or order is not None or (is_file and is_described and mode != "w"):
         file: StreamFile = _plain(place, mode, (shape, dtype, offset, order), overwrite=overwrite, durable=durable)
     elif mode == "w":
-        meta = _asked(shape, dtype, count)
+        if not is_described:
+            raise InputError("mode='w' makes a new file: give shape= and dtype=")
+        item, cells = element_type(dtype), extents(shape)
+        meta = Meta(cells=Cells.of(cells, count, item.itemsize), dtype=described(item))
         check_budget(meta, meta.cells.count, count, budget, writes=True)
         file = create_file(place, meta, overwrite=flag(overwrite, "overwrite"), durable=durable)
     else:
@@ -214,7 +214,6 @@ def _on_workers(
 
 
 def _begun(file: StreamFile, mode: str, ranks: int, make: Callable[[], S]) -> S:
-    """Return the streams that ``make`` returns, after locking the file for a writer."""
     if mode != "r":
         file.hold()
     try:
@@ -232,21 +231,6 @@ def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
     for name in blocks or {}:
         chosen(name, "blocks", ("cb_block", "ib_block", "ib_pointers", "superblock"))
     return {name: whole(size, f"blocks[{name!r}]", 1) for name, size in (blocks or {}).items()}
-
-
-def _asked(shape: Any, dtype: Any, ranks: int) -> Meta:
-    if shape is None or dtype is None:
-        raise InputError("mode='w' makes a new file: give shape= and dtype=")
-    item, cells = element_type(dtype), extents(shape)
-    return Meta(cells=Cells.of(cells, ranks, item.itemsize), dtype=described(item))
-
-
-def _is_plain(place: Any, mode: str, asked: tuple[Any, Any], layout: tuple[Any, Any]) -> bool:
-    """Return whether a location is that of a plain binary file, existing or requested."""
-    if any(each is not None for each in layout):
-        return True
-    there = isinstance(place, str | os.PathLike) and os.path.isfile(place)
-    return there and mode != "w" and all(each is not None for each in asked)
 
 
 def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite: bool, durable: bool) -> PlainStreams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
+from oocarrays.mapping.grid import ravel
 from oocarrays.streaming.items import as_array, as_fill
 
 
@@ -131,9 +132,7 @@ def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
     )
     if not fits:
         raise SelectionError(f"{cell!r} is no cell of shape {shape}")
-    return (
-        int(np.ravel_multi_index(tuple(int(k) % n for k, n in zip(index, shape, strict=True)), shape)) if shape else 0
-    )
+    return ravel([int(k) % n for k, n in zip(index, shape, strict=True)], shape)
 
 
 def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
@@ -153,34 +152,24 @@ def ragged_of(given: Any, shape: tuple[int, ...], items: Callable[[Any], np.ndar
     """Return the argument as ragged items of cells; None if it is an array."""
     if isinstance(given, Ragged):
         return _of_shape(given, shape)
-    if _is_pair(given, shape):
+    is_pair = isinstance(given, tuple) and len(given) == 2 and np.shape(given[0]) == shape and np.ndim(given[1]) == 1
+    if is_pair and np.asarray(given[0]).dtype.kind in "iu":
         return Ragged(given[0], items(given[1]))
     if type(given).__module__.partition(".")[0] == "awkward":
-        return _of_awkward(given, shape)
-    if isinstance(given, list) and not _is_regular(given):
+        awkward = import_module("awkward")
+        counts = awkward.to_numpy(awkward.num(given, axis=len(shape)))
+        return _of_shape(Ragged(counts, awkward.to_numpy(awkward.flatten(given, axis=None))), shape)
+    try:
+        np.asarray(given if isinstance(given, list) else 0)
+    except (ValueError, TypeError):  # lists of different lengths
         return _of_lists(given, shape, items)
     return None
-
-
-def _is_pair(given: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether the argument is a pair of counts and values."""
-    if not isinstance(given, tuple) or len(given) != 2 or np.shape(given[0]) != shape or np.ndim(given[1]) != 1:
-        return False
-    return np.asarray(given[0]).dtype.kind in "iu"
 
 
 def _of_shape(ragged: Ragged, shape: tuple[int, ...]) -> Ragged:
     if ragged.shape != shape:
         raise InputError(f"counts of shape {ragged.shape} do not fit streams of shape {shape}")
     return ragged
-
-
-def _is_regular(given: Sequence[Any]) -> bool:
-    try:
-        np.asarray(given)
-    except (ValueError, TypeError):
-        return False
-    return True
 
 
 def _of_lists(given: list[Any], shape: tuple[int, ...], items: Callable[[Any], np.ndarray]) -> Ragged:
@@ -199,9 +188,3 @@ def _of_lists(given: list[Any], shape: tuple[int, ...], items: Callable[[Any], n
         raise InputError(f"the list does not fit streams of shape {shape}: it has more axes than cells and their items")
     counts = np.array([len(each) for each in lists], np.int64).reshape(shape)
     return Ragged(counts, np.concatenate([items([]), *lists]))
-
-
-def _of_awkward(given: Any, shape: tuple[int, ...]) -> Ragged:
-    awkward = import_module("awkward")
-    counts = awkward.to_numpy(awkward.num(given, axis=len(shape)))
-    return _of_shape(Ragged(counts, awkward.to_numpy(awkward.flatten(given, axis=None))), shape)

@@ -34,7 +34,6 @@ SHARE = 8
 def steps_settings(
     store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, asked: Settings
 ) -> Settings:
-    """Return the settings of an array of steps × cells; by default a chunk holds one step of some cells."""
     given, shards, compressors = asked["chunks"], asked["shards"], asked["compressors"]
     chunks = (1, *cells)
     if given is not None:
@@ -69,7 +68,6 @@ def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
 
 
 def fill_steps(array: zarr.Array, part: RanksPart, item: np.dtype, fill: Any, boxes: tuple[int, int]) -> None:
-    """Write all streams to an array of steps × cells, and ``fill`` after the end of shorter ones."""
     steps, rows = boxes
     inner = math.prod(array.shape[2:])
     for first in range(0, array.shape[1] if array.ndim > 1 else 1, rows):
@@ -96,7 +94,6 @@ def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np
 
 
 def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
-    """Return the positions of streams after a seek."""
     chosen(whence, "whence", (0, 1, 2))
     given = as_array(offset, "offset=")
     if given.dtype.kind not in "iu" or given.shape not in ((), part.shape):
@@ -118,8 +115,7 @@ def simple(position: np.ndarray) -> int | np.ndarray:
 
 
 def read_level(reader: StreamReader, items: int, item: np.dtype) -> np.ndarray | None:
-    """Read the same number of items of all cells at one common position: cells × items. Return None if a cell has
-    fewer."""
+    """Read as many items of all cells at one position, as cells × items; return None if a cell has fewer."""
     part, nbytes = reader.part, items * item.itemsize
     position = part.position
     if not isinstance(position, int) or position + nbytes > part.level_end():
@@ -153,10 +149,7 @@ def read_each(reader: StreamReader, n: Any, mask: np.ndarray | None, item: np.dt
 
 
 def scanned_cells(reader: StreamReader, tokens: list[Token]) -> list[tuple[list[Any], bool]]:
-    """Match the text of each cell from its position, and move the positions behind it.
-
-    Return the values of each cell, and whether its text ended before the next one.
-    """
+    """Match the text of each cell; return its values, and whether its text ended before the next one."""
     part = reader.part
     found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
     position, ends = part.tell(), part.ends()

@@ -19,7 +19,7 @@ from oocarrays.storage.streams.readahead import StreamReader
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
-from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
+from oocarrays.streaming.lazy import GivenBlocks, dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.opened import OpenFile, OpenStreams
 from oocarrays.streaming.ragged import DaskRagged, Ragged, cell_number
 from oocarrays.streaming.reading import (
@@ -110,24 +110,21 @@ class Streams(OpenStreams):
         BudgetError
             If a chunk of a Dask array is larger than a third of the memory.
         """
-        if where is None and at is None and is_dask(values):
-            self._write_dask(values)
+        is_plain = where is None and at is None
+        if is_plain and is_dask(values):
+            values = given_blocks(values, self._shape, self._part.budget)
+        if isinstance(values, GivenBlocks):
+            self._given.items(np.empty(0, values.values.dtype))
+            for each in values.calls(self._given.items, self._part.lower):
+                self._write(each, self._item)
             return
-        if where is None and at is None and self._given.is_an_item_each(values):
+        is_item_each = is_plain and type(values) is np.ndarray and values.dtype == self._item
+        if is_item_each and values.shape == self._shape and values.flags.c_contiguous:  # needs no conversion
             rows = values.reshape(self._cells, 1)
             self._write(Level(values=rows, nbytes=self._item_bytes, is_contiguous=True), self._item)
             return
         call, dtype = self._given.call(values, where, at)
         self._write(call, dtype)
-
-    def _write_dask(self, values: tuple[Any, Any]) -> None:
-        blocks = given_blocks(values, self._shape, self._part.budget)
-        if isinstance(blocks, Ragged):
-            self.write(blocks)
-            return
-        self._given.items(np.empty(0, blocks.values.dtype))
-        for call in blocks.calls(self._given.items, self._part.lower):
-            self._write(call, self._item)
 
     def prepared(self, values: Any, where: Any) -> Prepared:
         """Check a write, or take a call that is checked with the type of its items, and keep it for `perform`."""

@@ -43,7 +43,6 @@ SPACE = re.compile(rb"[ \t-\r]*")
 
 
 def name_of(format: str, place: int) -> str:
-    """Return the conversion that begins at a place, as it is written."""
     match = re.compile(r"%[^a-zA-Z%\s]*(?:hh|h|ll|l|L|q|j|z|t)?.?").match(format, place)
     assert match is not None, "a conversion begins here"
     return match.group()
@@ -146,7 +145,6 @@ def _integer_of(data: bytes, base: int | None, length: str | None, signed: bool)
 
 
 def _float_of(data: bytes) -> float | None:
-    """Convert a number, with or without the digits of its exponent."""
     text = data.decode().lower()
     is_hex = "x" in text
     text = re.sub(r"p[+-]?$" if is_hex else r"e[+-]?$", "", text)
@@ -217,7 +215,6 @@ def printed(format: str, values: tuple[Any, ...]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _parts(format: str) -> list[bytes | re.Match[str]]:
-    """Cut a format into text and conversions."""
     found: list[bytes | re.Match[str]] = []
     place = 0
     while place < len(format):

@@ -125,7 +125,7 @@ def test_a_cell_at_random_takes_one_request_a_superblock(place: Path) -> None:
     for cell in (3, 4999, 1234):
         with ooc.streams.open_streams(place) as s:
             before = s.meter.read_requests
-            extents = s._part.ib.reader.directory.scan(np.array([cell]))
+            extents = s._part.ib.reader._found(np.array([cell]))
             with ooc.streams.open_streams(place) as other:
                 assert len(other[cell]) * 8 == s.lengths[cell]
                 touched = len(set((extents.place // 4096).tolist()))

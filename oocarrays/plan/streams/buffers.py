@@ -56,13 +56,6 @@ class Chunking(NamedTuple):
     columns: int
     """Chunks side by side, for all cells."""
 
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.width * self.block
-
-    def number(self, row: int, column: int) -> int:
-        return row // self.rows * self.columns + column
-
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, into: np.ndarray) -> Pieces:
         some = np.flatnonzero(counts)
         cells, offsets, counts, into = cells[some], offsets[some], counts[some], into[some]
@@ -113,17 +106,12 @@ class Buffers:
         self._unit = unit_of(block)
 
     def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
-        """Add bytes of some cells, and return the completed blocks."""
-        if len(cells) == self.cells and len(cells) and self._is_level(counts):
+        is_level = len(cells) == self.cells and len(cells) and bool((counts == counts[0]).all())
+        if is_level and bool((self.fill == self.fill[0]).all()):
             return self.push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
         common = int(np.bitwise_or.reduce(counts)) if len(counts) else 0
         self._unit = unit_of(self._unit, common)  # a divisor of all pushed byte counts
         return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
-
-    def _is_level(self, counts: np.ndarray) -> bool:
-        """Return whether all buffers are equally full, and receive equally many bytes."""
-        first, level = counts[0], self.fill[0]
-        return bool((counts == first).all() and (self.fill == level).all())
 
     def push_level(self, count: int, values: np.ndarray) -> CellRun:
         """Add ``count`` bytes to every buffer; all are equally full."""

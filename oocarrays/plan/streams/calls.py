@@ -71,7 +71,6 @@ class Level:
 
     @property
     def rows(self) -> np.ndarray:
-        """Bytes of each cell, in a row."""
         values = np.ascontiguousarray(self.values)
         return values.reshape(-1).view(np.uint8).reshape(len(values), self.nbytes)
 
@@ -95,7 +94,6 @@ class Events:
         return self.items.nbytes
 
     def as_runs(self, lower: int) -> CellBytes:
-        """Return the items as bytes sorted by cell."""
         cells, counts, items = grouped(self.cells, self.items, int(self.cells.max(initial=0)) + 1)
         return CellBytes(cells=cells, counts=counts * items.shape[1], data=items.reshape(-1))
 

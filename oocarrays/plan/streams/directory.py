@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.streams.units import before, spread
+from oocarrays.plan.streams.units import before, spreads
 
 BITS = 24
 """Number of bits of a pointer for its bytes."""
@@ -32,19 +32,13 @@ LEVEL = -2
 """First word of a level entry is this minus its first cell; the second is the number of cells."""
 
 
-def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return a pointer to each run: its start, in blocks, and its bytes."""
-    made: np.ndarray = blocks << BITS | counts
-    return made
-
-
 def level_entries(
     cells: np.ndarray, counts: np.ndarray, blocks: np.ndarray, nbytes: int, pointers_each: int
 ) -> np.ndarray:
     """Return level entries: the first cell of each, the number of cells, and the start of their blocks."""
     entries = np.full((len(cells), HEAD + pointers_each), NONE, np.int64)
     entries[:, 0], entries[:, 1] = LEVEL - cells, counts
-    entries[:, HEAD] = pointers(blocks, np.full(len(cells), nbytes))
+    entries[:, HEAD] = blocks << BITS | nbytes
     return entries
 
 
@@ -109,11 +103,10 @@ def _pointed(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.nda
 
 
 def _leveled(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return owner, place and bytes of some cells from level entries."""
     found = levels_of(entries, block)
     first = np.searchsorted(cells, found.lower)
     each = np.searchsorted(cells, found.upper) - first
-    owner = spread(first, each)
+    owner = next(spreads(each, first))
     place = np.repeat(found.place, each) + (cells[owner] - np.repeat(found.lower, each)) * np.repeat(found.stride, each)
     return owner, place, np.repeat(found.nbytes, each)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, DescriptorError
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, read_as
 
 VERSION = 1
 """Version of this format."""
@@ -118,13 +118,11 @@ class Independent:
     @property
     def superblocks(self) -> tuple[int, int]:
         """Superblocks of data and of the directory, including unwritten ones between written ones."""
-        data = [self.last(rank, end[0], self.superblock, 0) for rank, end in enumerate(self.ends)]
-        directory = [self.last(rank, end[1], self.entries, 1) for rank, end in enumerate(self.ends)]
-        return max([self.base[0], *data]), max([self.base[1], *directory])
+        return self._last(0, self.superblock), self._last(1, self.entries)
 
-    def last(self, rank: int, end: int, each: int, which: int) -> int:
-        """Return the number of superblocks up to the last one of a rank that has reached ``end``."""
-        return self.base[which] + rank + self.ranks * (ceil_div(end, each) - 1) + 1 if end else self.base[which]
+    def _last(self, which: int, each: int) -> int:
+        reached = [(rank, ceil_div(end[which], each)) for rank, end in enumerate(self.ends) if end[which]]
+        return self.base[which] + max((rank + self.ranks * (turns - 1) + 1 for rank, turns in reached), default=0)
 
     def valid_entries(self, superblock: int) -> int:
         if superblock < self.base[1]:
@@ -153,7 +151,6 @@ class Meta:
 
     @property
     def item(self) -> np.dtype:
-        """Type of an item for reading."""
         return type_of(self.dtype)
 
     def as_json(self) -> Document:
@@ -187,16 +184,12 @@ def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) 
 
 
 def meta_from(found: Any, place: str) -> Meta:
-    """Return the metadata from the output of `Meta.as_json`."""
     try:
         if found["version"] != VERSION:
             raise DescriptorError(f"{place} holds streams of version {found['version']}; this one reads {VERSION}")
-        cells, ib = found["cells"], dict(found["ib"])
-        ib |= {"base": tuple(ib["base"]), "ends": tuple(map(tuple, ib["ends"]))}
-        return Meta(
-            cells=Cells(**(cells | {"shape": tuple(cells["shape"])})), dtype=found["dtype"],
-            nb=Regular(**found["nb"]), cb=Regular(**found["cb"]), ib=Independent(**ib), is_closed=found["is_closed"],
-        )  # fmt: skip
+        kinds = {"cells": Cells, "nb": Regular, "cb": Regular, "ib": Independent}
+        parts = {name: read_as(kind, found[name], f"{name} of {place}") for name, kind in kinds.items()}
+        return Meta(**parts, dtype=found["dtype"], is_closed=found["is_closed"])
     except (LookupError, TypeError, ValueError) as error:
         if isinstance(error, DescriptorError):
             raise
@@ -204,10 +197,7 @@ def meta_from(found: Any, place: str) -> Meta:
 
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
-    """Choose the largest blocks of IB for a process's ``cells`` cells that fit a third of its budget.
-
-    An entry of the directory has up to 6 pointers, the paper's best value; a rank writes up to 2 MiB at once.
-    """
+    """Choose the largest blocks of IB that fit a third of a budget, up to the paper's 6 pointers and 2 MiB at once."""
     asked = asked or {}
     block, count = IB_BLOCK, 6
     room = min(budget // 3, budget * 3 // 4 - WRITING_BYTES * cells)
@@ -223,7 +213,6 @@ def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int]
 
 
 def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: bool) -> None:
-    """Raise if the buffers of all cells of a process do not fit a budget in every mode."""
     ib = meta.ib
     block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
     buffers = cells * (block + 8 * pointers + 2 * np.dtype(np.int32).itemsize) if writes else 0
@@ -233,7 +222,6 @@ def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: boo
 
 
 def described(item: np.dtype) -> Any:
-    """Return a type as plain JSON values."""
     if item.subdtype is not None:
         return {"base": described(item.subdtype[0]), "shape": list(item.subdtype[1])}
     if item.names is None:
@@ -243,7 +231,6 @@ def described(item: np.dtype) -> Any:
 
 
 def type_of(said: Any) -> np.dtype:
-    """Return a type from its plain JSON values."""
     made: Any = said
     if isinstance(said, dict) and "fields" in said:
         names, types, offsets = zip(*said["fields"], strict=True)

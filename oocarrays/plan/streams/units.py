@@ -8,6 +8,7 @@ values   │ block 0 │ 1 a │ 1 b │ …     a block of them; several, where
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -64,7 +65,7 @@ def groups(sizes: np.ndarray, most: int) -> list[slice]:
 def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int) -> list[ValuesCut]:
     """Return the blocks of values of blocks of cells, each of at most ``most`` items."""
     ends, cuts, lower = np.concatenate(([0], np.cumsum(items.reshape(-1)))), [], 0
-    for cells in _sizes(chunks):
+    for cells in map(math.prod, itertools.product(*chunks)):
         upper = lower + cells
         count = int(ends[upper] - ends[lower])
         each = ceil_div(count, max(ceil_div(count, most), 1))
@@ -72,14 +73,6 @@ def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int
         cuts += [ValuesCut(lower, upper, start, min(start + each, count)) for start in starts]
         lower = upper
     return cuts
-
-
-def _sizes(chunks: tuple[tuple[int, ...], ...]) -> list[int]:
-    """Return the cells of each block, in C order."""
-    sizes = np.ones(1, np.int64)
-    for lengths in chunks:
-        sizes = (sizes[:, None] * np.array(lengths, np.int64)).reshape(-1)
-    return [int(size) for size in sizes]
 
 
 def parts_of(counts: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -111,12 +104,6 @@ def in_units(data: np.ndarray, unit: int) -> np.ndarray:
     return units
 
 
-def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the indices of all runs, one after the other."""
-    (indices,) = spreads(counts, starts)
-    return indices
-
-
 def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the indices of runs of the same lengths for each array of starts."""
     had = before(counts)
@@ -137,7 +124,7 @@ def cut(starts: np.ndarray, counts: np.ndarray, size: int) -> tuple[np.ndarray, 
     ends = starts + counts
     pieces = (ends - 1) // size - starts // size + 1
     of = np.repeat(np.arange(len(counts)), pieces)
-    bounds = spread(starts // size, pieces) * size
+    bounds = next(spreads(pieces, starts // size)) * size
     lower, upper = np.maximum(bounds, starts[of]), np.minimum(bounds + size, ends[of])
     return of, lower, upper - lower
 

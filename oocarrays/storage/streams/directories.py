@@ -62,15 +62,6 @@ class Directory:
             raise CorruptChunkError(f"superblock {superblock} of {self.chunks.name} is missing")
         return words
 
-    @property
-    def nbytes(self) -> int:
-        """Maximum bytes of all entries."""
-        return len(self._all) * self.ib.entries * (HEAD + self.ib.pointers) * 8
-
-    def scan(self, cells: np.ndarray) -> Extents:
-        """Return the extents of ascending cells, by a scan of all entries."""
-        return extents_of(cells, self.near(cells), self.ib.block)
-
     def near(self, cells: np.ndarray) -> np.ndarray:
         """Return the entries in the range of ascending cells, and all level entries."""
         found = [self._no_entries]
@@ -129,8 +120,7 @@ class Directory:
         return CorruptChunkError(f"the directory {self.chunks.name} {how}: rebuild it with oocarrays resume")
 
     def link(self, cells: int) -> tuple[np.ndarray, np.ndarray]:
-        """Link each entry to its next one, backwards by superblock; return the first entry of each cell and level
-        entries."""
+        """Link each entry to its next one, backwards; return the first entry of each cell and all level entries."""
         head, levels = np.full(cells, NONE, np.int64), [self._no_entries]
         for superblock in reversed(self._all):
             words = self._whole(superblock, cells)
@@ -194,7 +184,6 @@ class LevelBlocks:
         return CellBlocks(first, int(ends[here].min()), parts)
 
     def _rows(self, number: int, offset: int) -> np.ndarray:
-        """Return the bytes of a level entry from an offset of the streams on, a row for each cell."""
         cells, stride = int(self.upper[number] - self.lower[number]), int(self.levels.stride[number])
         superblock, place = divmod(int(self.levels.place[number]), self.superblock)
         place += int(self.cells[0] + self.lower[number] - self.levels.lower[number]) * stride
@@ -224,7 +213,8 @@ class Reader:
     @cached_property
     def levels(self) -> LevelBlocks | None:
         """Blocks that all cells wrote together; None without memory to scan the whole directory."""
-        if self.directory.nbytes * 4 > self._most:  # a scan holds up to four copies
+        ib = self.directory.ib
+        if ib.superblocks[1] * ib.entries * (HEAD + ib.pointers) * 8 * 4 > self._most:  # a scan holds up to four copies
             return None
         return LevelBlocks(self.data, self.directory, self.cells)
 
@@ -236,7 +226,6 @@ class Reader:
             self.data.read(self.pieces(cells[some], (offsets, counts, into)), out)
 
     def pieces(self, cells: np.ndarray, part: Part) -> Pieces:
-        """Return the superblock pieces that hold bytes of some cells."""
         place, into, count = overlaps(self._found(cells), *part)
         superblock, rest = np.divmod(place, self.directory.ib.superblock)
         if int(count.sum()) != int(part[1].sum()) or bool((rest + count > self.directory.ib.superblock).any()):
@@ -251,7 +240,7 @@ class Reader:
         if self._links is not None and len(cells) * FEW < max(count, FEW):
             first, levels = self._links()
             return self.directory.follow(mine, first[cells], levels)
-        found = self.directory.scan(mine)
+        found = extents_of(mine, self.directory.near(mine), self.directory.ib.block)
         nbytes = sum(each.nbytes for each in found)
         self._extents = (cells.copy(), found) if nbytes <= self._most else None
         return found

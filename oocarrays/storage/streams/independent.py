@@ -17,16 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from oocarrays.plan.streams.buffers import Buffers, CellRun, Part, grouped
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
-from oocarrays.plan.streams.directory import HEAD, NONE, level_entries, pointers
-from oocarrays.plan.streams.meta import Independent
+from oocarrays.plan.streams.directory import BITS, HEAD, NONE, level_entries
+from oocarrays.plan.streams.meta import Independent, WriterFacts, committed
 from oocarrays.plan.streams.units import UNITS, before, cut, side_by_side, unit_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.directories import Directory, Reader
@@ -56,7 +55,6 @@ class Superblocks:
 
     @property
     def room(self) -> int:
-        """Bytes left in the current superblock."""
         return self.nbytes - self.end % self.nbytes
 
     def place(self, ends: Any) -> Any:
@@ -100,13 +98,11 @@ class RankWriter:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Bytes of data, and number of directory entries, in its superblocks."""
         return self.data.end, self.directory.end // (8 * (HEAD + self.ib.pointers))
 
     # ------------------------------------------------------------------ calls
 
     def append(self, call: Call) -> None:
-        """Append the rank's part of a call."""
         if isinstance(call, Level):
             self._turn_to(call.nbytes)
             self._note(call.rows, None)
@@ -130,10 +126,7 @@ class RankWriter:
         self._width, self._most = width, max(at_once * width, LEAST_LOG)
 
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
-        """Log the bytes of a call contiguously, so that the log is moved as one array.
-
-        The log has calls of all cells, which need no sort, or events, with few calls of all cells among them.
-        """
+        """Log the bytes of a call contiguously: calls of all cells, which need no sort, or events and few of these."""
         self._levels = self._levels + 1 if cells is None else 0
         if self._levels >= FEW_CALLS if self._has_events else cells is not None and len(self._calls) >= FEW_CALLS:
             self.drain()
@@ -205,11 +198,12 @@ class RankWriter:
         self.data.append(run.data)
         last = np.concatenate((of[1:] != of[:-1], [True]))
         counts = np.where(last, counts - (lengths - run.counts)[of], counts)
-        self._point(run.cells[of], pointers(self.data.place(starts) // block, counts))
+        cells, found = run.cells[of], self.data.place(starts) // block << BITS | counts
+        first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
+        self._enter(self._pointers.push(cells[first], np.diff(first, append=len(cells)) * 8, found))
 
     def _take_level(self, nbytes: int, stride: int, data: np.ndarray) -> None:
-        """Move equally many blocks of every cell to superblocks, whole cells in each, with a level entry per
-        superblock."""
+        """Move equally many blocks of every cell, whole cells in each superblock, with a level entry for each."""
         cells, counts, places, done = [], [], [], 0
         while done < self.count:
             some = min(self.data.room // stride, self.count - done)
@@ -224,11 +218,6 @@ class RankWriter:
         blocks = np.array(places) // self.ib.block
         entries = level_entries(np.array(cells), np.array(counts), blocks, nbytes, self.ib.pointers)
         self.directory.append(entries.view(np.uint8).reshape(-1))
-
-    def _point(self, cells: np.ndarray, found: np.ndarray) -> None:
-        first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
-        counts = np.diff(first, append=len(cells)) * 8
-        self._enter(self._pointers.push(cells[first], counts, found))
 
     def _enter(self, run: CellRun) -> None:
         """Append directory entries of whole blocks of pointers."""
@@ -269,34 +258,26 @@ class IndependentSegment:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(ranks) > 1 else None
 
     def begin(self, meter: Meter, cache: ChunkCache, *, writes: bool) -> None:
-        """Attach to an existing or new segment."""
         meta, self.is_there = self.file.meta, True
         self._data = self.file.chunks("ib", meter, cache, write=writes)
         self._directory = self.file.chunks("directory", meter, cache, write=writes)
         if meta.ib.block:
-            self._open(meta.ib)
+            file, mine, ib, view = self.file, slice(*self.cells), meta.ib, Directory(self._directory, meta.ib)
+
+            def kept(name: str) -> np.ndarray:
+                return file.kept(name).reshape(-1)[mine]
+
+            self._had = kept("length") if ib.is_linked else view.lengths(meta.cells.count)[mine]
+            heads = lru_cache(lambda: (kept("first"), file.kept("level"))) if ib.is_linked else None  # no cycle by self
+            self._reader = Reader(self._data, view, self.cells, self._had, heads, self.budget // 4)
         if writes:
             each = min(2**28, self.budget // 2) // max(len(self.ranks), 1)  # bytes of unsorted calls
             place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
             self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
 
-    def _open(self, ib: Independent) -> None:
-        """Read the lengths of the cells of an existing segment."""
-        view = Directory(self._directory, ib)
-        file, mine = self.file, slice(*self.cells)
-
-        def kept(name: str) -> np.ndarray:
-            """Return the values of this process's cells in an array of all cells."""
-            return file.kept(name).reshape(-1)[mine]
-
-        self._had = kept("length") if ib.is_linked else view.lengths(file.meta.cells.count)[mine]
-        heads = cache(lambda: (kept("first"), file.kept("level"))) if ib.is_linked else None  # no cycle through self
-        self._reader = Reader(self._data, view, self.cells, self._had, heads, self.budget // 4)
-
     # ------------------------------------------------------------------ contents
 
     def lengths(self) -> np.ndarray:
-        """Return the bytes of each stream in the segment."""
         if not self.writers:
             return self._had
         self._each_writer(RankWriter.drain)
@@ -314,38 +295,26 @@ class IndependentSegment:
     def reader(self) -> Reader:
         if self._reader is None:
             self._each_writer(RankWriter.flush)
-            view = Directory(self._directory, self.written())
+            meta = self.file.meta
+            facts = WriterFacts(meta.nb, meta.cb, self.ib, self.ends())
+            view = Directory(self._directory, committed(meta, [facts]).ib)
             self._reader = Reader(self._data, view, self.cells, self.lengths(), None, self.budget // 4)
         return self._reader
 
     def at(self, offset: int) -> CellBlocks | None:
-        """Return the blocks that hold a byte of all streams; None if no such blocks exist.
-
-        Blocks of local files are memory-mapped; those of other stores are better read all together.
-        """
+        """Return the mapped blocks that hold a byte of all streams; None if there are none, or they are not local."""
         levels = self.reader.levels if self._data.is_local else None
         return None if levels is None else levels.at(offset)
 
     def read(self, cells: np.ndarray, part: Part, out: np.ndarray) -> None:
-        """Read bytes of some cells into their places in ``out``."""
         self.reader.read(cells, part, out)
 
-    def written(self) -> Independent:
-        """Return the segment as written by the ranks of this process, with all entries of their cells."""
-        ranks = self.file.meta.cells.ranks
-        ends = dict(self.ends())
-        return replace(
-            self.ib, ranks=ranks, ends=tuple(ends.get(rank, (0, 0)) for rank in range(ranks)), is_linked=False
-        )
-
     def ends(self) -> tuple[tuple[int, tuple[int, int]], ...]:
-        """Return the number of each writing rank, with its position in data and directory."""
         return tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self.writers, strict=False))
 
     # ------------------------------------------------------------------ writing
 
     def append(self, call: Call) -> None:
-        """Append a call, each rank for its own cells."""
         self._reader = None
         shift = self.cells[0] if isinstance(call, Level) else 0
         self._each_writer(lambda writer: writer.append(of_cells(call, writer.lower - shift, writer.upper - shift)))
@@ -358,11 +327,9 @@ class IndependentSegment:
             list(self._pool.map(act, self.writers))
 
     def change(self, cells: np.ndarray, part: Part, data: np.ndarray) -> None:
-        """Replace bytes of some cells of this process."""
         self._data.change(self.reader.pieces(cells, part), data)
 
     def settle(self) -> None:
-        """Write all buffered data to the store."""
         if self.writers:
             self._each_writer(RankWriter.flush)
             self._data.settle()

@@ -54,7 +54,6 @@ class RanksPart:
     # ------------------------------------------------------------------ segments
 
     def _attach(self, mode: Mode, block: int) -> None:
-        """Attach to the stored arrays of a mode."""
         if mode == "IB":
             self.ib.begin(self.meter, self._cache, writes=self.writes)
             return
@@ -70,7 +69,6 @@ class RanksPart:
         segment.begin(chunks, Chunking(block, chunks.nbytes // (width * block), width, columns))
 
     def begin(self, mode: Mode, nbytes: int, dtype: Any) -> None:
-        """Create the arrays of a mode in the store."""
         self.begun = mode
         if mode == "NB" and not self.nb.block:
             self.file.make_rows("nb", nbytes, dtype, self._most_gathered)
@@ -99,15 +97,12 @@ class RanksPart:
 
     @property
     def cb_end(self) -> int:
-        """Bytes of each stream in NB and CB."""
         return self.nb.nbytes + self.cb.nbytes
 
     def ends(self) -> np.ndarray:
-        """Return the bytes of each stream."""
         return self.ib.lengths() + self.cb_end
 
     def end_of(self, cell: int) -> int:
-        """Return the bytes of one stream."""
         return int(self.ib.lengths()[cell]) + self.cb_end
 
     def level_end(self) -> int:
@@ -115,7 +110,6 @@ class RanksPart:
         return self.cb_end + self.ib.least()
 
     def tell(self) -> np.ndarray:
-        """Return the position of each stream."""
         if self.position is None:
             return self.ends()
         return np.broadcast_to(np.asarray(self.position, np.int64), (self.count,)).copy()
@@ -129,7 +123,6 @@ class RanksPart:
         return self.position is None
 
     def goes_to_ends(self) -> bool:
-        """Return whether the next write only appends."""
         return self.is_at_end() or self.appends
 
     def prepared(self, call: Call, dtype: np.dtype) -> Prepared:
@@ -142,7 +135,6 @@ class RanksPart:
         return Prepared(mode if appends else "IB", call.nbytes, dtype, appends, self.begun)
 
     def write(self, call: Call, mode: Mode) -> None:
-        """Write a call, in the mode agreed on by all ranks."""
         if self.is_at_end():
             self._append(call, mode)
         elif self.appends:
@@ -160,7 +152,6 @@ class RanksPart:
             self.position = position
 
     def _append(self, call: Call, mode: Mode) -> None:
-        """Append in a mode, and attach to its arrays if it is new."""
         if isinstance(call, Level) and not call.nbytes:
             return
         self.mode = mode
@@ -177,52 +168,41 @@ class RanksPart:
 
     def _replace(self, call: Call) -> None:
         """Write at the positions: replace existing bytes, and append those beyond the ends."""
-        if isinstance(call, Level) and isinstance(self.position, int) and self._replace_row(call, self.position):
-            return
+        if isinstance(call, Level) and call.is_contiguous and isinstance(self.position, int):
+            row = self.row_at(self.position, call.nbytes)
+            if row is not None:
+                self.nb.replace(row, call.rows.reshape(-1))
+                self.position += call.nbytes
+                return
         runs, position = call.as_runs(self.lower), self.tell()
-        self._change(runs, position[runs.cells - self.lower])
-        position[runs.cells - self.lower] += runs.counts
+        cells = runs.cells - self.lower
+        ends = self.ends()[cells]
+        *parts, beyond = segments(position[cells], runs.counts, self.nb.nbytes, self.cb_end, ends)
+        for segment, part in zip(self.segments, parts, strict=True):
+            if part[1].any():
+                segment.change(cells, part, runs.data)
+        if beyond[1].any():
+            self._append_beyond(runs, beyond)
+        position[cells] += runs.counts
         self.position = position
-
-    def _replace_row(self, call: Level, offset: int) -> bool:
-        """Replace one whole row of NB directly from the values; return whether that was possible."""
-        row = self.row_at(offset, call.nbytes)
-        if row is None or not call.is_contiguous:
-            return False
-        self.nb.replace(row, call.rows.reshape(-1))
-        self.position = offset + call.nbytes
-        return True
 
     def row_at(self, offset: int, nbytes: int) -> int | None:
         """Return the number of the row of NB that bytes of all streams are; None if they are not a row."""
         is_row = nbytes and nbytes == self.nb.block and not offset % nbytes and offset + nbytes <= self.nb.nbytes
         return offset // nbytes if is_row else None
 
-    def _change(self, runs: CellBytes, offsets: np.ndarray) -> None:
-        cells = runs.cells - self.lower
-        *parts, beyond = segments(offsets, runs.counts, self.nb.nbytes, self.cb_end, self.ends()[cells])
-        for segment, part in zip(self.segments, parts, strict=True):
-            if part[1].any():
-                segment.change(cells, part, runs.data)
-        if beyond[1].any():
-            self._append_beyond(runs, beyond)
-
     def _append_beyond(self, runs: CellBytes, beyond: Part) -> None:
-        """Append the bytes beyond the ends of streams, with zeros in gaps."""
+        """Append the bytes beyond the ends, after zeros in gaps, in the fastest possible mode."""
         some = np.flatnonzero(beyond[1])
         gaps, counts, at = (each[some] for each in beyond)
         total = gaps + counts
         data = np.zeros(int(total.sum()), np.uint8)
         copy_runs(data, before(total) + gaps, np.ascontiguousarray(runs.data), at, counts)
-        self._grow(CellBytes(cells=runs.cells[some], counts=total, data=data))
-
-    def _grow(self, runs: CellBytes) -> None:
-        """Append runs in the fastest possible mode."""
-        call: Call = runs
+        call: Call = CellBytes(cells=runs.cells[some], counts=total, data=data)
         mode: Mode = "IB"
-        count = int(runs.counts[0])
-        if len(runs.cells) == self.count == self.file.meta.cells.count and bool((runs.counts == count).all()):
-            call = Level(values=runs.data.reshape(self.count, count), nbytes=count, is_contiguous=True)
+        count = int(total[0])
+        if len(some) == self.count == self.file.meta.cells.count and bool((total == count).all()):
+            call = Level(values=data.reshape(self.count, count), nbytes=count, is_contiguous=True)
             mode = write_mode(self.mode, count, True, self.nb.block)
         self.begin(mode, count, self.item)
         self._append(call, mode)
@@ -252,16 +232,13 @@ class RanksPart:
     # ------------------------------------------------------------------ flushing
 
     def settle(self) -> list[WriterFacts]:
-        """Write all buffered data to the store, and return the resulting sizes."""
         if self.writes:
             for segment in self.segments:
                 segment.settle()
         return [WriterFacts(self.nb.regular, self.cb.regular, self.ib.ib, self.ib.ends())]
 
     def link(self, meta: Meta) -> Linked:
-        """Link the directory of a file whose ranks have settled."""
         return self.ib.link(meta.ib)
 
     def end(self) -> None:
-        """End the threads of the ranks."""
         self.ib.close()

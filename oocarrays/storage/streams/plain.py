@@ -12,6 +12,7 @@ import os
 import stat
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,6 @@ class PlainLayout:
 
     @property
     def is_turned(self) -> bool:
-        """Whether file order differs from cell order."""
         return self.order == "F" and len(self.shape) > 1
 
 
@@ -67,7 +67,7 @@ class PlainStreams(StreamFile):
 
     def __init__(self, path: str, layout: PlainLayout, *, writes: bool, durable: bool = True) -> None:
         self.layout = layout
-        self._given = path, layout, durable
+        self._given = path, layout
         with translated("open", path):
             self._file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
         self._close = weakref.finalize(self, os.close, self._file)
@@ -76,16 +76,13 @@ class PlainStreams(StreamFile):
         super().__init__(path, Meta(cells=cells, dtype=described(layout.item), nb=nb, is_closed=True), durable=durable)
 
     def __reduce__(self) -> Any:
-        return _opened_again, self._given
+        return partial(PlainStreams, writes=False, durable=self.durable), self._given
 
     def latest(self) -> StreamFile:
-        """Open the file again for reading."""
-        return _opened_again(*self._given)
+        return PlainStreams(*self._given, writes=False, durable=self.durable)
 
     def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks:
         return RawChunks(self, int, self.layout.step_bytes, meter, name=self.name, cache=cache)
-
-    # ------------------------------------------------------------------ steps
 
     def _place(self, number: int) -> int:
         return self.layout.offset + number * self.layout.step_bytes
@@ -96,7 +93,6 @@ class PlainStreams(StreamFile):
             write_at(self._file, self._place(number), view)
 
     def read_into(self, number: int, start: int, out: memoryview) -> bool:
-        """Fill ``out`` with bytes of a step from ``start``."""
         if self.layout.is_turned:
             step = np.empty(self.layout.step_bytes, np.uint8)
             self._read(self._place(number), step.data)
@@ -112,15 +108,11 @@ class PlainStreams(StreamFile):
             end = place + len(out) - lacks
             raise CorruptChunkError(f"{self.name} ends at byte {end}; it is shorter than when it was opened")
 
-    # ------------------------------------------------------------------ the file
-
     def hold(self) -> None:
-        """Lock the file against other writers of this package."""
         self._hold = held(self.name, self.name)
         self.is_held = True
 
     def release(self) -> None:
-        """Close the file, and release the lock."""
         self._close()
         if self._hold is not None:
             self._hold.close()
@@ -130,19 +122,13 @@ class PlainStreams(StreamFile):
         """Do nothing, because the file has no metadata."""
 
     def commit(self, meta: Meta, *, synced: bool = True) -> None:
-        """Sync the file to its device."""
         if self.durable and self.is_held:
             with translated("write", self.name):
                 os.fsync(self._file)
         self.meta = meta
 
 
-def _opened_again(path: str, layout: PlainLayout, durable: bool) -> PlainStreams:
-    return PlainStreams(path, layout, writes=False, durable=durable)
-
-
 def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, durable: bool) -> PlainStreams:
-    """Open a plain file, or create one without steps."""
     if mode == "w":
         _make(path, layout.offset, overwrite=overwrite)
     elif not os.path.lexists(path):
@@ -153,7 +139,6 @@ def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, du
 
 
 def _make(path: str, offset: int, *, overwrite: bool) -> None:
-    """Create a file of ``offset`` zeros, replacing an existing one."""
     if os.path.lexists(path) and not overwrite:
         raise TargetError(f"{path} exists; pass overwrite=True to replace it, or mode='a' to append")
     if os.path.lexists(path) and not os.path.isfile(path):

@@ -32,7 +32,6 @@ ChunkCache = Cache[tuple[int, int], np.ndarray]
 
 
 def chunk_cache(nbytes: int) -> ChunkCache:
-    """Return a cache of chunks with a limit in bytes."""
     return Cache(nbytes, attrgetter("nbytes"))
 
 
@@ -57,8 +56,6 @@ class RawChunks:
         self._held: dict[int, np.ndarray] = {}
         self._changed: set[int] = set()
 
-    # ------------------------------------------------------------------ writing
-
     def write(self, number: int, place: int, data: np.ndarray, *, ends: bool) -> None:
         """Write bytes of a chunk from ``place`` on; they are held until some bytes end it, or it is settled."""
         if ends and len(data) == self.nbytes:
@@ -74,7 +71,6 @@ class RawChunks:
             self.put(number, held)
 
     def put(self, number: int, data: np.ndarray) -> None:
-        """Replace a chunk."""
         self._store(number, data)
         self._held.pop(number, None)
         self._changed.discard(number)
@@ -85,7 +81,6 @@ class RawChunks:
         self._cache.drop((id(self), number))
 
     def settle(self) -> None:
-        """Store all changed chunks, and keep holding them."""
         for number in sorted(self._changed):
             self._store(number, self._held[number])
         self._changed.clear()
@@ -100,8 +95,6 @@ class RawChunks:
                 self.put(number, chunk)
             else:
                 self._changed.add(number)
-
-    # ------------------------------------------------------------------ reading
 
     def get(self, number: int) -> np.ndarray:
         """Return a chunk for reading: the pages of a large local file, otherwise a copy in memory."""

@@ -46,7 +46,6 @@ class Window(NamedTuple):
     """Bytes, one cell after the other."""
 
     def has(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> bool:
-        """Return whether the window holds bytes of ascending cells."""
         if not len(cells):
             return True
         if cells[0] < self.first or cells[-1] >= self.first + len(self.starts):
@@ -59,7 +58,6 @@ class Window(NamedTuple):
         return values if len(cells) == len(values) else values[cells - self.first]
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of cells that the window holds, one cell after the other."""
         out = np.empty(int(counts.sum()), np.uint8)
         places = self._of(self.places, cells) + offsets - self._of(self.starts, cells)
         copy_runs(out, before(counts), self.data, places, counts)
@@ -147,12 +145,10 @@ class StreamReader:
         return self._results.pop((offset, nbytes))
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of ascending cells, one cell after the other; the bytes must exist."""
         is_there = self._window.has(cells, offsets, counts) or self._next(cells, offsets, counts)
         return (self._window.read if is_there else self.part.fetch)(cells, offsets, counts)
 
     def one(self, cell: int, offset: int, nbytes: int) -> np.ndarray:
-        """Return bytes of one cell; they must exist."""
         found = self._window.one(cell, offset, nbytes)
         if found is None and (self._following(cell, offset, nbytes) or self._missed()):
             found = self._window.one(cell, offset, nbytes)

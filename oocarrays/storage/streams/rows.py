@@ -52,7 +52,6 @@ class RowSegment:
         self._is_drained = True  # whether the chunks have what the buffers have
 
     def begin(self, chunks: RawChunks, chunking: Chunking) -> None:
-        """Attach to the rows of an existing or new segment."""
         self.chunks, self.chunking, self.is_there = chunks, chunking, True
         each, total = chunking.width * self.block, self.cells * self.block
         self._columns = [
@@ -62,12 +61,10 @@ class RowSegment:
 
     @property
     def regular(self) -> Regular:
-        """The segment as the file records it."""
         return Regular(block=self.block if self.nbytes else 0, nbytes=self.nbytes)
 
     @property
     def count(self) -> int:
-        """Number of full rows."""
         return (self.nbytes - self._logged) // self.block
 
     def _row(self, number: int) -> list[tuple[int, int, slice]]:
@@ -75,8 +72,6 @@ class RowSegment:
         first, place = divmod(number, self.chunking.rows)
         first, place = first * self.chunking.columns, place * self.chunking.width * self.block
         return [(first + column, place, part) for column, part in self._columns]
-
-    # ------------------------------------------------------------------ writing
 
     def append(self, values: np.ndarray) -> None:
         """Append equally many bytes to every cell: a contiguous row of bytes for each.
@@ -147,13 +142,11 @@ class RowSegment:
         self.buffers, self._log = None, np.empty(0, np.uint8)
 
     def settle(self) -> None:
-        """Write all gathered bytes to the store."""
         if self.is_there:
             self.drain()
             self.chunks.settle()
 
     def replace(self, number: int, row: np.ndarray) -> None:
-        """Replace an existing row."""
         if self.chunking.rows == 1:
             self._put(number, row, ends=True)
             return
@@ -161,16 +154,13 @@ class RowSegment:
         self.chunks.change(Pieces(*np.array(each).T), row)
 
     def change(self, cells: np.ndarray, part: Part, data: np.ndarray) -> None:
-        """Replace bytes of some cells."""
         self.release()
         self.chunks.change(self.chunking.pieces(cells + self.lower, *part), data)
 
-    # ------------------------------------------------------------------ reading
-
     def read(self, cells: np.ndarray, part: Part, out: np.ndarray) -> None:
-        """Read bytes of some cells into their places in ``out``."""
         self.drain()
-        if _is_even(cells, part, self.block):
+        are_many = len(cells) >= 16 and int(cells[-1]) - int(cells[0]) == len(cells) - 1 and part[1][0] >= self.block
+        if are_many and all(bool((each == each[0]).all()) for each in part[:2]):
             self._read_even(int(cells[0]), part, out)
         else:
             self.chunks.read(self.chunking.pieces(cells + self.lower, *part), out)
@@ -185,10 +175,8 @@ class RowSegment:
             room = np.empty((stop - start) * self.block, np.uint8)
             for number in range(offset // self.block, -(-end // self.block)):
                 lower, upper = max(number * self.block, offset), min((number + 1) * self.block, end)
-                rows, where = (
-                    self._block(number, start, stop, room),
-                    slice(lower % self.block, upper - number * self.block),
-                )
+                rows = self._block(number, start, stop, room)
+                where = slice(lower % self.block, upper - number * self.block)
                 copy_columns(found[start - first : stop - first], slice(lower - offset, upper - offset), rows, where)
         if not lies_so:
             copy_runs(out, into, found.reshape(-1), np.arange(cells) * nbytes, part[1])
@@ -204,7 +192,7 @@ class RowSegment:
         """Return a block of consecutive cells in the same chunk, a row for each; a large row is read to ``room``."""
         column, place = divmod(self.lower + first, self.chunking.width)
         start = (number % self.chunking.rows * self.chunking.width + place) * self.block
-        chunk, rows = self.chunking.number(number, column), room
+        chunk, rows = number // self.chunking.rows * self.chunking.columns + column, room
         if rows is None or self.chunking.rows > 1:
             rows = self.chunks.get(chunk)[start : start + (last - first) * self.block]
         else:
@@ -222,10 +210,3 @@ class RowSegment:
         spans = self._spans(0, self.cells)
         parts = [(first, last, partial(self._block, number, first, last)) for first, last in spans]
         return CellBlocks(number * self.block, min((number + 1) * self.block, self.nbytes), parts)
-
-
-def _is_even(cells: np.ndarray, part: Part, block: int) -> bool:
-    """Return whether many consecutive cells are read at the same offset, a block or more of each."""
-    if len(cells) < 16 or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
-        return False
-    return all(bool((each == each[0]).all()) for each in part[:2])

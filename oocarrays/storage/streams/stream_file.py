@@ -69,17 +69,13 @@ class StreamFile:
         return self.folder or str(self.store)
 
     def latest(self) -> StreamFile:
-        """Open the file again, as last flushed."""
         return open_file(self.store, durable=self.durable)
 
     def steps(self, meter: Meter, budget: int, cache: ChunkCache) -> RawChunks | None:
         """Return the steps of a file that is a single NB segment; None for a group with segments."""
         return None
 
-    # ------------------------------------------------------------------ exclusive writing
-
     def hold(self) -> None:
-        """Lock the file for writing; raise if another writer has it."""
         if self.folder is None:
             self.is_held = True
             return
@@ -88,7 +84,6 @@ class StreamFile:
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
     def release(self) -> None:
-        """Release the lock."""
         if self._hold is not None:
             with suppress(OSError):
                 os.unlink(self._hold.path)
@@ -101,22 +96,17 @@ class StreamFile:
         former = self.meta
         meta = ended(former)
         meta = replace(meta, cells=meta.cells.redealt(ranks))
-        self._remove_begun(former)
+        known = {"nb": former.nb.block, "cb": former.cb.block}
+        known |= dict.fromkeys(("ib", "directory", "first", "length", "level"), former.ib.block)
+        with translated("write", self.name):  # arrays unknown to the attribute, created for data never flushed
+            for name in (name for name, block in known.items() if not block):
+                sync((store_path(self.store) / name).delete_dir())
         if former.ib.block and not former.is_closed:
             self._cut_off(former.ib)
         put_attribute(self.store, meta, durable=self.durable)
         self.meta = meta
 
-    def _remove_begun(self, former: Meta) -> None:
-        """Remove arrays of segments unknown to the attribute, created for data that were never flushed."""
-        place, known = store_path(self.store), {"nb": former.nb.block, "cb": former.cb.block}
-        known |= dict.fromkeys(("ib", "directory", "first", "length", "level"), former.ib.block)
-        with translated("write", self.name):
-            for name in (name for name, block in known.items() if not block):
-                sync((place / name).delete_dir())
-
     def _cut_off(self, ib: Independent) -> None:
-        """Remove directory entries written after the last flush."""
         array, words = self.array("directory", write=True), HEAD + ib.pointers
         chunks = self.chunks("directory", Meter(), write=True)
         for number in stored_numbers(array):
@@ -127,8 +117,6 @@ class StreamFile:
                 chunk = chunks.get(number).copy()
                 chunk.view(np.int64)[valid * words :] = NONE
                 chunks.put(number, chunk)
-
-    # ------------------------------------------------------------------ arrays
 
     def array(self, name: str, *, write: bool = False) -> zarr.Array:
         found = self._arrays.get((name, write))
@@ -143,10 +131,7 @@ class StreamFile:
     def chunks(
         self, name: str, meter: Meter, cache: ChunkCache | None = None, *, write: bool, columns: int = 1
     ) -> RawChunks:
-        """Return the chunks of an array by number: ``columns`` of them are side by side, along the first axis of cells.
-
-        Chunks of the directory that are missing have no entries.
-        """
+        """Return chunks of an array by number, ``columns`` side by side; a missing one of the directory is empty."""
         array, fill = self.array(name, write=write), NONE & 0xFF if name == "directory" else None
 
         def key(number: int) -> str:
@@ -177,7 +162,6 @@ class StreamFile:
         )  # fmt: skip
 
     def make_independent(self, ib: Independent) -> None:
-        """Create the arrays of IB, unless they exist."""
         words = HEAD + ib.pointers
         self._make("ib", shape=(0, ib.superblock), chunks=(1, ib.superblock), dtype="u1", fill_value=0)
         shape, chunks = (0, ib.entries, words), (1, ib.entries, words)
@@ -195,7 +179,6 @@ class StreamFile:
         self._fill("level", levels)
 
     def _fill(self, name: str, values: np.ndarray) -> None:
-        """Write all values of an array, resizing it if necessary."""
         with translated("write", f"{self.name}/{name}"):
             array = self.array(name, write=True)
             if array.shape != values.shape:
@@ -203,33 +186,23 @@ class StreamFile:
             array[...] = values
 
     def kept(self, name: str) -> np.ndarray:
-        """Read a whole array, of cells or of level entries."""
         return np.asarray(self.array(name)[...])
-
-    # ------------------------------------------------------------------ attribute
 
     def commit(self, meta: Meta, *, synced: bool = True) -> None:
         """Sync all written data to the device, and then write the attribute."""
-        self._resize(meta)
+        superblocks = meta.ib.superblocks
+        rows = {"nb": meta.nb.rows, "cb": meta.cb.rows, "ib": superblocks[0], "directory": superblocks[1]}
+        for name, count in rows.items():  # the extents that other readers of Zarr see
+            if count and (array := self.array(name, write=True)).shape[0] != count:
+                with translated("write", f"{self.name}/{name}"):
+                    array.resize((count, *array.shape[1:]))
         if self._syncer is not None and synced:
             self._syncer.finish()
         put_attribute(self.store, meta, durable=self.durable)
         self.meta = meta
 
-    def _resize(self, meta: Meta) -> None:
-        """Resize arrays to the extents visible to Zarr readers."""
-        superblocks = meta.ib.superblocks
-        rows = {"nb": meta.nb.rows, "cb": meta.cb.rows, "ib": superblocks[0], "directory": superblocks[1]}
-        for name, count in rows.items():
-            if count:
-                array = self.array(name, write=True)
-                if array.shape[0] != count:
-                    with translated("write", f"{self.name}/{name}"):
-                        array.resize((count, *array.shape[1:]))
-
 
 def held(path: str, name: str) -> Hold:
-    """Lock a file for the writer of streams; raise if another writer has it."""
     hold = Hold(path)
     try:
         with translated("write", path):
@@ -240,7 +213,6 @@ def held(path: str, name: str) -> Hold:
 
 
 def put_attribute(store: StoreLike, meta: Meta, *, durable: bool) -> None:
-    """Write the attribute of a stream file."""
     place = store_path(document_store(store, durable=durable))
     with translated("write", store):
         zarr.open_group(place, mode="r+").attrs[KEY] = meta.as_json()
@@ -301,7 +273,6 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
 
 
 def new_array(store: StoreLike, settings: Settings, *, overwrite: bool) -> zarr.Array:
-    """Create a plain array of steps × cells, with settings of ``zarr.create_array``."""
     check_place(store, overwrite=overwrite)
     with translated("write", store):
         return zarr.create_array(store_path(store), **settings, overwrite=overwrite)
