@@ -36,7 +36,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.local.fs import MARK, OURS, SAYING, files_below
 from oocarrays.storage.local.syncing import written
-from oocarrays.storage.stores.aside import with_drafts
+from oocarrays.storage.stores.joined import with_drafts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ from oocarrays.storage.files.group_file import check_group_place, member_store
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import store_path
 from oocarrays.storage.journal.texts import REQUEST
-from oocarrays.storage.stores.aside import with_drafts
+from oocarrays.storage.stores.joined import with_drafts
 from oocarrays.stored.array import placer
 
 NUMBERS = "biufcmM"

@@ -31,8 +31,8 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.journal import Journal, can_update
 from oocarrays.storage.journal.sources import Source, kept_source
+from oocarrays.storage.stores.sessions import is_zip
 from oocarrays.storage.stores.urls import check_replaces
-from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
 
 ANEW = "write it anew, by rechunk with overwrite=True"

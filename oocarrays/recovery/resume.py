@@ -25,8 +25,8 @@ from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER, REQUEST, Notes
 from oocarrays.storage.local.fs import files_below, status_of
+from oocarrays.storage.stores.sessions import is_zip
 from oocarrays.storage.stores.urls import check_replaces
-from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import StreamsJob, holds_streams
 

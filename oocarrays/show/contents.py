@@ -24,8 +24,7 @@ from oocarrays.storage.files.group_file import is_consolidated, skipped_in
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
 from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.local.fs import MARK, translated
-from oocarrays.storage.stores.aside import with_drafts, without_drafts
-from oocarrays.storage.stores.joined import foreign_at
+from oocarrays.storage.stores.joined import foreign_at, with_drafts, without_drafts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

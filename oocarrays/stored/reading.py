@@ -40,7 +40,7 @@ from oocarrays.storage.meter import WATCHERS, Meter, new_meter
 from oocarrays.storage.sections.read import read_section, section_plan
 from oocarrays.storage.sections.runs import RunReader, read_runs
 from oocarrays.storage.sections.write import check_writable, replacing, write_section
-from oocarrays.storage.stores.zipped import settled
+from oocarrays.storage.stores.sessions import settled
 
 
 def write(

@@ -42,8 +42,7 @@ from oocarrays.storage.local.fs import (
 )
 from oocarrays.storage.local.syncing import replacing_file, written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.aside import keeps_drafts
-from oocarrays.storage.stores.joined import layers
+from oocarrays.storage.stores.joined import keeps_drafts, layers
 
 
 def copy_part(

@@ -36,7 +36,7 @@ from oocarrays.storage.local.fs import (
 )
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
-from oocarrays.storage.stores.aside import clear_tracebacks, with_drafts, without_drafts
+from oocarrays.storage.stores.joined import clear_tracebacks, with_drafts, without_drafts
 from oocarrays.storage.stores.remote import is_remote
 
 N = TypeVar("N", zarr.Array, zarr.Group)

@@ -45,8 +45,7 @@ from oocarrays.storage.files.making_room import (
 from oocarrays.storage.files.places import StoreLike, local_folder, location, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.local.fs import ABSENT, GROUP_2, MARK, METADATA, translated
-from oocarrays.storage.stores.aside import keeps_drafts, with_drafts
-from oocarrays.storage.stores.joined import foreign_at
+from oocarrays.storage.stores.joined import foreign_at, keeps_drafts, with_drafts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

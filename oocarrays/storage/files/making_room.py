@@ -52,8 +52,7 @@ from oocarrays.storage.local.fs import (
     remove_tree,
     sync_path,
 )
-from oocarrays.storage.stores.aside import keeps_drafts
-from oocarrays.storage.stores.joined import innermost
+from oocarrays.storage.stores.joined import innermost, keeps_drafts
 from oocarrays.storage.stores.underway import lists_keys
 from oocarrays.storage.stores.urls import check_replaces
 

@@ -33,7 +33,7 @@ from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.fs import METADATA, OURS, draft_key
 from oocarrays.storage.local.syncing import sync_file_system
-from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.joined import AsideStore
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.uneven import UnevenStore, check_known, draft_uneven
 

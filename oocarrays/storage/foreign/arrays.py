@@ -65,7 +65,6 @@ class ForeignArray:
         return ChunkGrid.of(self.facts.shape, self.facts.chunks)
 
     def part_facts(self, part: int) -> Facts:
-        """Return the facts of the array in one file."""
         (facts, _), shape = self.variants[part], list(self.facts.shape)
         if self.stacked or not shape:
             return facts
@@ -112,8 +111,13 @@ def alone(name: str, facts: Facts) -> ForeignArray:
 def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str], new: str = "") -> ForeignArray:
     """Return the array of several files joined along an axis; ``new`` is the name of an axis that they do not have."""
     shapes, bounds = [(1,) * bool(new) + each.shape for each in all], [0]
+    first = shapes[0]
     for number, shape in enumerate(shapes):
-        _check_shape(name, shapes[0], shape, axis, (path(0), path(number)))
+        if (*first[:axis], *first[axis + 1 :], len(first)) != (*shape[:axis], *shape[axis + 1 :], len(shape)):
+            raise UnsupportedError(
+                f"{name or 'the array'} has shape {first} in {path(0)} and {shape} in {path(number)}: along "
+                f"another axis than number {axis} files that are joined have the same length"
+            )
         bounds.append(bounds[-1] + shape[axis])
     keys = [(*told(each), each.chunks, each.filters, each.library, each.order) for each in all]
     ways = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -138,7 +142,6 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
 
 
 def _with_axis(facts: Facts, name: str) -> Facts:
-    """Return the facts of an array with a new first axis of length 1."""
     return replace(
         facts,
         shape=(1, *facts.shape),
@@ -170,14 +173,6 @@ def _variants(
     fill = np.nan if np.dtype(dtype).kind == "f" and np.dtype(first.dtype) != np.dtype(dtype) else first.fill
     whole = replace(first, dtype=dtype, attributes=attributes, native={}, fill=fill)
     return tuple(zip(ways, packings, strict=True)), whole
-
-
-def _check_shape(name: str, first: tuple[int, ...], each: tuple[int, ...], axis: int, paths: tuple[str, str]) -> None:
-    if (*first[:axis], *first[axis + 1 :], len(first)) != (*each[:axis], *each[axis + 1 :], len(each)):
-        raise UnsupportedError(
-            f"{name or 'the array'} has shape {first} in {paths[0]} and {each} in {paths[1]}: along "
-            f"another axis than number {axis} files that are joined have the same length"
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -248,7 +243,6 @@ class Contents:
         return replace(made, facts=replace(facts, scales=first.scales, endless=first.endless))
 
     def _axis(self, facts: Facts) -> int | None:
-        """Return the axis along which an array is joined; None if it has none."""
         if isinstance(self.dim, int):
             return self.dim if self.dim < len(facts.shape) else None
         names = facts.names or ()
@@ -268,7 +262,11 @@ class Contents:
 
     def _first_unlike(self, name: str, all: list[Facts]) -> int | None:
         """Return the first file in which an array differs from the first; large ones are compared at both ends only."""
-        parts, said = _both_ends(all[0]), (all[0].shape, *told(all[0]))
+        said, whole = (all[0].shape, *told(all[0])), Section((0,) * len(all[0].shape), all[0].shape)
+        parts = [whole]
+        if all[0].nbytes > 2**22:  # more than a coordinate
+            (rows, *_), lower, upper = all[0].shape, whole.lower[1:], whole.upper[1:]
+            parts = [Section((0, *lower), (1, *upper)), Section((rows - 1, *lower), (rows, *upper))]
         first = [self.elements(0, name, all[0], part) for part in parts]
         for number, each in enumerate(all):
             there = (self.elements(number, name, each, part) for part in parts)
@@ -276,11 +274,8 @@ class Contents:
                 return number
         return None
 
-    # ----------------------------------------------------------------------------------------------- joining
-
     def join(self, dim: str | int | None) -> None:
-        """Set the axis along which several files are joined: by default the unlimited one, or that of the only
-        coordinate that differs."""
+        """Set the axis along which files are joined; default: unlimited, or of the only coordinate that differs."""
         if dim is None and len(self.files.found) == 1:
             return
         facts = dict(zip(self.names, self._first(self.names), strict=True))
@@ -311,8 +306,6 @@ class Contents:
             )
         return axes[0]
 
-    # ----------------------------------------------------------------------------------------------- elements
-
     def section(self, array: ForeignArray, section: Section) -> np.ndarray:
         """Return a section of an array with assembled chunks, unpacked."""
         dtype: Any = object if array.facts.dtype == "O" else np.dtype(array.facts.dtype)
@@ -333,7 +326,6 @@ class Contents:
         return out
 
     def table(self, name: str, part: int) -> ChunkTable:
-        """Return the locations of an array's chunks in one file."""
         found = self.tables.get((name, part))
         if found is None:
             facts = self.format.facts(self.files.readable(part), (name,), brief=True, located=True)[0]
@@ -342,7 +334,6 @@ class Contents:
         return found
 
     def _chunk(self, table: ChunkTable, part: int, index: tuple[int, ...], facts: Facts) -> np.ndarray:
-        """Read and decode a whole chunk of one file, in the order of the array's axes."""
         found, dtype = table.place(index), np.dtype(facts.dtype)
         if found is None:
             return np.full(facts.chunks, 0 if facts.fill is None else facts.fill, dtype)
@@ -360,15 +351,5 @@ class Contents:
         return elements.transpose(tuple(np.argsort(order)))
 
 
-def _both_ends(facts: Facts) -> list[Section]:
-    """Return the sections of an array to compare: all of it, or the first and last rows of a large one."""
-    whole = Section((0,) * len(facts.shape), facts.shape)
-    if facts.nbytes <= 2**22:  # a coordinate
-        return [whole]
-    (rows, *_), lower, upper = facts.shape, whole.lower[1:], whole.upper[1:]
-    return [Section((0, *lower), (1, *upper)), Section((rows - 1, *lower), (rows, *upper))]
-
-
 def all_equal(some: Iterable[np.ndarray], others: Iterable[np.ndarray]) -> bool:
-    """Return whether arrays have the same elements, with NaN in the same places."""
     return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in zip(some, others, strict=True))

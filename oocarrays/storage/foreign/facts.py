@@ -38,8 +38,6 @@ LONGEST_READ = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts of an array in a file."""
-
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     chunks: tuple[int, ...]
@@ -77,7 +75,6 @@ class Facts:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of chunks along each axis."""
         return tuple(map(ceil_div, self.shape, self.chunks))
 
     @property
@@ -124,10 +121,7 @@ class Format(Protocol):
     def facts(
         self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
     ) -> list[Facts]:
-        """Return the facts of some arrays.
-
-        With ``brief``, only attributes that define the meaning of values; if ``located``, with places and stored bytes.
-        """
+        """Return facts of arrays: ``brief``, with attributes of values only; ``located``, with places and sizes."""
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements of an array with a ``library`` by it."""
@@ -150,7 +144,6 @@ class Headed:
     def facts(
         self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
     ) -> list[Facts]:
-        """Return the facts of some arrays, from the header."""
         arrays = self.manifest(file).arrays
         if missing := [name for name in names if name not in arrays]:
             raise NotFoundError(f"no array {missing[0]} in {file_name(file)}")
@@ -196,7 +189,6 @@ def is_coordinate(name: str, facts: Facts) -> bool:
 
 
 def document(facts: Facts) -> Document:
-    """Return the Zarr format 3 metadata of an array."""
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -259,7 +251,6 @@ def by_rows(facts: Facts) -> ChunkTable:
 
 
 def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
-    """Return a part of a chunk padded to its full length."""
     if data.shape == chunks:
         return np.ascontiguousarray(data)
     out = np.full(chunks, beyond, data.dtype)

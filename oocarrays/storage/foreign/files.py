@@ -53,16 +53,14 @@ class Files:
         return [(f"{prefix}{each.key}", each.size, each.tag) for each in self.found if each.tag]
 
     def path(self, number: int) -> str:
-        """Return the full name of a file."""
         root = self.root if isinstance(self.root, str) else self.root.name
         return os.path.join(root, self.found[number].key)
 
     def readable(self, number: int) -> Readable:
         """Return a file as an argument for libraries, after checking its version."""
+        self.check_all([number])
         if isinstance(self.root, str):
-            self.check(number, self.path(number))
             return self.path(number)
-        self._check_remote([number])
         reader: Any = RemoteFile(self.root, self.found[number].key, self.found[number].size)
         return reader  # type: ignore[no-any-return]
 
@@ -73,17 +71,14 @@ class Files:
         if (status.st_size, str(status.st_mtime_ns)) != self.found[number][1:3]:
             raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
 
-    def check_all(self) -> None:
-        """Raise if any file has changed since it was found."""
-        if not self.local:
-            self._check_remote(range(len(self.found)))
+    def check_all(self, numbers: Sequence[int]) -> None:
+        """Raise if some files have changed since they were found."""
+        store = self.root
+        if isinstance(store, str):
+            for number in numbers:
+                self.check(number, self.path(number))
             return
-        for number in range(len(self.found)):
-            self.check(number, self.path(number))
-
-    def _check_remote(self, numbers: Sequence[int]) -> None:
-        store, keys = self.root, [self.found[number].key for number in numbers]
-        assert isinstance(store, RemoteStore), "what is on this machine is looked at there"
+        keys = [self.found[number].key for number in numbers]
         if len(keys) > 8:  # one listing takes less time than requests one by one
             listed = {key: (size, version) for key, size, version in sync(store.details("")) or ()}
             now = [listed.get(key) for key in keys]
@@ -134,13 +129,11 @@ class RemoteFile(AbstractBufferedFile):  # type: ignore[misc]
 
 
 def local_files(pattern: str) -> Files:
-    """Return the local files that match a name with or without wildcards, sorted by name."""
     found = [pattern] if os.path.isfile(pattern) else sorted(filter(os.path.isfile, glob.glob(pattern)))
     return listed_files(found, pattern)
 
 
 def listed_files(paths: Sequence[str], pattern: str) -> Files:
-    """Return local files in the given order, with their current sizes and versions."""
     if not paths:
         raise NotFoundError(f"no file is named {pattern}")
     paths = [os.path.abspath(path) for path in paths]
@@ -152,7 +145,6 @@ def listed_files(paths: Sequence[str], pattern: str) -> Files:
 
 
 def remote_files(store: RemoteStore, pattern: str) -> Files:
-    """Return the files of a store that match a name pattern, sorted by name."""
     if "*" not in pattern:
         one = sync(store.detail(pattern))
         listed = [] if one is None else [(pattern, *one)]
@@ -178,7 +170,6 @@ class RangeBlobs(LocalBlobs):
         self._files, self._place, self._name = files, place, name
 
     def range_of(self, key: str) -> tuple[str, int, int]:
-        """Return the path of a chunk's file, its offset there, and its size in bytes."""
         found = self._place(key)
         if found is None:
             raise MissingBlob(key)
@@ -186,7 +177,6 @@ class RangeBlobs(LocalBlobs):
         return self._files.path(number), offset, nbytes
 
     def check_file(self, key: str, file: int) -> None:
-        """Raise if the file of a chunk has changed since it was found."""
         found = self._place(key)
         if found is not None:
             self._files.check(found[0], file)
@@ -201,7 +191,6 @@ class RangeBlobs(LocalBlobs):
         """Do nothing: files of other formats have no read-ahead."""
 
     def _refuse(self, key: str, *_: Any, **__: Any) -> Any:
-        """Raise, because files of other formats are read-only."""
         raise StoreFailure(f"cannot write {key} of {self._name}: it is not a Zarr store and is read-only")
 
     put = put_pieces = change = remove = _refuse

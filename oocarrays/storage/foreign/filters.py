@@ -63,11 +63,9 @@ class OppositeSign(Codec):  # type: ignore[misc]
         self.elementsize = elementsize
 
     def encode(self, buf: Any) -> Any:
-        """Return native elements as they are stored."""
         return self._flipped(buf, "=", ">")
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Return stored elements in native byte order."""
         return ndarray_copy(self._flipped(buf, ">", "="), out)
 
     def _flipped(self, buf: Any, given: str, made: str) -> np.ndarray:
@@ -92,7 +90,6 @@ class Chained(Codec):  # type: ignore[misc]
         return data
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode bytes, into ``out`` if given."""
         data, into = buf, None if out is None else out.reshape(-1).view(np.uint8)
         for number, codec in reversed(list(enumerate(self.codecs))):
             last = number == 0 and codec.codec_id == "shuffle" and into is not None
@@ -109,7 +106,6 @@ class Chained(Codec):  # type: ignore[misc]
         return None
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration of the codecs."""
         return {"id": self.codec_id, "codecs": [codec.get_config() for codec in self.codecs]}
 
     def __reduce__(self) -> Any:
@@ -144,7 +140,6 @@ def chained(codecs: Iterable[Codec | None]) -> Codec | None:
 
 @lru_cache(256)
 def codec_of(filters: tuple[str, ...], library: str | None) -> Codec | None:
-    """Return the codec of some filters; None for no filters."""
     made = [_made(each) for each in filters]
     if library:
         return Chained(made, library)
@@ -171,7 +166,6 @@ class FilterCodec(BytesBytesCodec):
 
     @classmethod
     def from_dict(cls, data: Any) -> FilterCodec:
-        """Create the codec from a metadata document."""
         settings = data["configuration"]
         return cls(tuple(map(json.dumps, settings["filters"])), settings.get("library"))
 
@@ -181,13 +175,11 @@ class FilterCodec(BytesBytesCodec):
 
     @property
     def codec(self) -> Codec:
-        """The numcodecs codec of the filters."""
         found = codec_of(self.filters, self.library)
         assert found is not None, "it is made where there is anything"
         return found
 
     def compute_encoded_size(self, input_byte_length: int, _: ArraySpec) -> int:
-        """Raise, because the size is unknown."""
         raise NotImplementedError
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:

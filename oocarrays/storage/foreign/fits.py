@@ -75,12 +75,10 @@ class HeaderDataUnit:
 
     @property
     def attributes(self) -> Document:
-        """Cards that do not describe the storage of data."""
         return {name: value for name, value in self.cards.items() if not STRUCTURE.fullmatch(name)}
 
     @property
     def packing(self) -> dict[str, Any]:
-        """CF attributes of the conversion from stored values."""
         stored, found = np.dtype(TYPES[self.cards["BITPIX"]]).newbyteorder("="), dict[str, Any]()
         if self.sign is None:
             said = {"scale_factor": self.cards.get("BSCALE", 1), "add_offset": self.cards.get("BZERO", 0)}
@@ -157,7 +155,6 @@ def _read(file: Readable) -> list[HeaderDataUnit]:
 
 
 def _header(opened: BinaryIO, number: int, size: int) -> HeaderDataUnit:
-    """Read a header at the current position of a file."""
     cards: Document = {}
     for card in _cards(opened):
         _enter(cards, card)
@@ -243,6 +240,5 @@ def _named(parts: list[HeaderDataUnit]) -> dict[str, HeaderDataUnit]:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether a name is valid in Zarr and not a number."""
     reserved = name.startswith("__") or name.isdigit() or not name.strip(".")
     return name.isprintable() and "/" not in name and not reserved

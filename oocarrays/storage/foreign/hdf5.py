@@ -53,8 +53,10 @@ class Hdf5:
     def facts(
         self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
     ) -> list[Facts]:
-        with _datasets(file, names) as found:
-            facts = [_facts(node, n, file_name(file), brief=brief) for node, n in zip(found, names, strict=True)]
+        path = file_name(file)
+        with _opened(file) as opened:
+            found = [_dataset(opened, name, path) for name in names]
+            facts = [_facts(node, n, path, brief=brief) for node, n in zip(found, names, strict=True)]
             if not located:
                 return facts
             tables = map(_table, found, names, facts)
@@ -62,8 +64,9 @@ class Hdf5:
             return [replace(f, table=t, stored=size) for f, t, size in zip(facts, tables, sizes, strict=True)]
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        with _datasets(file, (name,)) as found:
-            node, dtype = found[0], _element(found[0].dtype)
+        with _opened(file) as opened:
+            node = _dataset(opened, name, file_name(file))
+            dtype = _element(node.dtype)
             return np.asarray(node.asstr()[section] if dtype == "O" else node[section].astype(dtype))
 
 
@@ -114,16 +117,9 @@ def _walked(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _stands_for_an_axis(node: Any) -> bool:
-    name = node.attrs.get("NAME") if isinstance(node, _h5py().Dataset) and "NAME" in node.attrs else b""
+    name = node.attrs["NAME"] if isinstance(node, _h5py().Dataset) and "NAME" in node.attrs else b""
     text = name if isinstance(name, bytes) else str(name).encode()
     return text.startswith(b"This is a netCDF dimension but not a netCDF variable")
-
-
-@contextmanager
-def _datasets(file: Readable, names: tuple[str, ...]) -> Iterator[list[Any]]:
-    """Open datasets of a file."""
-    with _opened(file) as opened:
-        yield [_dataset(opened, name, file_name(file)) for name in names]
 
 
 def _dataset(file: Any, name: str, path: str) -> Any:
@@ -138,7 +134,6 @@ def _dataset(file: Any, name: str, path: str) -> Any:
 
 @cache
 def _access() -> Any:
-    """Return file access settings without locks."""
     h5py = _h5py()
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_file_locking(False, True)
@@ -157,6 +152,7 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
     if odd or (library is None and (_is_converted(node) or _is_elsewhere(node, path))):
         library = "h5py"
     size = 16 if dtype == "O" else stored.itemsize
+    has_fill = dtype != "O" and created.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED
     chunks = created.get_chunk() if layout == h5d.CHUNKED else rows_of(shape, size)
     return Facts(
         shape=shape,
@@ -165,7 +161,7 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
         offset=node.id.get_offset() if layout == h5d.CONTIGUOUS and not library else None,
         filters=() if library else filters,
         library=library,
-        fill=None if dtype == "O" else _fill(created, node),
+        fill=node.fillvalue if has_fill else None,
         attributes=_attributes(node, TELLING if brief else ()),
         **({} if brief else _described(node, created)),
     )
@@ -184,8 +180,7 @@ def _described(node: Any, created: Any) -> dict[str, Any]:
 
 
 def _scalar(node: Any, name: str) -> Any:
-    """Return an attribute as h5netcdf does: one-element arrays as a scalar, bytes as text except for variables of
-    bytes."""
+    """Return an attribute as h5netcdf does: single elements as scalars, bytes as text unless the variable has bytes."""
     value = node.attrs[name]
     value = value[0] if isinstance(value, np.ndarray) and value.size == 1 and value.ndim == 1 else value
     is_text = isinstance(value, bytes) and node.dtype.kind != "S"
@@ -235,16 +230,12 @@ def _reason(node: Any) -> str | None:
 
 
 def _has_lists(dtype: np.dtype) -> bool:
-    """Return whether a field of a structure is an array."""
-    fields = [dtype.fields[name][0] for name in dtype.names or ()] if dtype.fields else []
+    fields = [dtype[name] for name in dtype.names or ()]
     return any(each.subdtype is not None or _has_lists(each) for each in fields)
 
 
 def _element(dtype: np.dtype) -> Any:
-    """Return the Zarr element type: numpy's name, "O" for strings of any length, or a structure.
-
-    None if Zarr has no such type.
-    """
+    """Return the Zarr element type: numpy's name, "O" for strings of any length, a structure, or None if none fits."""
     text = _h5py().check_string_dtype(dtype)
     if text is not None and text.length is None:
         return "O"
@@ -266,10 +257,6 @@ def _structure(dtype: np.dtype) -> Any:
     except Exception:  # noqa: BLE001  each Zarr version raises its own error for unsupported fields
         return None
     return packed
-
-
-def _fill(created: Any, node: Any) -> Any:
-    return node.fillvalue if created.fill_value_defined() == _h5py().h5d.FILL_VALUE_USER_DEFINED else None
 
 
 def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], str | None]:
@@ -336,7 +323,6 @@ def _is_scale(node: Any) -> bool:
 
 
 def _dimensions(group: Any) -> dict[int, str]:
-    """Return the dimension names of a group and its parents, by NetCDF-4 id."""
     found = {} if group.name == "/" else _dimensions(group.parent)
     nodes = [node for name in group if isinstance(node := group.get(name), _h5py().Dataset)]
     numbered = [node for node in nodes if _is_scale(node) and "_Netcdf4Dimid" in node.attrs]

@@ -43,7 +43,6 @@ class Variable:
 
     @property
     def records(self) -> bool:
-        """Whether the first axis is the unlimited one."""
         return bool(self.dims) and self.dims[0][1] == 0
 
     @property
@@ -53,7 +52,6 @@ class Variable:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of these elements."""
         return math.prod(self.row) * self.dtype.itemsize
 
     def facts(self, records: int, step: int) -> Facts:
@@ -100,8 +98,6 @@ FORMATS["netcdf3"] = Headed(_manifest)
 
 
 class _Reader:
-    """Sequential reader of the parts of a header."""
-
     def __init__(self, head: bytes, size: int) -> None:
         self._bytes, self._size, self._version = BytesIO(head), size, head[3]
         self._bytes.seek(4)

@@ -39,7 +39,6 @@ def raw_manifest(facts: Facts, file: Readable) -> Manifest:
 
 
 def _npy(file: Readable) -> Manifest:
-    """Return the contents of a file of ``numpy.save``."""
     name = file_name(file)
     with opened_file(file, "numpy") as opened:
         opened.seek(0)
@@ -58,7 +57,6 @@ FORMATS["npy"] = Headed(_npy)
 
 
 def piece_facts(shape: tuple[int, ...], dtype: np.dtype, offset: int = 0, *, columns: bool) -> Facts:
-    """Return the facts of a contiguous array in C or Fortran order."""
     turned = columns and len(shape) > 1
     chunks = rows_of(shape[::-1] if turned else shape, dtype.itemsize)
     return Facts(
@@ -79,7 +77,6 @@ class ArrayInMemory(MemoryStore):
         self._name = f"<{type(array).__module__}.{type(array).__name__} {array.shape} {array.dtype}>"
 
     def with_read_only(self, read_only: bool = False) -> ArrayInMemory:
-        """Return the same store, which is read-only."""
         if not read_only:
             raise NotImplementedError(f"{self} is read-only")
         return self

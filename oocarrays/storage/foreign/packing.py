@@ -48,7 +48,6 @@ class Packing:
     """Whether stored integers are unsigned or signed; None for their own type."""
 
     def unpacked(self, stored: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return the unpacked values of stored ones."""
         if self.unsigned is not None and stored.dtype.kind in "iu":
             kind = "u" if self.unsigned else "i"
             stored = stored.view(f"{stored.dtype.str[0]}{kind}{stored.dtype.itemsize}")
@@ -75,7 +74,10 @@ def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, 
         raise _differ(what, names, "type", all[0].dtype, next(e.dtype for e in all if e.dtype != all[0].dtype))
     packings = []
     for each, name in zip(all, names, strict=True):
-        _check_units(first, each, (names[0], name), what)
+        said = {key: (first.attributes.get(key), each.attributes.get(key)) for key in ("calendar", "dtype", "units")}
+        for key, (one, other) in said.items():
+            if one != other and (key != "units" or _since(first) is None or _since(each) is None):
+                raise _differ(what, (names[0], name), key, one, other)
         packings.append(_packing(first, each))
     if any(name in each.attributes for each in all for name in PACKED):
         kinds = [_unpacked_type(each) for each in all]
@@ -95,21 +97,12 @@ def _differ(what: str, names: Sequence[str], name: str, one: Any, other: Any) ->
     )
 
 
-def _check_units(first: Facts, each: Facts, names: tuple[str, str], what: str) -> None:
-    for name in ("calendar", "dtype"):
-        if first.attributes.get(name) != each.attributes.get(name):
-            raise _differ(what, names, name, first.attributes.get(name), each.attributes.get(name))
-    one, other = first.attributes.get("units"), each.attributes.get("units")
-    if one != other and (_since(first) is None or _since(each) is None):
-        raise _differ(what, names, "units", one, other)
-
-
 def _packing(first: Facts, each: Facts) -> Packing:
     said, scale, offset = each.attributes, 1.0, 0.0
     if said.get("units") != first.attributes.get("units"):
         (unit, start), (own, begun) = _since(first) or (1, 0), _since(each) or (1, 0)
         scale, offset = float(Fraction(own, unit)), float(Fraction(begun - start, unit))
-    step, base = float(_number(said, "scale_factor", 1.0)), float(_number(said, "add_offset", 0.0))
+    step, base = (float(np.ravel(said.get(n, usual))[0]) for n, usual in (("scale_factor", 1.0), ("add_offset", 0.0)))
     fills = tuple(
         mask_of_text(fill, np.dtype("f8")) for name in FILLS if name in said for fill in np.ravel(said[name]).tolist()
     )
@@ -117,18 +110,11 @@ def _packing(first: Facts, each: Facts) -> Packing:
     return Packing(scale=step * scale, offset=base * scale + offset, fills=fills, unsigned=unsigned)
 
 
-def _number(said: Document, name: str, otherwise: float) -> Any:
-    return np.ravel(said.get(name, otherwise))[0]
-
-
 def _unpacked_type(facts: Facts) -> np.dtype:
     """Return the type of unpacked values by xarray's rules: double if single would lose stored precision."""
     stored = np.dtype(facts.dtype)
-    if stored.itemsize <= 2 and "add_offset" not in facts.attributes:
-        return np.dtype("f4")
-    if stored.itemsize <= 4 and stored.kind == "f":
-        return np.dtype("f4")
-    return np.dtype("f8")
+    is_single = stored.itemsize <= 4 and stored.kind == "f"
+    return np.dtype("f4" if is_single or (stored.itemsize <= 2 and "add_offset" not in facts.attributes) else "f8")
 
 
 def _since(facts: Facts) -> tuple[int, int] | None:
@@ -148,7 +134,6 @@ def _since(facts: Facts) -> tuple[int, int] | None:
 
 
 def _iso(text: str) -> str:
-    """Return a date in numpy's notation."""
     date, _, clock = text.strip().replace("T", " ").partition(" ")
     date = "-".join(part.zfill(2) for part in date.split("-"))
     clock = clock.removesuffix("UTC").removesuffix("Z").strip()
@@ -161,8 +146,11 @@ def _iso(text: str) -> str:
 
 def as_json(attributes: Mapping[str, Any]) -> Document:
     """Return attributes as JSON, with `_FillValue` as xarray encodes it in format 3."""
-    each = attributes.items()
-    return {name: _as_fill(value) if name == FILLS[0] else _plain(value) for name, value in each}
+    made = {name: _plain(value) for name, value in attributes.items()}
+    if FILLS[0] in made:
+        first = np.ravel(attributes[FILLS[0]])[0]
+        made[FILLS[0]] = mask_as_text(first, np.asarray(first).dtype)
+    return made
 
 
 def _plain(value: Any) -> Any:
@@ -174,8 +162,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _plain(value.item()) if not isinstance(value, np.void) else str(value)
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)
-
-
-def _as_fill(value: Any) -> Any:
-    first = np.ravel(value)[0]
-    return mask_as_text(first, np.asarray(first).dtype)

@@ -26,15 +26,13 @@ from oocarrays.storage.foreign import fits, hdf5, netcdf3, tiff  # noqa: F401  e
 from oocarrays.storage.foreign.arrays import Contents
 from oocarrays.storage.foreign.facts import FORMATS, Headed
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
-from oocarrays.storage.foreign.indexed import ZipRanges, references
 from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts, raw_manifest
-from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.foreign.store import ForeignStore, ZipRanges, references
 from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_of, not_read
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import Patience, RemoteStore
-from oocarrays.storage.stores.sessions import session
+from oocarrays.storage.stores.sessions import ZipTarget, session, zip_target
 from oocarrays.storage.stores.urls import Ways, check_options, opened, store_of
-from oocarrays.storage.stores.zipped import ZipTarget, zip_target
 
 SCHEME = "files"
 ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
@@ -224,7 +222,6 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
 
 
 def _named(place: str, dim: Any) -> str:
-    """Return the URL of files that are joined along an axis."""
     return place if dim is None else f"{SCHEME}://{place}?{urlencode({'concat_dim': dim})}"
 
 

@@ -58,7 +58,6 @@ class Tiff:
             return [_located(_level(tiff, name), each) for name, each in zip(names, found, strict=True)]
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read elements by tifffile, which decodes the tiles that contain them."""
         import zarr
 
         with _opened(file) as tiff:

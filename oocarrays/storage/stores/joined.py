@@ -1,4 +1,14 @@
-"""Stores composed of others, with the interface that the storage layer requires of them."""
+"""Stores composed of others, with the interface that the storage layer requires of them, and files beside an array.
+
+    target/.oocarrays/draft.zarr.json   ─►   target/zarr.json        format 3
+    target/.oocarrays/draft.zarray      ─►   target/.zarray          format 2, after .zattrs
+
+The metadata of a target is a draft during the run, which other Zarr readers ignore. The final document is written last,
+after all chunks are stored. If it exists, it is valid and supersedes the draft.
+
+    c/0/1, zarr.json        ─►  the store       stores that accept only an array's own keys
+    .oocarrays/plan.json    ─►  memory
+"""
 
 from __future__ import annotations
 
@@ -9,16 +19,18 @@ from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import zarr
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import StorePath, WrapperStore
+from zarr.storage import MemoryStore, StorePath, WrapperStore
 from zarr.storage._utils import _normalize_byte_range_index
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.storage.local.fs import names_below
+from oocarrays.storage.local.fs import ARRAY_2, ATTRIBUTES_2, GROUP_2, OURS, draft_key, is_document, names_below
 
 T = TypeVar("T", bound=Store)
 D = TypeVar("D", np.ndarray, Buffer)
+N = TypeVar("N", zarr.Array, zarr.Group)
 ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
 """Modules that register their stores on import, at the first access to a location."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
@@ -30,7 +42,6 @@ SHORTER: list[Callable[[Store, str], Store | None]] = []
 
 
 def have_all_entered() -> None:
-    """Import all modules that register stores."""
     for module in ENTERING:
         import_module(module)
 
@@ -42,8 +53,7 @@ async def _get_each(
 
 
 class Joined(Store):
-    """Base of stores composed of others or of files; subclasses define ``get``, ``exists``, ``list_prefix`` and
-    identity."""
+    """Base of stores composed of others or of files; a store has ``get``, ``exists``, ``list_prefix`` and identity."""
 
     supports_writes = supports_deletes = True
     supports_partial_writes = False
@@ -53,12 +63,8 @@ class Joined(Store):
 
     def __init__(self, url: str = "", *, read_only: bool = True) -> None:
         super().__init__(read_only=read_only)
-        self._url = url
-
-    @property
-    def url(self) -> str:
+        self.url = url
         """URL that opens the store."""
-        return self._url
 
     @abstractmethod
     def _identity(self) -> Any:
@@ -85,7 +91,6 @@ class Joined(Store):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Local folders among its parts."""
         return ()
 
     def summary(self) -> str | None:
@@ -126,27 +131,23 @@ class ReadOnlyStore(Joined):
         self._inner = inner
 
     def __reduce__(self) -> Any:
-        return type(self), (self._inner, self._url)
+        return type(self), (self._inner, self.url)
 
     def _identity(self) -> Any:
         return self._inner
 
     def with_read_only(self, read_only: bool = False) -> Store:
-        """Return the same store, which is always read-only."""
         if not read_only:
             raise NotImplementedError(f"{self} is only read")
         return self
 
     def below(self, folder: str) -> Joined:
-        """Raise, because the store is read-only."""
         raise NotFoundError(f"{self} {self.is_what} no folder {folder}")
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Raise, because the store is read-only."""
         raise StoreFailure(f"cannot write {key} of {self}: {self.why}")
 
     async def delete(self, key: str) -> None:
-        """Raise, because the store is read-only."""
         raise StoreFailure(f"cannot remove {key} of {self}: {self.why}")
 
 
@@ -185,7 +186,6 @@ def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
 
 
 def part_of(data: D, byte_range: ByteRequest | None) -> D:
-    """Return the requested range of a whole value."""
     found: D = data[slice(*span(byte_range, len(data)))]
     return found
 
@@ -199,7 +199,6 @@ def layers(store: Any) -> Iterator[Any]:
 
 
 def innermost(store: Any) -> Any:
-    """Return the innermost wrapped store, or the store itself."""
     *_, found = layers(store)
     return found
 
@@ -216,3 +215,125 @@ def foreign_at(place: StorePath) -> tuple[Any, str] | None:
     """Return the store of files of another format that holds a location, and the path in it; None for other stores."""
     found = joined_in(place.store)
     return (found[0], found[1] + place.path) if found and found[0].is_foreign else None
+
+
+# ---------------------------------------------------------------------- drafts and notes
+
+
+class DraftStore(Wrapped[Store]):
+    """Store that writes metadata documents as drafts, and reads a draft if its document is absent."""
+
+    set_if_not_exists = Store.set_if_not_exists
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        found = await self._store.get(key, prototype, byte_range)
+        if not is_document(key):
+            return found
+        path, slash, name = key.rpartition("/")
+        nodes = (ARRAY_2, GROUP_2) if name == ATTRIBUTES_2 and found is not None else ()  # may precede both
+        if found is None or (nodes and not any([await self._store.exists(f"{path}{slash}{each}") for each in nodes])):
+            return await self._store.get(draft_key(key), prototype, byte_range) or found
+        return found
+
+    async def exists(self, key: str) -> bool:
+        return await self._store.exists(key) or (is_document(key) and await self._store.exists(draft_key(key)))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        await self._store.set(draft_key(key) if is_document(key) else key, value)
+
+    async def delete(self, key: str) -> None:
+        await self._store.delete(key)
+        if is_document(key):
+            await self._store.delete(draft_key(key))
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        async for name in self._store.list_dir(prefix):
+            if name != OURS:
+                yield name
+
+
+def clear_tracebacks(error: BaseException) -> None:
+    """Release the frames held by an error and its causes; Zarr's form a cycle that keeps the callers' buffers."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
+
+
+def with_drafts(place: StorePath) -> StorePath:
+    return StorePath(DraftStore(place.store), place.path)
+
+
+def keeps_drafts(place: StorePath) -> bool:
+    """Return whether a store accepts drafts; a store that requires documents before chunks does not."""
+    return not any(getattr(each, "documents_first", False) for each in layers(place.store))
+
+
+def without_drafts(node: N) -> N:
+    """Return an array or group opened by its draft as one of the store itself."""
+    path, made = node.store_path, node._async_array if isinstance(node, zarr.Array) else node._async_group
+    if not isinstance(path.store, DraftStore):
+        return node
+    itself = StorePath(path.store._store, path.path)
+    return type(node)(type(made)(metadata=made.metadata, store_path=itself))
+
+
+class AsideStore(Wrapped[T]):
+    """Store that receives some keys only; all others stay in memory."""
+
+    one_writer = ""
+    """Error text for several concurrent workers; empty if they are allowed."""
+    set_if_not_exists = Store.set_if_not_exists
+
+    def __init__(self, store: T) -> None:
+        super().__init__(store)
+        self._aside = MemoryStore()
+
+    def _with_store(self, store: T) -> Any:
+        made = type(self)(store)
+        made._aside = self._aside
+        return made
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._store == other._store
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _is_aside(self, key: str) -> bool:
+        return any(part.startswith(OURS) for part in key.split("/"))
+
+    def _of(self, key: str) -> Store:
+        return self._aside if self._is_aside(key) else self._store
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        return await self._of(key).get(key, prototype, byte_range)
+
+    async def exists(self, key: str) -> bool:
+        return await self._of(key).exists(key)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        await self._of(key).set(key, value)
+
+    async def delete(self, key: str) -> None:
+        await self._of(key).delete(key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        await self._aside.delete_dir(prefix)
+        if not self._is_aside(prefix):
+            await self._store.delete_dir(prefix)
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        async for key in self._aside.list_prefix(prefix):
+            yield key
+        if not self._is_aside(prefix):
+            async for key in self._store.list_prefix(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        names = {name async for name in self._aside.list_dir(prefix)}
+        if not self._is_aside(prefix):
+            names |= {name async for name in self._store.list_dir(prefix)}
+        for name in sorted(names):
+            yield name

@@ -53,10 +53,7 @@ Details = list[tuple[str, int, str]]
 
 
 class RemoteStore(Wrapped[Store]):
-    """A Zarr store reached by network requests, by any library.
-
-    It can be pickled if the wrapped store can.
-    """
+    """A Zarr store reached by network requests, by any library; it can be pickled if the wrapped store can."""
 
     def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
         super().__init__(store)
@@ -68,7 +65,6 @@ class RemoteStore(Wrapped[Store]):
         return RemoteStore(store, self.name, self.patience, self.prefix)
 
     def below(self, folder: str) -> RemoteStore:
-        """Return the part of this store below a folder as a store."""
         if isinstance(self._store, Joined):
             there = self._store.below(f"{self.prefix}{folder}")
             return RemoteStore(there, there.url, self.patience)
@@ -135,7 +131,6 @@ class RemoteStore(Wrapped[Store]):
             raise StoreFailure(f"cannot write {key} of {self}: {reason(error)}") from error
 
     async def delete(self, key: str) -> None:
-        """Delete ``key`` if it exists."""
         self._check_writable()
         await self._tried("remove", key, lambda: self._store.delete(self.prefix + key))
 
@@ -158,19 +153,19 @@ class RemoteStore(Wrapped[Store]):
         """Return all objects with a key prefix; None if the store offers no such listing."""
         if isinstance(self._store, Joined):
             return await self._store.details(self.prefix + prefix)
-        listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(innermost(self)).__name__)
-        if listing is None or self.name.startswith("http"):
+        inner = innermost(self)
+        if type(inner).__name__ not in ("ObjectStore", "FsspecStore") or self.name.startswith("http"):
             return None
-        found = await self._tried("list", prefix, lambda: listing(innermost(self), self.prefix + prefix))
+        found = await self._tried("list", prefix, lambda: _details(inner, self.prefix + prefix))
         return [(key.removeprefix(self.prefix), size, version) for key, size, version in found]
 
     async def detail(self, key: str) -> tuple[int, str] | None:
         """Return the size and version of one object; None if it does not exist."""
-        of = {"ObjectStore": _object_detail, "FsspecStore": _file_detail}.get(type(innermost(self)).__name__)
+        inner = innermost(self)
         try:
-            if of is None:
+            if type(inner).__name__ not in ("ObjectStore", "FsspecStore"):
                 return await self._tried("read", key, lambda: self._store.getsize(self.prefix + key)), ""
-            return await self._tried("read", key, lambda: of(innermost(self), self.prefix + key))
+            return await self._tried("read", key, lambda: _detail(inner, self.prefix + key))
         except MISSING:
             return None
 
@@ -185,27 +180,18 @@ class RemoteStore(Wrapped[Store]):
             yield name
 
 
-async def _object_details(store: Any, prefix: str) -> Details:
-    """List keys, sizes and versions from obstore."""
-    return [(obj["path"], obj["size"], version_of(obj)) async for obj in store._list(prefix)]
-
-
-async def _file_details(store: Any, prefix: str) -> Details:
-    """List keys, sizes and versions from fsspec."""
+async def _details(store: Any, prefix: str) -> Details:
+    """List keys, sizes and versions from obstore or fsspec."""
+    if type(store).__name__ == "ObjectStore":
+        return [(obj["path"], obj["size"], version_of(obj)) async for obj in store._list(prefix)]
     root = f"{store.path}/"
     found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
     return [(name.removeprefix(root), info["size"] or 0, version_of(info)) for name, info in found.items()]
 
 
-async def _object_detail(store: Any, key: str) -> tuple[int, str]:
-    """Return the size and version of one object from obstore."""
-    found = await store.store.head_async(key)
-    return found["size"], version_of(found)
-
-
-async def _file_detail(store: Any, key: str) -> tuple[int, str]:
-    """Return the size and version of one file from fsspec."""
-    info = await store.fs._info(f"{store.path}/{key}")
+async def _detail(store: Any, key: str) -> tuple[int, str]:
+    is_object = type(store).__name__ == "ObjectStore"
+    info = await (store.store.head_async(key) if is_object else store.fs._info(f"{store.path}/{key}"))
     return info["size"] or 0, version_of(info)
 
 
@@ -239,7 +225,6 @@ def _let_finish() -> None:
 
 
 def is_remote(store: Any) -> bool:
-    """Return whether requests to a store, or to one it wraps, use a network."""
     return any(isinstance(each, RemoteStore) for each in layers(store))
 
 
@@ -251,7 +236,6 @@ def tells_versions(store: Any) -> bool:
 
 
 def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
-    """Return a subfolder of a folder or store."""
     return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
 
 
@@ -267,7 +251,6 @@ def status_of(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes, each once."""
     seen, each = set[int](), error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
@@ -276,7 +259,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return whether the store refused access or the credentials are missing."""
     words = ("NoCredentialsError", "PartialCredentialsError", "PermissionDeniedError", "UnauthenticatedError")
     codes = ("TokenRetrievalError", "ExpiredToken", "InvalidToken")  # by name: botocore and obstore are optional
     return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*words, *codes))
@@ -292,8 +274,9 @@ def _says(error: BaseException, words: Iterable[str]) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return why a request failed, as part of a line."""
-    words = _first_line(cleaned(error))
+    lines = [line.strip() for line in str(cleaned(error)).splitlines() if line.strip()]
+    words = shown(lines[0]) if lines else type(error).__name__
+    words = words if len(words) <= 300 else f"{words[:299]}…"
     if is_refused(error):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
@@ -302,12 +285,6 @@ def reason(error: BaseException) -> str:
         return f"there is no such bucket ({words})"
     status = status_of(error)
     return words if status is None or str(status) in words else f"{status}, {words}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = shown(lines[0]) if lines else type(error).__name__
-    return text if len(text) <= 300 else f"{text[:299]}…"
 
 
 USER = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://([^/\s?#'\"]*)@")

@@ -38,7 +38,6 @@ class ResponseCheck:
             _checks.add(self)
 
     def saw(self, url: str, version: str | None) -> None:
-        """Record a response that is not as expected."""
         if url.startswith(self.prefix):
             name = url.removeprefix(self.prefix)
             if not self.expected(name, version):
@@ -55,7 +54,6 @@ def active_checks() -> list[ResponseCheck]:
 
 
 async def versioned(store: Any, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Response:
-    """Read an object, or a range of it, with its version."""
     get = _by_obstore if type(store).__name__ == "ObjectStore" else _by_s3fs
     try:
         data, version = await get(store, key, part)

@@ -1,4 +1,4 @@
-"""Icechunk sessions as targets: they accept only Zarr's keys, and are forked for several writing processes.
+"""Targets with notes in memory: icechunk sessions, forked for several writing processes, and zip files for one.
 
 one process         c/0/1, zarr.json        ─►  the session; its owner commits it after the run
                     .oocarrays/plan.json    ─►  memory: a killed run loses its session and its writes
@@ -6,6 +6,12 @@ workers             c/0/1                   ─►  a fork of the session in eac
                     zarr.json, .oocarrays/  ─►  a scratch folder visible to all workers
 
 The arrays are created before the fork: forks that each created their own could not be merged.
+
+zip file            c/0/1                   ─►  the file, once each
+                    .oocarrays/             ─►  memory: drafts, and the journal
+                    zarr.json               ─►  memory, until no draft remains; then the file, and its index
+
+An interrupted run leaves no zip file, one without an index, or one without an array, but no file that looks complete.
 """
 
 from __future__ import annotations
@@ -13,20 +19,22 @@ from __future__ import annotations
 import os
 import pickle
 import uuid
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zarr
-from zarr.abc.store import Store
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from oocarrays.errors import RunError, TargetError
-from oocarrays.storage.local.fs import DOCUMENTS
-from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.local.fs import ATTRIBUTES_2, DOCUMENTS, SAYING, is_draft
+from oocarrays.storage.stores.joined import AsideStore, Wrapped
+from oocarrays.storage.stores.urls import opened
 
 FORKS = "forks"
 """Name of the folder with a marker file for each writing process."""
@@ -74,7 +82,6 @@ class SessionStore(AsideStore[Store]):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several processes write to it now."""
         return self._shared is not None
 
     async def is_empty(self, prefix: str) -> bool:
@@ -92,8 +99,16 @@ class SessionStore(AsideStore[Store]):
 
     async def set(self, key: str, value: Buffer) -> None:
         """Store a value under a key; the first write to a fork leaves a marker."""
-        if self._shared is not None and not self._is_aside(key) and self._shared.id not in _SIGNS:
-            _leave_sign(self._shared, key)
+        shared = self._shared
+        if shared is not None and not self._is_aside(key) and shared.id not in _SIGNS:
+            sign = uuid.uuid4().hex
+            try:
+                Path(shared.folder, FORKS, sign).write_text(key)
+            except OSError as error:
+                raise RunError(
+                    f"{shared.folder} is not visible here: pass Resources(scratch=…), a folder that all workers see"
+                ) from error
+            _SIGNS[shared.id] = sign
         await super().set(key, value)
 
     def _is_aside(self, key: str) -> bool:
@@ -102,7 +117,6 @@ class SessionStore(AsideStore[Store]):
         return described or super()._is_aside(key)
 
     def begin_sharing(self, id: str, arrays: Mapping[str, Mapping[str, Any]], folder: str) -> None:
-        """Create the arrays in a fork of the session for several processes to write."""
         session = self._session()
         if session.has_uncommitted_changes:
             raise TargetError(f"{self} has uncommitted changes, so it cannot be forked for workers: commit them")
@@ -131,21 +145,20 @@ class SessionStore(AsideStore[Store]):
             )
         opened = {sign: pickle.loads(data) for sign, data in forks.items()}
         for sign, fork in opened.items():
-            self._check_readable(fork, Path(self._shared.folder, FORKS, sign).read_text())
+            key = Path(self._shared.folder, FORKS, sign).read_text()
+            try:
+                found = sync(fork.store.get(key, default_buffer_prototype()))
+            except Exception:  # noqa: BLE001  icechunk's own exceptions
+                found = None
+            if found is None:
+                raise RunError(
+                    f"the workers' writes to forks of {self} cannot be read: the repository may be in memory"
+                )
         self._session().merge(*opened.values())
         described = {f"{path}/{name}".lstrip("/") for path in self._shared.paths for name in DOCUMENTS}
         for key in sorted(described):
             if (value := sync(self._aside.get(key, default_buffer_prototype()))) is not None:
                 sync(self._store.set(key, value))
-
-    def _check_readable(self, fork: Any, key: str) -> None:
-        """Raise if a key written by another process cannot be read here."""
-        try:
-            found = sync(fork.store.get(key, default_buffer_prototype()))
-        except Exception:  # noqa: BLE001  icechunk's own exceptions
-            found = None
-        if found is None:
-            raise RunError(f"the workers' writes to forks of {self} cannot be read: the repository may be in memory")
 
     def end_sharing(self) -> None:
         """Return to writing to the session itself."""
@@ -156,20 +169,7 @@ class SessionStore(AsideStore[Store]):
         return store.session
 
 
-def _leave_sign(shared: SharedSession, key: str) -> None:
-    """Write a marker for this process, with the key of its first write."""
-    sign = uuid.uuid4().hex
-    try:
-        Path(shared.folder, FORKS, sign).write_text(key)
-    except OSError as error:
-        raise RunError(
-            f"{shared.folder} is not visible here: pass Resources(scratch=…), a folder that all workers see"
-        ) from error
-    _SIGNS[shared.id] = sign
-
-
 def _arrived(shared: SharedSession) -> SessionStore:
-    """Return the store of this process's fork."""
     if shared.id not in _HERE:
         _HERE[shared.id] = pickle.loads(shared.fork)
     return SessionStore(_HERE[shared.id].store, shared)
@@ -182,6 +182,154 @@ def taken_fork(id: str) -> tuple[str, bytes] | None:
 
 
 def session(store: Any) -> SessionStore | None:
-    """Return the store of a writable session; None for other objects."""
     is_one = type(store).__module__.partition(".")[0] == "icechunk" and isinstance(store, Store)
     return SessionStore(store) if is_one and not store.read_only else None
+
+
+# ---------------------------------------------------------------------- zip files
+
+
+class ZipTarget(AsideStore[ZipStore]):
+    """Zip file written once, each key once."""
+
+    one_writer = "is a zip file, which one process can write to, not several workers: scheduler='threads', or a folder"
+    once = True
+    """Keys are written once; none is replaced or removed."""
+    supports_deletes = True
+    is_empty = Store.is_empty
+
+    def __init__(self, store: ZipStore, *, mine: bool = False) -> None:
+        super().__init__(store)
+        self._mine = mine
+        self._changed = False
+        self._held = [store]
+        if mine:
+            weakref.finalize(self, _close, self._held)
+
+    def __reduce__(self) -> Any:
+        if self._changed or not self._store.path.exists():
+            raise TargetError(f"{self} {self.one_writer}")
+        return _reopened, (self._store.path,)
+
+    def with_read_only(self, read_only: bool = False) -> Any:
+        return ZipView(self) if read_only else self
+
+    async def _open(self) -> None:
+        """Do nothing: the file is opened at the first read or write, so that inspection creates no file."""
+
+    async def _ensure_open(self) -> None:
+        """Do nothing."""
+
+    @property  # type: ignore[misc]
+    def _is_open(self) -> bool:  # type: ignore[override]
+        return True
+
+    def _is_aside(self, key: str) -> bool:
+        return super()._is_aside(key) or not self._is_there()
+
+    def _is_there(self) -> bool:
+        """Return whether the file exists, after opening it."""
+        if not self._store._is_open and self._store._zmode == "a" and self._store.path.exists():
+            self._store._sync_open()
+        return self._store._is_open
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        found = await self._aside.get(key, prototype, byte_range)
+        if found is not None or self._is_aside(key):
+            return found
+        return await self._store.get(key, prototype, byte_range)
+
+    async def exists(self, key: str) -> bool:
+        return await self._aside.exists(key) or (not self._is_aside(key) and await self._store.exists(key))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Store a value under a key; hold documents back until their arrays are complete."""
+        name = key.rpartition("/")[2]
+        if super()._is_aside(key) or name in SAYING:
+            await self._aside.set(key, value)
+            if name != ATTRIBUTES_2 and not super()._is_aside(key):
+                await self._publish()
+            return
+        await self._append(key, value)
+
+    async def _append(self, key: str, value: Buffer) -> None:
+        if not self._store._is_open:
+            self._store._sync_open()
+        self._changed = True
+        await self._store.set(key, value)
+
+    async def _publish(self) -> None:
+        """Append the documents and the index to the file, unless a draft remains."""
+        keys = [key async for key in self._aside.list()]
+        if any(map(is_draft, keys)):
+            return
+        for key in keys:
+            if not super()._is_aside(key) and (value := await self._aside.get(key, default_buffer_prototype())):
+                await self._append(key, value)
+                await self._aside.delete(key)
+        self.settle()
+
+    def settle(self) -> None:
+        """Write the index of a file that we created, so that others can read it."""
+        if not self._mine or not self._changed:
+            return
+        self._store.close()
+        self._store, self._changed = ZipStore(self._store.path, mode="a"), False
+        self._held[:] = [self._store]
+
+    async def delete(self, key: str) -> None:
+        await self._aside.delete(key)
+        if is_draft(key):
+            await self._publish()
+        if not self._is_aside(key) and await self._store.exists(key):
+            raise TargetError(f"{key} in {self} cannot be removed: a zip file does not support it")
+
+    async def delete_dir(self, prefix: str) -> None:
+        await self._aside.delete_dir(prefix)
+        if not await self.is_empty(prefix):
+            raise TargetError(f"{prefix or 'what is'} in {self} cannot be removed: a zip file does not support it")
+
+
+def _reopened(path: Path) -> ZipStore:
+    store: ZipStore = opened(ZipStore(path, mode="r"))
+    return store
+
+
+def _close(stores: list[ZipStore]) -> None:
+    for store in stores:
+        if store._is_open:
+            store.close()
+
+
+class ZipView(Wrapped[ZipTarget]):
+    """Read-only view of a zip target."""
+
+    read_only = True
+    once = True
+
+    def with_read_only(self, read_only: bool = False) -> Any:
+        return self if read_only else self._store
+
+    def _check_writable(self) -> None:
+        raise ValueError(f"{self} is opened for reading")
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+
+def settled(store: Any) -> None:
+    """Write the index of a zip target that we created; do nothing for other stores."""
+    if isinstance(store, ZipTarget):
+        store.settle()
+
+
+def is_zip(place: Any) -> bool:
+    return isinstance(place.store if isinstance(place, StorePath) else place, ZipTarget | ZipView | ZipStore)
+
+
+def zip_target(store: Any) -> ZipTarget | None:
+    if not isinstance(store, ZipStore) or store.read_only:
+        return None
+    if not store._is_open:
+        store.path = store.path.absolute()
+    return ZipTarget(store)

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.core.sync import _get_loop, sync
 
 from oocarrays.errors import CorruptChunkError, OocError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
@@ -40,13 +40,9 @@ Fetch = tuple[str, RangeByteRequest | None]
 """Key and byte range of a read; None for the whole value."""
 
 
-async def _this_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
-
-
 def _submitting() -> Callable[..., Future[Any]]:
     """Return a function that starts a coroutine in Zarr's event loop without waiting."""
-    return partial(asyncio.run_coroutine_threadsafe, loop=sync(_this_loop()))
+    return partial(asyncio.run_coroutine_threadsafe, loop=_get_loop())
 
 
 async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
@@ -121,28 +117,20 @@ def in_order(start: Callable[[A], Future[T]], items: Iterable[A], most: int) -> 
             future.cancel()
 
 
-def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
-    """Return an iterator over the bytes under keys in order; None for a missing key or no request."""
-    submit = _submitting()
-    return in_order(lambda each: _nothing() if each is None else submit(got(store, *each)), wanted, most)
-
-
 class Putting:
     """Concurrent writes; leaving the context waits for all of them."""
 
-    def __init__(self, store: Store, prefix: str, most: int) -> None:
-        self.store = store
-        self.prefix = prefix
-        self.most = most
+    def __init__(self, blobs: StoreBlobs) -> None:
+        self._blobs = blobs
         self._submit = _submitting()
         self._under_way: deque[Future[None]] = deque()
 
     def put(self, key: str, data: memoryview) -> None:
         """Start to store ``data`` under ``key``; ``data`` must not change until the context exits."""
-        while len(self._under_way) >= self.most:
+        while len(self._under_way) >= self._blobs.requests:
             self._under_way.popleft().result()
         buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))
-        self._under_way.append(self._submit(self.store.set(f"{self.prefix}/{key}".lstrip("/"), buffer)))
+        self._under_way.append(self._submit(self._blobs.store.set(self._blobs._key(key), buffer)))
 
     def __enter__(self) -> Putting:
         return self
@@ -194,14 +182,17 @@ class StoreBlobs:
             return sync(self.store.exists(self._key(key)))
 
     def fetched(self, wanted: Iterable[Fetch | None]) -> Iterator[np.ndarray | None]:
-        """Return an iterator over the bytes under keys in order, requested ahead; None for None and for missing
-        keys."""
-        asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
-        return fetched(self.store, asked, self.requests)
+        """Return an iterator over the bytes under keys in order, requested ahead; None for None and missing keys."""
+        submit = _submitting()
+
+        def start(each: Fetch | None) -> Future[np.ndarray | None]:
+            return _nothing() if each is None else submit(got(self.store, self._key(each[0]), each[1]))
+
+        return in_order(start, wanted, self.requests)
 
     def putting(self) -> Putting:
         """Return a context for concurrent writes, which are complete when it exits."""
-        return Putting(self.store, self.prefix, self.requests)
+        return Putting(self)
 
     def announce(self, keys: Iterable[str]) -> None:
         """Do nothing: a store has no read-ahead."""

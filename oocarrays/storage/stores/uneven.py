@@ -28,8 +28,7 @@ from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.local.fs import METADATA, chunk_index, chunk_keys
-from oocarrays.storage.stores.aside import DraftStore, with_drafts, without_drafts
-from oocarrays.storage.stores.joined import Joined, innermost, part_of
+from oocarrays.storage.stores.joined import DraftStore, Joined, innermost, part_of, with_drafts, without_drafts
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
 SETTING = "array.rectilinear_chunks"
@@ -38,31 +37,26 @@ GRID = "rectilinear"
 
 
 def says_uneven(document: Any) -> bool:
-    """Return whether a metadata document describes chunks of unequal lengths."""
     grid = document.get("chunk_grid") if isinstance(document, dict) else None
     return isinstance(grid, dict) and grid.get("name") == GRID
 
 
 def as_regular(array: zarr.Array, name: str) -> zarr.Array:
-    """Return an open array of uneven chunks as one of regular chunks."""
     store = RemoteStore(UnevenStore(array, name), name, Patience())
     return zarr.open_array(store, mode="r" if array.read_only else "r+")
 
 
 def as_stored(array: zarr.Array) -> zarr.Array:
-    """Return an array as stored: the one of uneven chunks behind a presented one."""
     found = innermost(array.store_path.store)
     return found._array if isinstance(found, UnevenStore) else array
 
 
 def allowing() -> AbstractContextManager[Any]:
-    """Return a context in which zarr-python accepts uneven chunks."""
     allowed: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
     return allowed
 
 
 def check_known(name: str) -> None:
-    """Raise if zarr-python does not support chunks of unequal lengths."""
     if zarr.config.get(SETTING, None) is None:
         raise UnsupportedError(
             f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: "
@@ -71,10 +65,7 @@ def check_known(name: str) -> None:
 
 
 async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
-    """Write the draft of an array, replacing an existing one, and return it.
-
-    ``settings`` are arguments of ``zarr.create_array``, including chunk lengths along each axis.
-    """
+    """Write the draft of an array by arguments of ``zarr.create_array``, replacing an existing one, and return it."""
     made: dict[str, Buffer] = {}
     try:
         with allowing():
@@ -103,11 +94,10 @@ class UnevenStore(Joined):
     def __reduce__(self) -> Any:
         if not self.read_only:
             raise TargetError(f"{self} {self.one_writer}")
-        return _again, (self._array.store_path, self._url)
+        return _again, (self._array.store_path, self.url)
 
     def with_read_only(self, read_only: bool = False) -> Any:
-        """Return the same store, read-only or as writable as the array."""
-        made = UnevenStore(self._array, self._url)
+        made = UnevenStore(self._array, self.url)
         made._changing, made._read_only = self._changing, read_only or self._array.read_only
         return made
 
@@ -118,10 +108,7 @@ class UnevenStore(Joined):
         """Return the store itself, because nothing is below an array."""
         return self
 
-    # -------------------------------------------------------------------------------------------------- keys
-
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return a document, or assemble a chunk."""
         index = chunk_index(key, self.grid.counts)
         if key == METADATA:
             found = prototype.buffer.from_bytes(json.dumps(await self._document()).encode())
@@ -135,10 +122,11 @@ class UnevenStore(Joined):
         return key == METADATA or chunk_index(key, self.grid.counts) is not None
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write a chunk, or attributes."""
         self._check_writable()
         if key == METADATA:
-            await self._put_attributes(json.loads(value.to_bytes()).get("attributes", {}))
+            attributes = json.loads(value.to_bytes()).get("attributes", {})
+            text = json.dumps(await self._stored() | {"attributes": attributes}).encode()
+            await (self._array.store_path / METADATA).set(default_buffer_prototype().buffer.from_bytes(text))
             return
         index = chunk_index(key, self.grid.counts)
         if index is None:
@@ -146,7 +134,6 @@ class UnevenStore(Joined):
         await self._put(index, np.frombuffer(value.to_bytes(), self._dtype))
 
     async def delete(self, key: str) -> None:
-        """Overwrite a chunk with the fill value."""
         index = chunk_index(key, self.grid.counts)
         if index is not None:
             filled = np.full(self.grid.chunks, self._array.fill_value, self._dtype)
@@ -156,8 +143,6 @@ class UnevenStore(Joined):
         for key in chain((METADATA,), chunk_keys(self.grid.counts)):
             if key.startswith(prefix):
                 yield key
-
-    # -------------------------------------------------------------------------------------------------- contents
 
     @property
     def _dtype(self) -> np.dtype:
@@ -173,10 +158,6 @@ class UnevenStore(Joined):
         keys = {"name": "default", "configuration": {"separator": "/"}}
         plain = [{"name": "bytes", "configuration": {"endian": "little"}}]
         return await self._stored() | {"chunk_grid": regular, "chunk_key_encoding": keys, "codecs": plain}
-
-    async def _put_attributes(self, attributes: dict[str, Any]) -> None:
-        text = json.dumps(await self._stored() | {"attributes": attributes}).encode()
-        await (self._array.store_path / METADATA).set(default_buffer_prototype().buffer.from_bytes(text))
 
     async def _made(self, index: tuple[int, ...]) -> np.ndarray:
         """Return a whole chunk as plain elements, zero beyond the end of the array."""

@@ -115,10 +115,8 @@ def _is_folder(place: Any) -> bool:
 
 def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
     """Return a store as a remote one, or through a shortcut to its contents if one is registered."""
-    for known in SHORTER:
-        if (found := known(store, name)) is not None:
-            return RemoteStore(found, name, ways.patience)
-    return RemoteStore(store, name, ways.patience)
+    found = next((made for known in SHORTER if (made := known(store, name)) is not None), store)
+    return RemoteStore(found, name, ways.patience)
 
 
 def absolute(place: Any) -> Any:
@@ -166,7 +164,6 @@ def opened(store: Any) -> Any:
 
 
 def check_replaces(store: Any, *, new: bool = False) -> None:
-    """Raise if a target's store does not support replacing and deleting keys."""
     inner = store.store if isinstance(store, StorePath) else store
     once = not new and getattr(inner, "once", False)
     if isinstance(inner, Store) and (once or not inner.supports_deletes):
@@ -177,7 +174,6 @@ def check_replaces(store: Any, *, new: bool = False) -> None:
 
 
 def _with(store: Store, **changed: Any) -> Store:
-    """Return a copy of a store with some attributes changed."""
     again = copy(store)
     vars(again).update(changed)
     return again
@@ -210,7 +206,6 @@ def scratch_place(place: Any) -> str | RemoteStore:
 
 
 def joined_url(parts: Iterable[str | RemoteStore]) -> str:
-    """Return the URL of a store joined from others."""
     names = (part.name if isinstance(part, RemoteStore) else part for part in parts)
     return "striped://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
 
@@ -228,7 +223,8 @@ def check_options(options: Mapping[str, Any] | None, places: Iterable[Any]) -> N
     """Raise if options for URLs are given with local paths only: each place is a location, or a list of them."""
     lists = (place if isinstance(place, list | tuple) else [place] for place in places)
     known = [place for places in lists for place in places if place is not None]
-    if options and known and all(map(_is_local, known)):
+    texts = [os.fsdecode(place) if isinstance(place, str | os.PathLike) else "://" for place in known]  # open: no paths
+    if options and known and all("://" not in text or text.startswith(("file://", "local://")) for text in texts):
         names = ", ".join(sorted(named(options, "storage_options")))
         raise InputError(
             f"storage_options ({names}) are for URLs such as s3://bucket/a.zarr, but this is a local path: "
@@ -236,14 +232,7 @@ def check_options(options: Mapping[str, Any] | None, places: Iterable[Any]) -> N
         )
 
 
-def _is_local(place: Any) -> bool:
-    """Return whether a location is a path of this machine; open arrays and stores are not."""
-    text = os.fsdecode(place) if isinstance(place, str | os.PathLike) else "://"
-    return "://" not in text or text.startswith(("file://", "local://"))
-
-
 def _name_of(store: Any) -> str:
-    """Return a store's URL, as far as it is known."""
     if isinstance(store, Joined):
         return store.url
     if isinstance(store, ObjectStore):
@@ -258,10 +247,13 @@ def _name_of(store: Any) -> str:
 
 
 def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store | None:
-    """Return the store by obstore; None to use fsspec."""
     if scheme not in BY_OBSTORE or ways.library == "fsspec":
         return None
-    config, strange = obstore_config(scheme, options)
+    flat = {**options, **options.get("client_kwargs", {})}
+    flat.pop("client_kwargs", None)
+    known = OBSTORE_NAMES if scheme in ("s3", "s3a") else {}
+    config = {known[name]: value for name, value in flat.items() if name in known and value is not None}
+    strange = sorted(name for name in flat if name not in known)
     chosen = ways.library == "obstore"
     if not find_spec("obstore"):
         if chosen:
@@ -276,12 +268,8 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
     from obstore.store import from_url
 
     opener: Any = from_url
-
-    client = {
-        "allow_http": True,
-        "timeout": f"{ways.patience.timeout:.0f}s",
-        "pool_max_idle_per_host": str(ways.requests),
-    }
+    timeout, idle = f"{ways.patience.timeout:.0f}s", str(ways.requests)
+    client = {"allow_http": True, "timeout": timeout, "pool_max_idle_per_host": idle}
     wait = {"init_backoff": timedelta(seconds=FIRST_WAIT), "max_backoff": timedelta(seconds=LONGEST_WAIT), "base": 2}
     limit = timedelta(seconds=ways.patience.limit)
     retries = {"max_retries": ways.patience.retries, "backoff": wait, "retry_timeout": limit}
@@ -290,15 +278,6 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
     except (BaseError, ValueError, TypeError) as error:
         raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
     return ObjectStore(store)
-
-
-def obstore_config(scheme: str, options: Mapping[str, Any]) -> tuple[Settings, list[str]]:
-    """Return fsspec's options under obstore's names, and the names of options that obstore lacks."""
-    flat = {**options, **options.get("client_kwargs", {})}
-    flat.pop("client_kwargs", None)
-    known = OBSTORE_NAMES if scheme in ("s3", "s3a") else {}
-    made = {known[name]: value for name, value in flat.items() if name in known and value is not None}
-    return made, sorted(name for name in flat if name not in known)
 
 
 def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
@@ -310,7 +289,6 @@ def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
 
 
 def _knows(scheme: str) -> bool:
-    """Return whether fsspec can open URLs of a scheme here."""
     try:
         get_filesystem_class(scheme)
     except (ImportError, ValueError):
@@ -322,7 +300,8 @@ def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
     try:
         get_filesystem_class(scheme)
     except ImportError:
-        raise UnsupportedError(_missing(url, scheme)) from None
+        package = f"'oocarrays[{EXTRAS.get(scheme, scheme)}]'" + " or 'oocarrays[obstore]'" * (scheme in BY_OBSTORE)
+        raise UnsupportedError(f"{shown(url)} needs a package that is not installed: pip install {package}") from None
     except ValueError:
         raise UnsupportedError(
             f"{shown(url)}: unknown scheme {scheme}://; supported are s3, gs, az, http(s), memory, file"
@@ -337,17 +316,8 @@ def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
         raise InputError(f"{shown(url)} cannot be opened: {shown(reason(error))}") from cleaned(error)
 
 
-def _missing(url: str, scheme: str) -> str:
-    extra = EXTRAS.get(scheme)
-    more = " or 'oocarrays[obstore]'" if scheme in BY_OBSTORE else ""
-    return f"{shown(url)} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
-
-
 def _fsspec_options(scheme: str, options: Settings, ways: Ways) -> Settings:
-    """Return the options for fsspec: no listings cache, as many connections as requests, retries.
-
-    botocore's mode "legacy" also retries a status of 429, which its mode "standard" does not.
-    """
+    """Return fsspec's options; botocore's mode "legacy" also retries a status of 429, unlike "standard"."""
     ours: Settings = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         ours["config_kwargs"] = {
