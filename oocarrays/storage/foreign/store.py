@@ -30,8 +30,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore
 
-from oocarrays.errors import NotFoundError, StoreFailure, UnsupportedError
-from oocarrays.plan.plan import plural
+from oocarrays.errors import NotFoundError, StoreFailure, UnsupportedError, plural
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray
 from oocarrays.storage.foreign.facts import Facts, document, whole_chunk
 from oocarrays.storage.foreign.files import Files, Place, RangeBlobs
