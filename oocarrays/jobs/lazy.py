@@ -91,8 +91,7 @@ class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray, BlocksPlan]):
 
     def _repr_html_(self) -> str:
         places = (self._lazy.name, str(self._run.destination.store))
-        title = "oocarrays.FromDaskJob"
-        return lazy_html(self.plan, self._rows(), title=title, places=places, measured=self._ran())
+        return lazy_html(self.plan, self._rows(), title="oocarrays.FromDaskJob", places=places, measured=self._ran())
 
 
 def from_dask(

@@ -87,12 +87,8 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray, RechunkPlan]):
         return f"{title}\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return plan_html(
-            self.plan,
-            title="oocarrays.RechunkJob",
-            places=(self._source.name, str(self._run.destination.store)),
-            measured=self._ran(),
-        )
+        places = self._source.name, str(self._run.destination.store)
+        return plan_html(self.plan, title="oocarrays.RechunkJob", places=places, measured=self._ran())
 
 
 class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
@@ -145,8 +141,7 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
         return f"{title}\n{report.table(self._rows(), indent='  ')}\n\n{members}"
 
     def _repr_html_(self) -> str:
-        each = members_html(self.plan.members)
-        title = f"oocarrays.GroupJob {self._title()}"
+        each, title = members_html(self.plan.members), f"oocarrays.GroupJob {self._title()}"
         return rows_html(self._rows(), title=title, below=each, measured=self._ran())
 
 
