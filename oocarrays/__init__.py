@@ -12,7 +12,7 @@ from typing import Any
 if os.name == "nt":
     raise ImportError("oocarrays runs on Linux, not on Windows: it needs POSIX file locks and memory maps (WSL works)")
 try:
-    import oocarrays.graphs.defaults as _defaults  # noqa: F401  a missing module would be reported as a circular import
+    import oocarrays.graphs as _graphs  # noqa: F401  a missing module would be reported as a circular import
 except ModuleNotFoundError as error:
     if error.name != "oocarrays.graphs":
         raise

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import oocarrays as ooc
-from oocarrays.graphs import defaults
+from oocarrays import graphs
 from oocarrays.options.given import resources_taken
 
 HERE = Path(__file__).parent
@@ -23,14 +23,14 @@ SETTING = re.compile(r'^    "([\w-]+)": (.+?),\s+# (.+)$', re.MULTILINE)
 
 def page_of_settings() -> str:
     """Return the page of settings: names, defaults, and what they mean."""
-    text = inspect.getsource(defaults)
+    text = inspect.getsource(graphs)
     table = SETTING.findall(text[text.index("DEFAULTS") : text.index("dask.config.update_defaults")])
     lines = [
         "# Settings",
         "",
         "They live in Dask's configuration under `oocarrays.*`:",
         '`dask.config.set({"oocarrays.memory": "1GiB"})`, a YAML file in `~/.config/dask`, or the environment',
-        "(`DASK_OOCARRAYS__MEMORY=1GiB`). Written by `generate.py` from `graphs/defaults.py`.",
+        "(`DASK_OOCARRAYS__MEMORY=1GiB`). Written by `generate.py` from `graphs/__init__.py`.",
         "",
         "An argument of a call counts before the settings, and so does a `with` statement of",
         "[resources](options.md), which holds for all calls in it:",
