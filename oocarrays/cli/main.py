@@ -149,7 +149,7 @@ GROUPS = {
         Entry("update", "bring a rechunked array up to date with its source", "runs.update_command"),
         Entry("pyramid", "write an image in several resolutions, as OME-Zarr", "runs.pyramid_command"),
         Entry("resume", "continue a run that stopped", "runs.resume_command"),
-        Entry("stripe", "distribute an array over several disks, or change that", "stripes.stripe_command"),
+        Entry("stripe", "distribute an array over several disks, or change that", "stores.stripe_command"),
         Entry("clean", "remove the remains of dead runs in a folder", "stores.clean_command"),
         Entry("demo", "rechunk an array that is larger than its budget, and check it", "runs.demo_command"),
     ),
