@@ -1,4 +1,4 @@
-"""Commands for stores: ``oocarrays info`` shows one, ``compare`` two, ``stripe`` distributes an array over several disks,
+"""Commands for stores: ``oocarrays info`` shows one, ``compare`` two, ``stripe`` distributes an array over disks,
 ``clean`` removes the remains of dead runs.
 
 weather.zarr      group of 3 arrays, …
