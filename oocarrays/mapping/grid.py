@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oocarrays.errors import ChunksError
+from oocarrays.errors import ChunksError, InputError
 from oocarrays.mapping.along import AxisOverGrid, OverGrid, Piece, chunk_runs
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, index_of_parts
@@ -254,6 +254,13 @@ class Stored:
     def chunk_bytes(self) -> int:
         """Decoded bytes of one chunk."""
         return self.grid.chunk_size * self.itemsize
+
+
+def check_priced(stored: Stored, name: str) -> None:
+    """Raise if the array is too large for its cost to be computed."""
+    most = 512  # predicted seconds are products of bytes, and floats end at 1024 bits
+    if (bits := stored.padded_bytes.bit_length()) > most:
+        raise InputError(f"{name} of shape {stored.grid.shape} has 2**{bits - 1} bytes, more than 2**{most}")
 
 
 # ---------------------------------------------------------------------- axis orders

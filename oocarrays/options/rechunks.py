@@ -21,12 +21,11 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import names_of_axes
-from oocarrays.mapping.grid import chunks_along
+from oocarrays.mapping.grid import check_priced, chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import LINES, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.options.given import Target, codecs_of, own_of
 from oocarrays.plan.documents import Settings
-from oocarrays.plan.machine import check_priced
 from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy

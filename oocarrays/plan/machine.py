@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError
-
-if TYPE_CHECKING:  # constants are read wherever settings are: without NumPy
-    from oocarrays.mapping.grid import Stored
 
 T = TypeVar("T")
 MOST_TASKS = 4_000_000
@@ -45,11 +42,11 @@ def check_budgets(refused: Sequence[BudgetError]) -> None:
         raise max(refused, key=lambda error: error.least)
 
 
-def check_priced(stored: Stored, name: str) -> None:
-    """Raise if the array is too large for its cost to be computed."""
-    most = 512  # predicted seconds are products of bytes, and floats end at 1024 bits
-    if (bits := stored.padded_bytes.bit_length()) > most:
-        raise InputError(f"{name} of shape {stored.grid.shape} has 2**{bits - 1} bytes, more than 2**{most}")
+class HasCodec(Protocol):
+    """A stored array, as far as constants depend on it."""
+
+    @property
+    def coded(self) -> bool: ...
 
 
 OTHER = "other"
@@ -177,7 +174,7 @@ class Costs:
         burst = min(nbytes, self.burst_bytes)
         return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
 
-    def stored_ratio(self, stored: Stored) -> float:
+    def stored_ratio(self, stored: HasCodec) -> float:
         """Return stored bytes over decoded bytes; an estimate if chunks are coded."""
         return self.coded_ratio if stored.coded else 1.0
 

@@ -25,9 +25,8 @@ from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.limits import COPIED_BYTES, TRAVEL_COPIES
 from oocarrays.mapping.casting import TIMES, lost_value
 from oocarrays.mapping.given import chosen, extents
-from oocarrays.mapping.grid import ChunkGrid, Stored, turned_back
+from oocarrays.mapping.grid import ChunkGrid, Stored, check_priced, turned_back
 from oocarrays.plan.documents import Settings
-from oocarrays.plan.machine import check_priced
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,
     Chain,
