@@ -28,12 +28,13 @@ from oocarrays.options.given import Resources, Target, around, chunked, means_of
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
-from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
+from oocarrays.storage.files.descriptor import Descriptor, Placement, check_array, descriptor_of
 from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.formats import compressors_in, in_order
 from oocarrays.storage.files.group_file import finish_group
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import uneven_target
+from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def create_array(
         return _local(place, wanted, made, to.folders, overwrite, means.scheduler)
     if to.folders is not None:
         raise LayoutError(f"folders={to.folders!r} apply to local array files: pass placement='local'")
-    attributes = {**made["attributes"], KEY: wanted.as_json()}
+    attributes = {**made["attributes"], DESCRIPTOR: wanted.as_json()}
     return _global(place, made | {"shape": shape, "attributes": attributes}, overwrite)
 
 

@@ -30,10 +30,11 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.files.partitions import Slabs
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
-from oocarrays.storage.files.descriptor import KEY, Descriptor
+from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import stored_order
 from oocarrays.storage.files.local_files import LocalFiles, open_local_files
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
@@ -174,7 +175,7 @@ class LocalArrays(Extents):
     @property
     def attrs(self) -> dict[str, Any]:
         """The user's attributes."""
-        return {name: value for name, value in self.zarr.attrs.asdict().items() if name != KEY}
+        return {name: value for name, value in self.zarr.attrs.asdict().items() if name != DESCRIPTOR}
 
     # ------------------------------------------------------------------ a rank's own
 

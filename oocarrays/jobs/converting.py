@@ -36,7 +36,7 @@ from oocarrays.requests import checked, requested, unnamed
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
 from oocarrays.storage.files.creating import TargetSpec, check_place, written_file
-from oocarrays.storage.files.descriptor import KEY, Descriptor
+from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.making_room import check_apart
@@ -44,6 +44,7 @@ from oocarrays.storage.files.places import StoreLike, named
 from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.sources import metadata_digest
+from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.stored.array import missing_of, placer
 
 LEAST_CHUNK_BYTES = 2**20
@@ -262,7 +263,7 @@ def gather_files(
     said = Descriptor(placement="global", shape=opened.shape, layout=opened.layout, depth=opened.depth)
     largest = max(stored.chunk_bytes for stored in opened.stored)
     said, made, cut = _chunked(to, like, said, opened.files.descriptor.orientation, largest)
-    made |= {"shape": said.shape, "attributes": {**opened.attrs, KEY: said.as_json()}}
+    made |= {"shape": said.shape, "attributes": {**opened.attrs, DESCRIPTOR: said.as_json()}}
     check_apart(opened.zarr, store)
     checked(check_place, store, overwrite=overwrite, resume=resume)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)

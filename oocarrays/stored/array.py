@@ -27,10 +27,11 @@ from oocarrays.show.notebook import array_html
 from oocarrays.show.report import bytes_text, shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
-from oocarrays.storage.files.descriptor import KEY, Descriptor, descriptor_of
+from oocarrays.storage.files.descriptor import Descriptor, descriptor_of
 from oocarrays.storage.files.formats import dimension_names, stored_order
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.presence import Policy, shows_chunks
+from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.runs import RunReader
 from oocarrays.storage.stores.urls import absolute, check_options, store_of
@@ -114,7 +115,7 @@ class StoredArray(Extents):
     @property
     def attrs(self) -> dict[str, Any]:
         """The user's attributes."""
-        return {name: value for name, value in self._array.attrs.asdict().items() if name != KEY}
+        return {name: value for name, value in self._array.attrs.asdict().items() if name != DESCRIPTOR}
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:

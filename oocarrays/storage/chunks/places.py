@@ -10,25 +10,28 @@ zarrs         reads and writes files itself  a chunk counts with its stored size
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest, Store
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import StorePath
 
 from oocarrays.mapping.grid import Index
-from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
+from oocarrays.storage.codecs.shards import NOT_STORED, ShardKey, ShardLayout, most_indices
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, odd_size
+from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.fs import check_regular, size_of
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
+from oocarrays.storage.stores.underway import Blobs, Fetch, StoreBlobs
 
 Slices = tuple[slice, ...]
 
@@ -205,3 +208,69 @@ def _shards(indices: range, count: int) -> Iterator[tuple[int, slice]]:
         high = len(range(indices.start, min((shard + 1) * count, indices.stop), indices.step))
         yield shard, slice(low, high)
         low = high
+
+
+class ShardedBlobs:
+    """The chunks in the shards of one array, as blobs."""
+
+    def __init__(self, blobs: Blobs, layout: ShardLayout, meter: Meter) -> None:
+        self._blobs = blobs
+        self._layout = layout
+        self._meter = meter
+        self._indices: Cache[str, Future[np.ndarray]] = Cache(most_indices(layout))
+
+    def open(self, key: ShardKey, read_ahead: bool = False) -> LocalBlob:
+        """Return the chunk under ``key`` in a local file, open for reading."""
+        assert isinstance(self._blobs, LocalBlobs), "what is in other stores is fetched"
+        place = self.place(key)
+        if place is None:
+            raise MissingBlob(key.shard)
+        blob = self._blobs.open(key.shard)
+        blob.narrow(*place)
+        if read_ahead:
+            blob.want()
+        return blob
+
+    def place(self, key: ShardKey) -> tuple[int, int] | None:
+        """Return the offset and size of a chunk in its shard, in bytes; None if it is not stored."""
+        offset, nbytes = map(int, self.index(key.shard)[key.number])
+        return None if offset == nbytes == NOT_STORED else (offset, nbytes)
+
+    def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
+        """Yield the bytes of chunks in a store, or ranges of them, in order; None for a missing chunk."""
+        assert isinstance(self._blobs, StoreBlobs), "local files are opened"
+        return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
+
+    def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Fetch | None:
+        place = self.place(key)
+        if place is None:
+            return None
+        start, nbytes = place
+        low, high = (0, nbytes) if part is None else (part.start, part.end)
+        return key.shard, RangeByteRequest(start + low, start + high)
+
+    def announce(self, keys: Iterable[ShardKey]) -> None:
+        """Ask the system to prefetch the shards of these chunks in the background."""
+        self._blobs.announce(dict.fromkeys(key.shard for key in keys))
+
+    def index(self, shard: str) -> np.ndarray:
+        """Return the offset and length of every chunk of a shard; concurrent callers share one request."""
+        known = self._indices.get(shard)
+        if known is None:
+            wanted: Future[np.ndarray] = Future()
+            known = self._indices.first(shard, wanted)
+            if known is wanted:
+                try:
+                    wanted.set_result(self._read_index(shard))
+                except BaseException as error:  # noqa: BLE001  every waiting thread receives the error
+                    wanted.set_exception(error)
+        return known.result()
+
+    def _read_index(self, shard: str) -> np.ndarray:
+        layout = self._layout
+        part = slice(-layout.index_bytes, None) if layout.at_end else slice(0, layout.index_bytes)
+        data = self._blobs.read(shard, part)
+        if data is None:
+            return np.full((layout.count, 2), NOT_STORED, np.uint64)
+        self._meter.add(index_requests=1)
+        return layout.read_index(data.tobytes(), self._blobs.path(shard))

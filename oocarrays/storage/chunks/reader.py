@@ -23,9 +23,8 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import Index, inverse, turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import byte_span, cut, element_runs, fill_bits, is_fill, strided, turned_section
-from oocarrays.storage.chunks.places import ThroughZarr
+from oocarrays.storage.chunks.places import ShardedBlobs, ThroughZarr
 from oocarrays.storage.codecs.codec import decode_into
-from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlob, byte_view, odd_size, open_ahead

@@ -11,22 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numcodecs.checksum32 import CRC32C
-from zarr.abc.store import RangeByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import turned, turned_back
-from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, odd_size
-from oocarrays.storage.local.cache import Cache
-from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.underway import Blobs, Fetch, StoreBlobs
+from oocarrays.storage.local.blobs import odd_size
 
 ENTRY = np.dtype(("<u8", (2,)))
 """Offset and length of a chunk in its shard, in bytes."""
@@ -137,72 +132,6 @@ class ShardKey:
     """Key of the shard below the array."""
     number: int
     """Number of the chunk in it."""
-
-
-class ShardedBlobs:
-    """The chunks in the shards of one array, as blobs."""
-
-    def __init__(self, blobs: Blobs, layout: ShardLayout, meter: Meter) -> None:
-        self._blobs = blobs
-        self._layout = layout
-        self._meter = meter
-        self._indices: Cache[str, Future[np.ndarray]] = Cache(most_indices(layout))
-
-    def open(self, key: ShardKey, read_ahead: bool = False) -> LocalBlob:
-        """Return the chunk under ``key`` in a local file, open for reading."""
-        assert isinstance(self._blobs, LocalBlobs), "what is in other stores is fetched"
-        place = self.place(key)
-        if place is None:
-            raise MissingBlob(key.shard)
-        blob = self._blobs.open(key.shard)
-        blob.narrow(*place)
-        if read_ahead:
-            blob.want()
-        return blob
-
-    def place(self, key: ShardKey) -> tuple[int, int] | None:
-        """Return the offset and size of a chunk in its shard, in bytes; None if it is not stored."""
-        offset, nbytes = map(int, self.index(key.shard)[key.number])
-        return None if offset == nbytes == NOT_STORED else (offset, nbytes)
-
-    def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
-        """Yield the bytes of chunks in a store, or ranges of them, in order; None for a missing chunk."""
-        assert isinstance(self._blobs, StoreBlobs), "local files are opened"
-        return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
-
-    def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Fetch | None:
-        place = self.place(key)
-        if place is None:
-            return None
-        start, nbytes = place
-        low, high = (0, nbytes) if part is None else (part.start, part.end)
-        return key.shard, RangeByteRequest(start + low, start + high)
-
-    def announce(self, keys: Iterable[ShardKey]) -> None:
-        """Ask the system to prefetch the shards of these chunks in the background."""
-        self._blobs.announce(dict.fromkeys(key.shard for key in keys))
-
-    def index(self, shard: str) -> np.ndarray:
-        """Return the offset and length of every chunk of a shard; concurrent callers share one request."""
-        known = self._indices.get(shard)
-        if known is None:
-            wanted: Future[np.ndarray] = Future()
-            known = self._indices.first(shard, wanted)
-            if known is wanted:
-                try:
-                    wanted.set_result(self._read_index(shard))
-                except BaseException as error:  # noqa: BLE001  every waiting thread receives the error
-                    wanted.set_exception(error)
-        return known.result()
-
-    def _read_index(self, shard: str) -> np.ndarray:
-        layout = self._layout
-        part = slice(-layout.index_bytes, None) if layout.at_end else slice(0, layout.index_bytes)
-        data = self._blobs.read(shard, part)
-        if data is None:
-            return np.full((layout.count, 2), NOT_STORED, np.uint64)
-        self._meter.add(index_requests=1)
-        return layout.read_index(data.tobytes(), self._blobs.path(shard))
 
 
 def most_indices(layout: ShardLayout) -> int:

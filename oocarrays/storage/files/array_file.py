@@ -38,7 +38,6 @@ from oocarrays.storage.codecs.codec import (
     most_shard_bytes,
 )
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
-from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.files.documents import (
     WRECKED,
     check_documents,
@@ -60,7 +59,7 @@ from oocarrays.storage.files.places import (
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES, LocalBlobs
-from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, MARK, METADATA, failure
+from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, DESCRIPTOR, MARK, METADATA, failure
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
@@ -211,7 +210,7 @@ def _is_group(place: StorePath) -> NotFoundError:
     """Return the error for a group where an array is expected, with advice."""
     in_format_3, in_format_2 = node_documents(place, ATTRIBUTES)
     attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
-    descriptor = attributes.get(KEY) if isinstance(attributes, dict) else None
+    descriptor = attributes.get(DESCRIPTOR) if isinstance(attributes, dict) else None
     if isinstance(descriptor, dict) and descriptor.get("placement") == "local":
         held, advice = "local array files, one a rank", "gather_files(…, target) makes one array of them"
     else:

@@ -28,9 +28,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart, check_depth, depths
 from oocarrays.mapping.section import axis_order
 from oocarrays.plan.documents import Document
+from oocarrays.storage.local.fs import DESCRIPTOR
 
-KEY = "oocarrays"
-"""Attribute that holds the descriptor."""
 VERSION = 1
 """Version of written descriptors; no other version is read."""
 Placement = Literal["global", "local"]
@@ -106,10 +105,10 @@ def _block(distribution: Any, axis: Any) -> int:
 
 def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:
     """Parse the descriptor of an array file; return None if it has none."""
-    if KEY not in attributes:
+    if DESCRIPTOR not in attributes:
         return None
     try:
-        return _read(attributes[KEY])
+        return _read(attributes[DESCRIPTOR])
     except (LayoutError, KeyError, TypeError, ValueError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DescriptorError(f"the descriptor of {name} is invalid: {told}") from None

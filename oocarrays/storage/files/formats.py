@@ -25,8 +25,8 @@ from oocarrays.mapping.given import chosen, listed, named, names_of_axes
 from oocarrays.mapping.grid import turned
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of, rebound
-from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
+from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.stores.uneven import as_stored
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -58,7 +58,7 @@ def target_settings(
             wanted, carried_compressors(source) if compressors is None else compressors, source.dtype.itemsize
         ),
         "fill_value": metadata.fill_value,
-        "attributes": {name: value for name, value in source.attrs.asdict().items() if name != KEY},
+        "attributes": {name: value for name, value in source.attrs.asdict().items() if name != DESCRIPTOR},
         "zarr_format": wanted,
     }
     if wanted != metadata.zarr_format:

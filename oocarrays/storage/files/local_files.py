@@ -32,13 +32,14 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target, finish_target
-from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
+from oocarrays.storage.files.descriptor import Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.making_room import (
     check_replaceable,
 )
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.stores.remote import RemoteStore
 
 RANK = "rank-"
@@ -123,7 +124,7 @@ def _place(store: StoreLike | zarr.Group) -> StoreLike:
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Settings:
     """Return the arguments of ``zarr.create_array`` for a rank's file, with chunks clipped to its shape."""
     shape = descriptor.part(rank).shape
-    own = {"shape": shape, "attributes": {**settings["attributes"], KEY: descriptor.of_rank(rank).as_json()}}
+    own = {"shape": shape, "attributes": {**settings["attributes"], DESCRIPTOR: descriptor.of_rank(rank).as_json()}}
     if settings.get("shards") is None:
         own["chunks"] = tuple(max(min(c, n), 1) for c, n in zip(settings["chunks"], shape, strict=True))
     return {**settings, **own}
@@ -230,7 +231,7 @@ def create_group(
     """Create the group, marked unfinished."""
     described = {
         "zarr_format": settings["zarr_format"],
-        "attributes": {**settings["attributes"], KEY: descriptor.as_json()},
+        "attributes": {**settings["attributes"], DESCRIPTOR: descriptor.as_json()},
     }
     group_file.make_group(store, described, run, overwrite=overwrite, durable=durable)
 

@@ -40,6 +40,8 @@ ATTRIBUTES = (METADATA, ATTRIBUTES_2)
 """Documents with attributes, in format 3 and in format 2."""
 NODES = (METADATA, ARRAY_2, GROUP_2)
 """Documents that make a folder an array or a group."""
+DESCRIPTOR = "oocarrays"
+"""Attribute that holds the descriptor."""
 MARK = "oocarrays:unfinished"
 """Attribute of an unfinished target; its value is the id of the run."""
 OURS = ".oocarrays"

@@ -23,8 +23,7 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import Index
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import IN_FLIGHT, Batch, Part, Sieve
-from oocarrays.storage.chunks.places import Places
-from oocarrays.storage.codecs.shards import ShardedBlobs
+from oocarrays.storage.chunks.places import Places, ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.pages import HUGE_BYTES, allocate, cold_ranges, copy, read_past_cache, want
