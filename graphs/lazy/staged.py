@@ -33,8 +33,8 @@ from oocarrays.graphs.lazy.read_first import held
 from oocarrays.graphs.lazy.reads import StoredPart
 from oocarrays.kernels.results import block_of
 from oocarrays.mapping.grid import Index, Stored
+from oocarrays.mapping.overlap import BlockLengths
 from oocarrays.mapping.section import Section
-from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile

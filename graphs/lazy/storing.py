@@ -47,8 +47,8 @@ from oocarrays.graphs.run.program import itself
 from oocarrays.kernels.results import block_of, on_host
 from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.casting import lost_value
+from oocarrays.mapping.overlap import BlockLengths
 from oocarrays.mapping.section import Section
-from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import tile_of
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.texts import contents

@@ -91,7 +91,10 @@ class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray, BlocksPlan]):
 
     def _repr_html_(self) -> str:
         places = (self._lazy.name, str(self._run.destination.store))
-        return lazy_html(self.plan, self._rows(), title="oocarrays.FromDaskJob", places=places, measured=self._ran())
+        blocks, target = self.plan.blocks, self.plan.rechunk.target
+        return lazy_html(
+            blocks, target, self._rows(), title="oocarrays.FromDaskJob", places=places, measured=self._ran()
+        )
 
 
 def from_dask(

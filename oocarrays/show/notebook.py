@@ -6,6 +6,7 @@ that it is legible on light and dark backgrounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from dask.utils import format_bytes
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.lazy.blocks import BlockLengths, BlocksPlan
+from oocarrays.mapping.overlap import BlockLengths
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.contents import ArrayFacts, chunks_text
 from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_text, shortened, verdict
@@ -123,7 +124,8 @@ def plan_html(
 
 
 def lazy_html(
-    plan: BlocksPlan,
+    blocks: BlockLengths,
+    target: Stored,
     rows: Sequence[tuple[str, ...]],
     *,
     title: str,
@@ -131,11 +133,11 @@ def lazy_html(
     measured: Sequence[tuple[str, ...]] = (),
 ) -> str:
     """Return the planned write of a lazy array: its blocks beside the target's chunks, and the plan below."""
-    target = plan.rechunk.target
-    longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
-    text = _size_rows(target.nbytes, target.itemsize, plan.shape, [longest], plan.count)
+    shape, count = target.grid.shape, math.prod(map(len, blocks))
+    longest = ChunkGrid(shape, tuple(max((*axis, 1)) for axis in blocks))
+    text = _size_rows(target.nbytes, target.itemsize, shape, [longest], count)
     what = f"<strong>Source</strong> {escape(places[0])}{_table(text, head=('', 'Array', 'Longest block'))}"
-    source = _beside(what, picture(longest, plan.blocks))
+    source = _beside(what, picture(longest, blocks))
     above = _beside(source, "→", _side("Target", places[1], target))
     return rows_html(rows, title=title, above=above, measured=measured)
 

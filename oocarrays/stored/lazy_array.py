@@ -21,10 +21,10 @@ from oocarrays.graphs.settings import setting
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import LayoutLike, is_blocks, layout_for
 from oocarrays.mapping.layouts.layout import block_lengths as layout_blocks
+from oocarrays.mapping.overlap import BlockLengths
 from oocarrays.mapping.selection import Selection, within
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
-from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html

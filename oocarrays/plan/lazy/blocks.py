@@ -6,27 +6,18 @@
 Blocks are aligned if each target chunk (or shard) has elements of one block only, so that each has one writer.
 Otherwise each block writes its own bytes of plain scratch chunks, and an ordinary `RechunkPlan` reads them later. The
 user's tasks account for the memory of a block; this plan counts the additional memory of writing it.
-
-    chunks    ├───0───┼───1───┼───2───┼───3───┤
-    blocks    ├──0──┼──1──┼─2─┼──3──┼──4──┼─5─┤     each by itself: 8 visits, two of each chunk
-    groups    ├───────0───────┼───────1───────┤     2 + 2: a group that ends where a chunk does shares none
-
-The number of chunks that N-d groups touch is the product of the counts along each axis.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from operator import add
 
-import numpy as np
-
-from oocarrays.mapping.along import Line
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.overlap import BlockLengths, grouping, largest_block, singly
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.machine import within_budget
@@ -46,107 +37,6 @@ from oocarrays.plan.plan import (
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grouping:
-    """Groups of blocks read together along one axis, with the chunks they touch."""
-
-    groups: tuple[tuple[int, int], ...]
-    """First block of each group, and one past its last."""
-    longest: int
-    """Elements of the longest group."""
-    line: Line
-    """Elements, contiguous pieces and whole chunks of all groups; a piece in each chunk that a group touches."""
-    visits: int
-    """Chunks that groups touch; a chunk shared by two groups counts twice."""
-
-
-def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    """Return groups of blocks along an axis with the chunks they touch."""
-    return _grouping(taken, _edges(lengths), chunk, groups)
-
-
-def cut_line(each: Grouping, taken: range, lengths: Sequence[int], chunk: int, tile: int) -> Line:
-    """Return the counts of an axis for groups that are read tile by tile, where tiles may be shorter than chunks."""
-    if tile >= chunk or taken.step > 1:
-        return each.line
-
-    def visits(length: int) -> int:
-        return grouping(taken, lengths, length, each.groups).visits
-
-    runs = each.visits + visits(tile) - visits(math.lcm(chunk, tile))  # where both end, a piece ends once
-    return Line(elements=len(taken), runs=runs, wholes=0)
-
-
-def _grouping(taken: range, edges: np.ndarray, chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    lower, upper = _spans(edges, groups)
-    some = upper > lower
-    first, last = (taken.start + taken.step * edge[some] for edge in (lower, upper - 1))
-    visits = _sum(np.minimum(last // chunk - first // chunk + 1, (upper - lower)[some]))
-    whole = 0 if taken.step > 1 else _sum(np.maximum((last + 1) // chunk - -(-first // chunk), 0))
-    line = Line(elements=len(taken), runs=visits if taken.step == 1 else len(taken), wholes=whole)
-    return Grouping(groups=groups, longest=int((upper - lower).max(initial=0)), line=line, visits=visits)
-
-
-def _spans(edges: np.ndarray, groups: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first element of each group, and one past its last."""
-    ends = edges[np.array(groups, np.int64).reshape(-1, 2)]
-    return ends[:, 0], ends[:, 1]
-
-
-def _edges(lengths: Sequence[int]) -> np.ndarray:
-    """Return the block boundaries in elements."""
-    return np.cumsum([0, *lengths], dtype=np.int64)
-
-
-def _sum(counts: np.ndarray) -> int:
-    """Return a sum of unbounded size."""
-    return sum(counts.tolist())
-
-
-def singly(count: int) -> tuple[tuple[int, int], ...]:
-    """Return groups of one block each."""
-    return tuple((i, i + 1) for i in range(count))
-
-
-def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grouping]:
-    """Yield ways to group the blocks of an axis, smallest groups first; each touches fewer chunks than those before."""
-    edges = _edges(lengths)
-    aligned = _aligned(taken, edges, chunk)
-    ways = {groups for marks in (range(len(lengths) + 1), aligned) for groups in _in_runs(marks)}
-    fewest: int | None = None
-    found = (_grouping(taken, edges, chunk, groups) for groups in ways)
-    for each in sorted(found, key=lambda each: (each.longest, each.visits, len(each.groups))):
-        if fewest is None or each.visits < fewest:
-            fewest = each.visits
-            yield each
-
-
-def _in_runs(marks: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yield groups from each mark to the next, to the second next, the fourth …"""
-    step, count = 1, len(marks) - 1
-    while step < 2 * count:
-        ends = [*marks[:count:step], marks[-1]]
-        yield tuple(pairwise(ends))
-        step *= 2
-
-
-def _aligned(taken: range, edges: np.ndarray, chunk: int) -> list[int]:
-    """Return the indices of block edges that do not cut a chunk."""
-    inside = (edges > 0) & (edges < len(taken))
-    before, after = (np.where(inside, taken.start + taken.step * each, 0) // chunk for each in (edges - 1, edges))
-    kept: list[int] = np.flatnonzero(~inside | (before != after)).tolist()
-    return kept
-
-
-BlockLengths = tuple[tuple[int, ...], ...]
-"""Lengths of the blocks along each axis, in elements, in Dask's format."""
-
-
-def largest_block(blocks: BlockLengths) -> int:
-    """Return the number of elements of the largest block."""
-    return math.prod(max((*lengths, 0)) for lengths in blocks)
 
 
 def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:

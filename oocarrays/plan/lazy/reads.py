@@ -24,9 +24,17 @@ from typing import Literal
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.grid import Stored, turned, turned_back
-from oocarrays.mapping.overlap import span_elements
+from oocarrays.mapping.overlap import (
+    BlockLengths,
+    Grouping,
+    cut_line,
+    grouping,
+    groupings,
+    largest_block,
+    singly,
+    span_elements,
+)
 from oocarrays.plan.cost import Traffic, Work, seconds
-from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, largest_block, singly
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import (
     TAKEN,
