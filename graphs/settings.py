@@ -14,11 +14,11 @@ import numpy as np
 from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, ScheduleError, UnsupportedError
+from oocarrays.mapping.given import Policy
 from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, UNORDERED, Schedule, is_auto
 from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
-from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import Patience
 from oocarrays.storage.stores.urls import Ways

@@ -37,6 +37,7 @@ from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recove
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
+from oocarrays.mapping.given import Policy
 from oocarrays.mapping.grid import Index
 from oocarrays.plan.documents import Document, read_as
 from oocarrays.plan.plan import Resources
@@ -50,7 +51,6 @@ from oocarrays.storage.files.creating import is_scratch, written_file
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import member_store
 from oocarrays.storage.files.places import StoreLike, in_files
-from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.sources import is_of

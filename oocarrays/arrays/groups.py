@@ -12,6 +12,7 @@ from dask.utils import format_bytes
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import plural
 from oocarrays.graphs import settings
+from oocarrays.mapping.given import Policy
 from oocarrays.options.chunks import LINES
 from oocarrays.options.given import Resources, around
 from oocarrays.show import report
@@ -20,7 +21,6 @@ from oocarrays.show.notebook import group_html
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.presence import Policy
 from oocarrays.stored.array import placer
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
 from oocarrays.errors import InputError, OocError
 
+Policy = Literal["fill", "warn", "error"]
+"""Policy for chunks that are missing in a source."""
 MOST_EXTENT = 2**63 - 1
 """Maximum number of elements of an axis: the largest index in memory."""
 Choice = TypeVar("Choice")

@@ -20,7 +20,7 @@ from oocarrays.errors import ChunksError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.graphs.settings import setting
-from oocarrays.mapping.given import names_of_axes
+from oocarrays.mapping.given import Policy, names_of_axes
 from oocarrays.mapping.grid import check_priced, chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import LINES, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
@@ -34,7 +34,6 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import as_stated, dimension_names, has_fixed_size, is_foreign, target_settings
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.files.places import StoreLike, in_files
-from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import lists_keys

@@ -14,7 +14,7 @@ from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.graphs import settings
 from oocarrays.graphs.settings import setting
-from oocarrays.mapping.given import as_numpy
+from oocarrays.mapping.given import Policy, as_numpy
 from oocarrays.mapping.grid import Extents
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.points import Points, is_paired
@@ -30,7 +30,7 @@ from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.descriptor import Descriptor, descriptor_of
 from oocarrays.storage.files.formats import dimension_names, stored_order
 from oocarrays.storage.files.places import StoreLike, location
-from oocarrays.storage.files.presence import Policy, shows_chunks
+from oocarrays.storage.files.presence import shows_chunks
 from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.runs import RunReader

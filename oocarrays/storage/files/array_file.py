@@ -24,7 +24,7 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.limits import COPIED_BYTES, TRAVEL_COPIES
 from oocarrays.mapping.casting import TIMES, lost_value
-from oocarrays.mapping.given import chosen, extents
+from oocarrays.mapping.given import Policy, chosen, extents
 from oocarrays.mapping.grid import ChunkGrid, Stored, check_priced, turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.codec import (
@@ -56,7 +56,7 @@ from oocarrays.storage.files.places import (
     name_of,
     store_path,
 )
-from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.files.presence import Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES, LocalBlobs
 from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, DESCRIPTOR, MARK, METADATA, failure

@@ -21,6 +21,7 @@ import zarr
 from zarr.errors import ContainsArrayError, NodeTypeValidationError
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
+from oocarrays.mapping.given import Policy
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.documents import (
     WRECKED,
@@ -43,7 +44,7 @@ from oocarrays.storage.files.making_room import (
     without_mark,
 )
 from oocarrays.storage.files.places import StoreLike, local_folder, location, store_path
-from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.files.presence import Presence, presence_of
 from oocarrays.storage.local.fs import ABSENT, GROUP_2, MARK, METADATA, translated
 from oocarrays.storage.stores.joined import foreign_at, keeps_drafts, with_drafts
 

@@ -25,6 +25,7 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import DescriptorError, NotFoundError
+from oocarrays.mapping.given import Policy
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.selection import Axes, moved
@@ -38,7 +39,7 @@ from oocarrays.storage.files.making_room import (
     check_replaceable,
 )
 from oocarrays.storage.files.places import StoreLike, local_folder, location
-from oocarrays.storage.files.presence import Policy, Presence
+from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.stores.remote import RemoteStore
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from operator import le
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import zarr
 from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
@@ -33,13 +33,13 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import OocError, RunError, StoreFailure
+from oocarrays.mapping.given import Policy
 from oocarrays.mapping.grid import Index, ceil_div, turned_back
 from oocarrays.storage.local.fs import PARTIAL_END, array_document, draft_key, failure, read_file, translated
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, is_remote, reason
 from oocarrays.storage.stores.underway import got
 
-Policy = Literal["fill", "warn", "error"]
 CHUNK = re.compile(r"c$|c\.|\d")
 """Start of the names of chunks, and of folders of chunks."""
 MOST_COUNTED = 100_000
