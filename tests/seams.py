@@ -237,7 +237,7 @@ STEPS = {
     "begin run": "oocarrays.graphs.run.recording:begin_journal",
     "remove mark": "oocarrays.storage.files.creating:take_mark_away",
     "copy object": "oocarrays.storage.chunks.copies:_copy_file",
-    "remove group mark": "oocarrays.storage.files.group_file:_take_mark_away",
+    "remove group mark": "oocarrays.storage.files.group_file:take_mark_away",
     "finish group": "oocarrays.storage.files.group_file:finish_group",
     "put documents": "oocarrays.storage.files.making_room:put_documents",
     "remove documents": "oocarrays.storage.files.making_room:remove_documents",

@@ -64,7 +64,10 @@ class CopiedGroup(TargetSpec):
 
     def create(self, run: str, *, durable: bool) -> None:
         """Create the group, marked unfinished, and its subgroups."""
-        group_file.create_group(self.store, self.source, run, overwrite=self.overwrite, durable=durable)
+        made = {"zarr_format": self.source.zarr_format, "attributes": dict(self.source.zarr.attrs.asdict())}
+        group_file.make_group(
+            self.store, made, run, groups=self.source.groups, overwrite=self.overwrite, durable=durable
+        )
 
     def resume(self, run: str, *, durable: bool) -> None:
         """Do nothing: the group's run knows the unfinished chunks of its arrays."""

@@ -40,8 +40,20 @@ from oocarrays.storage.files.documents import is_finished, remove_partials, unfi
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
-from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, fingerprints, keep_source
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER, PARTS, REQUEST, Notes, Receipt, Store
+from oocarrays.storage.journal.sources import Source, can_keep, changed, fingerprints, keep_source
+from oocarrays.storage.journal.texts import (
+    BEGINNING,
+    FIRST,
+    FOLDER,
+    MADE,
+    NOTE,
+    PARTS,
+    REQUEST,
+    SOURCE,
+    Notes,
+    Receipt,
+    Store,
+)
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.stores.remote import is_remote, tells_versions
 
@@ -97,7 +109,7 @@ def begin_note(live: Live[Any], *parts: int | None) -> None:
     if note:
         if local_folder(journal.store) and journal.notes.is_noted():
             remove_partials(journal.store, abandoned=True)
-        journal.notes.note(live.state.id, {**note, PARTS: parts})
+        journal.notes.keep(NOTE, live.state.id, {**note, PARTS: parts})
 
 
 def end_note(live: Live[Any]) -> None:
@@ -229,7 +241,7 @@ def _finish(live: Live[Any], marker: str | None, gives: Any) -> None:
     if marker:
         live.journal.notes.say_ended(marker, gives)
     for target in live.program.targets[1:]:
-        Notes(target.store).drop_first()
+        Notes(target.store).drop(FIRST)
     for one in reversed(publish):
         one()
 
@@ -352,9 +364,9 @@ def _keep_request(live: Live[Any]) -> None:
         return
     content = live.journal.read()[1] if journaled else live.state.content
     if REQUEST in content:
-        Notes(place).keep_made(live.state.id, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
+        Notes(place).keep(MADE, live.state.id, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
     else:
-        Notes(place).drop_made()
+        Notes(place).drop(MADE)
 
 
 def keep_source_of(journal: Journal, arrays: Sequence[zarr.Array], *, durable: bool = False) -> None:
@@ -366,7 +378,7 @@ def keep_source_of(journal: Journal, arrays: Sequence[zarr.Array], *, durable: b
     if not can_keep(store) or not journal.is_there():  # the target was finished before, and is being checked
         return
     if not setting("fingerprints"):
-        drop_source(store)
+        Notes(store).drop(SOURCE)
         return
     begun = (journal.read()[1].get(CHUNKS_READ) or [None])[0]
     seen = Source.seen(arrays[0]) if begun and arrays else None

@@ -102,7 +102,7 @@ class LocalArrays(Extents):
 
     def _may_empty(self) -> None:
         """Record that missing chunks may be fill values from now on: a write may leave a chunk out."""
-        known = tuple(replace(each, had_chunks=False) for each in self._files.known)
+        known = tuple(replace(each, stored=0) for each in self._files.known)
         self._files = replace(self._files, known=known)
 
     @property

@@ -46,16 +46,13 @@ def _folders(proc: str, groups: str) -> tuple[tuple[str, ControlFiles], ...]:
 
 def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, ControlFiles]]:
     """Yield the control-group folders, innermost first within each hierarchy."""
-    mounts, versions = (
-        mountinfo.splitlines(),
-        {
-            "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
-            "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
-        },
-    )
+    versions = {
+        "cgroup2": (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+        "cgroup": (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+    }
     entries = [line.split(":", 2) for line in groups.splitlines()]
     mine = {"cgroup" if names else "cgroup2": path for _, names, path in entries if _tells_memory(names)}
-    for mount in mounts:
+    for mount in mountinfo.splitlines():
         root, point, kind, options = _parsed(mount)
         if kind in mine and (kind == "cgroup2" or _tells_memory(options)):
             for below in _upwards(mine[kind], root):
@@ -360,7 +357,6 @@ class _Heard(Meter):
         self._hearers = hearers
 
     def add(self, **counts: int) -> None:
-        """Add to the named counters here and in all forwarded meters."""
         super().add(**counts)
         for meter in self._hearers:
             meter.add(**counts)

@@ -65,7 +65,7 @@ class StoredArray(Extents):
         known, metadata = self._known.get(written), self._array.metadata
         if known is None or known[0] is not metadata:
             file = describe(self._array, written=written, missing=None if written else self._missing)
-            file = replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
+            file = replace(file, presence=replace(file.presence, stored=int(self._had_chunks)))
             self._known[written] = known = metadata, file
         return known[1]
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import Index, turned
 from oocarrays.mapping.section import Section
-from oocarrays.storage.chunks.elements import chunk_major, element_runs, fill_bits, is_fill, turned_section
+from oocarrays.storage.chunks.elements import chunk_major, cut, element_runs, fill_bits, is_fill, turned_section
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
 from oocarrays.storage.local.fs import failure, make_below, mode_of, open_regular, partial_name, translated
@@ -79,7 +79,7 @@ class Assembler:
         tuple
             Index and key of each chunk, and the checksum of its placed piece, as in `sum_of`; None if none was placed.
         """
-        parts = list(_tiles(piece, tile)) if set(counts) <= {1} else [piece]
+        parts = list(cut(piece, tile)) if set(counts) <= {1} else [piece]
         if len(parts) > 1:
             key = self.key(first)
             yield first, key, None if key in kept else self._place_long(first, key, parts, stage, take)
@@ -113,8 +113,7 @@ class Assembler:
         return placed
 
     def place_fill(self, index: Index, piece: Section, stage: np.ndarray, tile: Index) -> None:
-        """Place the fill value, whether or not the chunk holds other pieces."""
-        self._put_fill(self.key(index), _tiles(piece, tile), stage)
+        self._put_fill(self.key(index), cut(piece, tile), stage)
 
     def _put_fill(self, key: str, parts: Iterable[Section], stage: np.ndarray) -> None:
         for part in parts:
@@ -155,7 +154,7 @@ class Assembler:
 
     def sum_of(self, chunk: np.ndarray, piece: Section, tile: Index) -> int:
         """Return the checksum of a piece of a stored chunk, comparable with that from `place`."""
-        return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in _tiles(piece, tile))
+        return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in cut(piece, tile))
 
     def read(self, index: Index) -> np.ndarray | None:
         """Return a finished or unfinished chunk; None if no such file exists, or if it is incomplete."""
@@ -176,20 +175,6 @@ class Assembler:
         if not fresh:
             self.chunks.discard(self.key(index))
         self.meter.add(skipped_chunks=1)
-
-
-def _tiles(piece: Section, tile: Index) -> Iterator[Section]:
-    """Yield a piece in blocks of rows along its first axis longer than the tile."""
-    lengths: list[Any] = list(zip(piece.lower, piece.upper, tile, strict=True))
-    long = [axis for axis, (l, u, t) in enumerate(lengths) if u - l > t]
-    if not long:
-        yield piece
-        return
-    axis, step = long[0], tile[long[0]]
-    for start in range(piece.lower[axis], piece.upper[axis], step):
-        lower, upper = list(piece.lower), list(piece.upper)
-        lower[axis], upper[axis] = start, min(start + step, piece.upper[axis])
-        yield Section(tuple(lower), tuple(upper))
 
 
 # ---------------------------------------------------------------------- unfinished chunks
@@ -221,15 +206,12 @@ class UnfinishedChunks:
         self._close_all = weakref.finalize(self, _close, self._files)
 
     def path(self, key: str) -> str:
-        """Return the path of an unfinished chunk."""
         return self._blobs.path(partial_name(key, self.mark))
 
     def final(self, key: str) -> str:
-        """Return the path of a finished chunk."""
         return self._blobs.path(key)
 
     def is_there(self, key: str) -> bool:
-        """Return whether a chunk has an unfinished file."""
         return os.path.exists(self.path(key))
 
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:

@@ -29,11 +29,10 @@ from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import is_node, new_documents, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
-from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE, UNKEPT, Unkept
+from oocarrays.storage.journal.texts import FOLDER, NO_CHUNKS, UNKEPT, Unkept
 from oocarrays.storage.local.fs import (
     DOCUMENTS,
     PARTIAL,
-    SAYING,
     check_regular,
     failure,
     files_below,
@@ -132,7 +131,7 @@ def is_in_part(key: str, part: int, parts: int) -> bool:
 
 def _is_of_array(key: str) -> bool:
     """Return whether a key is a chunk, as opposed to a document, a journal record or a partial file."""
-    return key.partition("/")[0] not in (FOLDER, NOTE, MADE, SOURCE, *SAYING) and not PARTIAL.search(key)
+    return key.partition("/")[0] not in NO_CHUNKS and not PARTIAL.search(key)
 
 
 def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:

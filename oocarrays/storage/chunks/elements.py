@@ -63,7 +63,6 @@ def cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
 
 
 def _steps(chunks: tuple[int, ...], itemsize: int) -> list[int]:
-    """Return the stride of each axis of a chunk in bytes."""
     return [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
 
 
@@ -103,15 +102,11 @@ def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarra
         chunks, inside, source = zip(*parts, strict=True) if parts else ((), (), ())
         view = buffer[(*chunks, *inside, ...)]
         if isinstance(data, np.ndarray):
-            copy(view, _chunk_major(data[(*source, ...)], view.shape, ndim))
+            both = zip(view.shape[:ndim], view.shape[ndim:], strict=True)
+            cut = data[(*source, ...)].reshape([n for axis in both for n in axis])
+            copy(view, cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)]))
         else:
             view[...] = data
-
-
-def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndarray:
-    """Return the same elements with every axis split into chunks, and the chunk axes first."""
-    cut = data.reshape([n for axis in zip(shape[:ndim], shape[ndim:], strict=True) for n in axis])
-    return cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)])
 
 
 def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
@@ -131,7 +126,6 @@ def common_part(there: Section, here: Section, data: np.ndarray | None) -> Itera
 
 
 def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
-    """Return a section with its axes in another order."""
     return section if order is None else Section(turned(section.lower, order), turned(section.upper, order))
 
 
@@ -206,7 +200,6 @@ class Unit:
 
 
 def units_of(grid: ChunkGrid, axes: Axes, values: np.ndarray) -> Iterator[Unit]:
-    """Yield a unit for each chunk with elements of a section."""
     return (Unit(grid, parts, axes, values) for parts in grid.pieces(axes))
 
 
@@ -224,12 +217,10 @@ class Overlay(Unit):
             unit.put_in(data, box)
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
-        """Yield a unit for each chunk of a shard that is written."""
         return overlays((inner for unit in self._units for inner in unit.cut(chunks)), self._inner, self._inner)
 
 
 def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Overlay]:
-    """Group units of the same chunk, in order."""
     found: defaultdict[Index, list[Unit]] = defaultdict(list)
     for unit in units:
         found[unit.index].append(unit)
@@ -250,7 +241,6 @@ class PointsUnit:
     """Whether all its elements are written: always False, as points are not compared with the chunk."""
 
     def covers(self, box: Section) -> bool:
-        """Return whether a box is written completely: always False."""
         return False
 
     def put_in(self, data: np.ndarray, box: Section) -> None:

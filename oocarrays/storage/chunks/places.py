@@ -70,7 +70,6 @@ class CountingStore(Wrapped[Store]):
         self._shards.pop(key, None)
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Store bytes under a key."""
         await super().set(key, value)
         self._meter.add(write_requests=1, written_bytes=len(value))
 
@@ -106,7 +105,6 @@ class ThroughZarr:
 
 
 def in_store(array: zarr.Array, store: Store) -> zarr.Array:
-    """Return the same array in another store."""
     opened = array.async_array
     again: Any = type(opened)(
         metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
@@ -141,7 +139,6 @@ class Places:
         self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
 
     def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> FoundChunks:
-        """Return the stored chunks of a box."""
         if self._shard and self._indices:
             return self._in_shards(chunks, files, self._shard, self._indices)
         found = []

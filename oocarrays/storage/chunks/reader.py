@@ -76,11 +76,9 @@ class ChunkReader:
     # ------------------------------------------------------------------ order of axes
 
     def _turned(self, indices: Iterable[Index]) -> Iterable[Index]:
-        """Return indices of chunks with axes in storage order."""
         return indices if self._order is None else (turned(index, self._order) for index in indices)
 
     def _own(self, parts: Iterator[Part]) -> Iterator[Part]:
-        """Return parts with the array's own axes."""
         if self._order is None:
             return parts
         back = inverse(self._order)
@@ -215,8 +213,7 @@ class ChunkReader:
         return self._opened(indices)
 
     def _load(self, came: Came, index: Index, out: np.ndarray, chunk: np.ndarray) -> bool:
-        """Decode a stored chunk into ``out``, with its elements inside the array in ``chunk``; return False if it is
-        missing."""
+        """Decode a stored chunk into ``out``, of which ``chunk`` lies in the array; return False if it is missing."""
         if isinstance(came, str):
             assert self._through is not None, "these are read by Zarr"
             return self._load_by_zarr(self._through, index, chunk)
@@ -235,8 +232,7 @@ class ChunkReader:
         return True
 
     def _load_by_zarr(self, through: ThroughZarr, index: Index, out: np.ndarray) -> bool:
-        """Copy a chunk decoded by Zarr, so that a caller that keeps several holds only the planned memory; return False
-        if it is missing, which Zarr reads as fill values."""
+        """Copy a chunk decoded by Zarr, to hold only the planned memory; return False if it is missing."""
         key = self._file.chunk_key(index)
         try:
             data = through.read(self._grid.section(index).slices, key)
@@ -255,7 +251,6 @@ class ChunkReader:
     # ------------------------------------------------------------------ both
 
     def _batch(self) -> Missing:
-        """Return a collector that reports missing chunks after a batch is read."""
         return Missing(self._file.presence, self.meter, self._file.axes)
 
     def _opened(self, indices: list[Index]) -> Iterator[LocalBlob | None]:

@@ -53,37 +53,10 @@ BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Locks of chunks by hash. Chunks that share one wait for each other; no deadlock, as a thread holds one at a time."""
 
 
-class ChunkLocks:
-    """Locks of the chunks, or shards, of one array file."""
-
-    def __init__(self, file: ArrayFile) -> None:
-        self._key, self._place = file.chunk_key, file.name
-        blobs = blobs_of(file.zarr)
-        self._metadata: str | None = None
-        """Path of the metadata document, or of its draft; None for other stores."""
-        if isinstance(blobs, LocalBlobs):
-            path = blobs.path(array_document(file.zarr.metadata.zarr_format))
-            self._metadata = path if os.path.exists(path) else draft_key(path)
-
-    @contextmanager
-    def held(self, index: tuple[int, ...]) -> Iterator[None]:
-        """Exclude changes of a chunk by other threads of this process and, in local files, by other processes.
-
-        In other stores, chunks are not protected between processes.
-        """
-        key = self._key(index)
-        with BUCKETS[zlib.crc32(f"{self._place}/{key}".encode()) % len(BUCKETS)]:
-            if self._metadata is None:
-                yield
-            else:
-                with _byte_lock(self._metadata, zlib.crc32(key.encode())):
-                    yield
-
-
 @contextmanager
-def _byte_lock(path: str, byte: int) -> Iterator[None]:
+def _byte_lock(path: str | None, byte: int) -> Iterator[None]:
     """Lock a byte of a file, which may lie past its end; do nothing where such locks are unavailable."""
-    file = _locked(path, byte)
+    file = _locked(path, byte) if path else None
     try:
         yield
     finally:
@@ -120,14 +93,23 @@ class UnitWriter:
     """Writer of units of one array file with its axes in storage order; each is locked while it is changed."""
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
-        self.file, self.meter, self._receipts, self._locks = file, meter, receipts, ChunkLocks(file)
+        self.file, self.meter, self._receipts = file, meter, receipts
+        self._metadata: str | None = None
+        """Path of the metadata document, or of its draft, whose bytes are locked; None for other stores."""
+        blobs = blobs_of(file.zarr)
+        if isinstance(blobs, LocalBlobs):
+            path = blobs.path(array_document(file.zarr.metadata.zarr_format))
+            self._metadata = path if os.path.exists(path) else draft_key(path)
         self.missing = Missing(file.presence, meter, file.axes)
         """Chunks to be changed that were missing."""
         self._pool, self._fill = Pool(numpy_bytes), fill_bits(file)
 
     def __call__(self, unit: Any) -> None:
-        """Write one unit."""
-        with self._locks.held(unit.index):
+        key = self.file.chunk_key(unit.index)
+        with (
+            BUCKETS[zlib.crc32(f"{self.file.name}/{key}".encode()) % len(BUCKETS)],
+            _byte_lock(self._metadata, zlib.crc32(key.encode())),
+        ):
             self.rewrite(unit)
 
     def rewrite(self, unit: Any) -> None:
@@ -166,10 +148,8 @@ class Sharded(UnitWriter):
         self._layout, self._codec = file.chain.shard, file.chain.compressor
         self._writer, self._blobs = ChunkWriter(file, meter, fresh=False), blobs_of(file.zarr)
         self._box = Section((0,) * len(self._layout.chunks), self._layout.chunks)
-        self._most, self._chunk_bytes = (
-            most_shard_bytes(file.chain, file.dtype.itemsize),
-            self._box.size * file.dtype.itemsize,
-        )
+        self._most = most_shard_bytes(file.chain, file.dtype.itemsize)
+        self._chunk_bytes = self._box.size * file.dtype.itemsize
 
     def rewrite(self, unit: Written) -> None:
         key = self.file.chunk_key(unit.index)

@@ -162,11 +162,9 @@ class ChunkWriter:
         self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None, receipts: Unkept
     ) -> None:
         """Store encoded bytes, and return a shard's buffer to the pool."""
-        try:
-            self.put(index, data, encoded_bytes, receipts)
-        finally:
-            if out is not None:
-                self._pool.give(out)
+        self.put(index, data, encoded_bytes, receipts)
+        if out is not None:
+            self._pool.give(out)
 
     def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
         """Store chunks over a network: encode the next ones while earlier transfers are in progress."""
@@ -185,7 +183,6 @@ class ChunkWriter:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
 
     def put(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
-        """Store the bytes of a chunk or shard."""
         key = self._file.chunk_key(index)
         self._blobs.put(key, data)
         receipts.put(key, data)

@@ -84,10 +84,8 @@ def chain_of(array: zarr.Array) -> Chain:
     codecs = tuple(metadata.codecs)
     if not isinstance(codecs[0], ShardingCodec) or len(codecs) > 1:
         return _format_3(codecs, array.dtype)
-    inner, layout = (
-        _format_3(tuple(codecs[0].codecs), array.dtype),
-        layout_of(codecs[0], tuple(array.shards or array.chunks)),
-    )
+    inner = _format_3(tuple(codecs[0].codecs), array.dtype)
+    layout = layout_of(codecs[0], tuple(array.shards or array.chunks))
     return replace(inner, shard=layout) if layout and inner.pipeline != "zarr" else Chain(pipeline="zarr")
 
 
@@ -132,7 +130,6 @@ def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
 
 
 def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
-    """Return the numcodecs equivalent of a Zarr codec, or None."""
     if isinstance(codec, FilterCodec):
         return codec.codec
     if isinstance(codec, BytesBytesCodec) and getattr(codec, "codec_name", "").startswith("numcodecs."):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import google_crc32c
 import numpy as np
-from numcodecs.checksum32 import CRC32C
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
 from oocarrays.errors import CorruptChunkError
@@ -47,7 +47,6 @@ class ShardLayout:
     """Axes of the array, by own axis, if they are permuted: chunks are numbered along the array's axes."""
 
     def turned(self, order: tuple[int, ...]) -> ShardLayout:
-        """Return the layout with its axes in another order."""
         return replace(self, chunks=turned(self.chunks, order), counts=turned(self.counts, order), order=order)
 
     @property
@@ -58,7 +57,6 @@ class ShardLayout:
 
     @property
     def count(self) -> int:
-        """Number of chunks in a shard."""
         return math.prod(self.counts)
 
     @property
@@ -80,8 +78,7 @@ class ShardLayout:
         return np.frombuffer(entries, ENTRY)
 
     def check(self, entries: np.ndarray, size: int, name: str, chunk_bytes: int | None = None) -> None:
-        """Raise if chunks of an index lie outside their shard of ``size`` bytes, or have another size than they
-        must."""
+        """Raise if chunks of an index lie outside their shard of ``size`` bytes, or have a wrong size."""
         stored = entries[entries[:, 0] != NOT_STORED]
         if len(stored) and max(int(stored.max()), end := int(stored.sum(axis=1).max())) > size:  # sums may wrap
             raise CorruptChunkError(f"{name} is truncated: it has {size} bytes, its index expects {end}")
@@ -102,8 +99,7 @@ class ShardLayout:
 
 
 def _checksum(data: bytes) -> bytes:
-    checksum: int = CRC32C.checksum(data)
-    return checksum.to_bytes(4, "little")
+    return int(google_crc32c.value(data)).to_bytes(4, "little")
 
 
 def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | None:

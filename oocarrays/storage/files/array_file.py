@@ -125,11 +125,6 @@ class ArrayFile:
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
 
     @property
-    def in_folder(self) -> bool:
-        """Whether a local directory holds it; answered without resolving the path."""
-        return isinstance(self.presence.place, str)
-
-    @property
     def disks(self) -> tuple[str, ...]:
         """The disks that it is striped over; empty for one disk."""
         joined = joined_in(self.zarr.store_path.store)
@@ -260,10 +255,8 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
     """Describe an array in ``chunks`` for planners; these are shards if the chain has any."""
     store = array.store_path if place is None else place
     files = in_files(store)
-    local, travels = (
-        files and chain.pipeline in ("plain", "numcodecs"),
-        not files and is_remote(getattr(store, "store", store)),
-    )
+    local = files and chain.pipeline in ("plain", "numcodecs")
+    travels = not files and is_remote(getattr(store, "store", store))
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(

@@ -35,13 +35,13 @@ from oocarrays.storage.files.making_room import (
     new_documents,
     put_documents,
     put_target,
-    remove_drafts,
+    take_mark_away,
     without_mark,
 )
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.local import syncing
-from oocarrays.storage.local.fs import METADATA, translated
-from oocarrays.storage.local.syncing import Prepared
+from oocarrays.storage.local.fs import METADATA, sync_path, translated
+from oocarrays.storage.local.syncing import rename, write_beside
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import opened
 
@@ -134,7 +134,7 @@ def remove_scratch(folder: str | RemoteStore) -> None:
 
 def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
     """Write the documents of a target without the mark, after all chunks are stored, and synced if ``durable``."""
-    take_mark_away(partial(_publish, file, _finished(file), durable=durable))
+    take_mark_away(file.folder or file.zarr.store_path, _finished(file), durable=durable)
 
 
 def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
@@ -142,28 +142,22 @@ def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
 
     If ``durable``, one sync covers both these files and the chunks.
     """
-    if file.folder is None or not durable:
+    folder = file.folder
+    if folder is None or not durable:
         return partial(finish_target, file, durable=durable)
-    found, prepared = _finished(file), Prepared(file.folder)
+    found, beside = _finished(file), []
     for name, document in found.items():
-        prepared.prepare(name, document)
+        path = os.path.join(folder, name)
+        with translated("write", path):
+            beside.append((write_beside(path, document, synced=False), path))
 
-    def publish() -> None:
-        prepared.publish()
-        remove_drafts(prepared.folder, found)
+    def rename_all() -> None:
+        with translated("write", folder):
+            for written, path in beside:
+                rename(written, path)
+                sync_path(folder)
 
-    return partial(take_mark_away, publish)
-
-
-def take_mark_away(put: Callable[[], None]) -> None:
-    """Call ``put``, which writes the documents of a finished target and deletes the drafts."""
-    put()
-
-
-def _publish(file: ArrayFile, found: Documents, *, durable: bool) -> None:
-    place = file.zarr.store_path if file.folder is None else file.folder
-    put_documents(place, found, durable=durable)
-    remove_drafts(place, found)
+    return partial(take_mark_away, folder, found, rename_all)
 
 
 def _finished(file: ArrayFile) -> Documents:
@@ -197,7 +191,6 @@ class TargetSpec:
         return self.preview().grid.count
 
     def preview(self) -> Stored:
-        """Describe the array to create, as `array_file.preview` does."""
         return preview(self.made, self.store)
 
     @property
@@ -238,7 +231,6 @@ class TargetSpec:
         remove_partials(self.store)
 
     def open(self) -> Any:
-        """Open the unfinished array for writing."""
         return written_file(self.store, mode="r+")
 
     def finishing(self, opened: Any, *, durable: bool) -> Callable[[], Any]:

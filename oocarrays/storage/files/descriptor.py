@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import zarr
 
@@ -57,7 +57,6 @@ class Descriptor:
     """Name of each rank's worker, if files are on workers' own disks."""
 
     def of_rank(self, rank: int) -> Descriptor:
-        """Return the descriptor of one rank's file."""
         return Descriptor(
             placement="local",
             shape=self.shape,
@@ -68,7 +67,6 @@ class Descriptor:
         )
 
     def part(self, rank: int) -> LocalPart:
-        """Return the part of the array in a rank's file."""
         assert self.layout is not None, "local array files have a layout"
         return LocalPart.of(self.layout, rank, self.depth)
 
@@ -119,30 +117,21 @@ def _read(said: Any) -> Descriptor:
         raise ValueError(f"{said!r} is not a mapping")
     if said["version"] != VERSION:
         raise ValueError(f"version {said['version']!r} is not supported; this version reads {VERSION}")
-    rows = {"shape", "rank", "local_shape", "ranks", "orientation", "distribution", "block", "depth"}
-    unknown = sorted(set(said) - rows - {"version", "placement", "folders", "workers"})
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not a part of it")
     placement, shape = said["placement"], _whole(said, "shape")
-    if placement not in ("global", "local"):
+    if placement not in get_args(Placement):
         raise ValueError(f"placement {placement!r} is not 'global' or 'local'")
-    layout = _layout(said, shape) if placement == "local" or "distribution" in said else None
-    depth = depths(_whole(said, "depth"), len(shape))
-    if layout is not None:
-        check_depth(layout, depth)
-    order = axis_order(_whole(said, "orientation"), len(shape)) if "orientation" in said else None
-    described = Descriptor(
+    found = Descriptor(
         placement=placement,
         shape=shape,
-        layout=layout,
-        orientation=order,
-        depth=depth,
-        rank=_rank(said, layout),
-        folders=_folders(said),
+        layout=_layout(said, shape) if placement == "local" or "distribution" in said else None,
+        orientation=axis_order(_whole(said, "orientation"), len(shape)) if "orientation" in said else None,
+        depth=depths(_whole(said, "depth"), len(shape)),
+        rank=said.get("rank"),
+        folders=said.get("folders"),
         workers=tuple(map(str, said.get("workers", ()))),
     )
-    _check_workers(described)
-    return described
+    _check(found, said)
+    return found
 
 
 def _whole(said: Mapping[str, Any], name: str) -> tuple[int, ...]:
@@ -157,45 +146,33 @@ def _layout(said: Mapping[str, Any], shape: tuple[int, ...]) -> Layout:
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise ValueError(f"distribution {words!r} must be one word per axis")
     dealt = tuple(each for word in words for each in parse_distributions(word))
-    layout = Layout.of(shape, dealt, grid=_whole(said, "ranks"))
-    _same(said, "ranks", list(layout.grid))
-    _same(said, "block", _blocks(layout))
-    return layout
+    return Layout.of(shape, dealt, grid=_whole(said, "ranks"))
 
 
-def _rank(said: Mapping[str, Any], layout: Layout | None) -> int | None:
-    rank = said.get("rank")
-    if rank is None:
-        return None
-    if layout is None or type(rank) is not int:
+def _check(found: Descriptor, said: Mapping[str, Any]) -> None:
+    """Raise if a descriptor contradicts itself: written again, it must have the same rows."""
+    layout, rank, folders = found.layout, found.rank, found.folders
+    if layout is not None:
+        check_depth(layout, found.depth)
+    if rank is not None and (layout is None or type(rank) is not int):
         raise ValueError(f"rank {rank!r} without a layout")
-    _same(said, "local_shape", list(layout.local_shape(rank)))
-    return rank
-
-
-def _folders(said: Mapping[str, Any]) -> str | None:
-    folders = said.get("folders")
     if folders is not None and "{rank}" not in folders:
         raise ValueError(f"folders {folders!r} does not contain {{rank}}")
-    return folders
-
-
-def _check_workers(said: Descriptor) -> None:
-    due = said.layout.ranks if said.folders and said.layout else 0
-    if len(said.workers) != due:
-        raise ValueError(f"{len(said.workers)} workers are named; there must be {due}")
-
-
-def _same(said: Mapping[str, Any], name: str, due: list[Any]) -> None:
-    if said[name] != due:
-        raise ValueError(f"{name} {said[name]!r} contradicts the rest, which requires {due}")
+    ranks = layout.ranks if folders and layout else 0
+    if len(found.workers) != ranks:
+        raise ValueError(f"{len(found.workers)} workers are named; there must be {ranks}")
+    due = found.as_json()
+    for name in {**due, **said}:
+        if name not in due:
+            raise ValueError(f"{name!r} is not a part of it")
+        if said[name] != due[name] and name != "distribution":  # the same in other words is accepted
+            raise ValueError(f"{name} {said[name]!r} contradicts the rest, which requires {due[name]}")
 
 
 # ---------------------------------------------------------------------- comparing with stored arrays
 
 
 def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
-    """Raise if a descriptor does not match its Zarr array."""
     if said.placement == "local" and said.rank is None:
         raise DescriptorError(f"the descriptor of {name} belongs to a group of local array files, not to an array")
     due = said.shape if said.rank is None else said.part(said.rank).shape

@@ -73,7 +73,6 @@ def mark_of(attributes: Any) -> str | None:
 
 
 def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedError:
-    """Return the error for an open array or group that carries the mark."""
     return UnfinishedError(
         f"{location(node)} is unfinished: run {node.attrs[MARK]} did not write all of it; "
         f"resume that run, or write the {kind} again with overwrite=True (--overwrite)"
@@ -81,7 +80,6 @@ def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedErro
 
 
 def document_or_draft(opening: Callable[..., N], store: StoreLike) -> N:
-    """Open an array or a group by its document, or else by its draft."""
     try:
         return opening(store)
     except (FileNotFoundError, KeyError) as error:

@@ -95,7 +95,6 @@ class LocalEntries:
         return {name: self.get(f"{key}/{name}") for name in names if not PARTIAL.search(name)}
 
     def names(self, prefix: str = "") -> list[str]:
-        """Return the names directly below that start with ``prefix``."""
         try:
             return [name for name in os.listdir(self.root) if name.startswith(prefix)]
         except ABSENT:
@@ -115,11 +114,9 @@ class LocalEntries:
             remove_tree(aside)
 
     def clear_all(self) -> None:
-        """Delete the folder."""
         remove_tree(self.root)
 
     def clear_if_empty(self) -> None:
-        """Delete the folder if it is empty."""
         with suppress(OSError):
             os.rmdir(self.root)
 
@@ -150,7 +147,6 @@ class StoreEntries:
         return f"{self.root}/{key}" if self.root else key
 
     def get(self, key: str) -> bytes | None:
-        """Return the contents of ``key``, or None if it does not exist."""
         return sync(self._get(key))
 
     async def _get(self, key: str) -> bytes | None:
@@ -170,15 +166,12 @@ class StoreEntries:
         return functools.partial(self.create, key, data)
 
     def replace(self, key: str, data: bytes, *, durable: bool = True, named: bool = True) -> None:
-        """Write ``data`` to ``key``, replacing any earlier contents."""
         sync(self.store.set(self._path(key), default_buffer_prototype().buffer.from_bytes(data)))
 
     def entries(self, key: str) -> dict[str, bytes | None]:
-        """Return the contents of each object below ``key``, by name; None for an object deleted meanwhile."""
         return sync(self._entries(key))
 
     def names(self, prefix: str = "") -> list[str]:
-        """Return the names directly below that start with ``prefix``."""
         return sync(self._names(prefix))
 
     async def _names(self, prefix: str) -> list[str]:
@@ -191,7 +184,6 @@ class StoreEntries:
         return dict(zip(names, found, strict=True))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects under ``keys`` that exist."""
         places = [(self._path(key),) for key in keys]
         sync(concurrent_map(places, self.store.delete, _at_once()))
 
@@ -199,7 +191,6 @@ class StoreEntries:
         sync(self.store.delete_dir(self._path(key)))
 
     def clear_all(self) -> None:
-        """Delete all objects below the prefix."""
         sync(self.store.delete_dir(self.root))
 
     def clear_if_empty(self) -> None:

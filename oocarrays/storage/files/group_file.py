@@ -40,7 +40,7 @@ from oocarrays.storage.files.making_room import (
     publish_drafts,
     put_documents,
     put_target,
-    remove_drafts,
+    take_mark_away,
     without_mark,
 )
 from oocarrays.storage.files.places import StoreLike, local_folder, location, store_path
@@ -188,12 +188,6 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
     check_replaceable(store, "not a Zarr group", holds_group, overwrite=overwrite)
 
 
-def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
-    """Create the target, marked unfinished, and its subgroups, with their attributes."""
-    settings = {"zarr_format": source.zarr_format, "attributes": dict(source.zarr.attrs.asdict())}
-    make_group(store, settings, run, groups=source.groups, overwrite=overwrite, durable=durable)
-
-
 def make_group(
     store: StoreLike,
     settings: Settings,
@@ -238,12 +232,5 @@ def finish_group(
         for node in nodes:
             publish_drafts(member_store(store, node), durable=durable)
         group = zarr.open_group(place, mode="r+", use_consolidated="" in consolidated)
-        _take_mark_away(store, group, attributes, durable=durable)
+        take_mark_away(store, without_mark(group, attributes), durable=durable)
     return location(open_group(store))
-
-
-def _take_mark_away(store: StoreLike, group: zarr.Group, more: Mapping[str, Any], *, durable: bool) -> None:
-    """Write the group's documents without the mark, and delete the drafts."""
-    found = without_mark(group, more)
-    put_documents(store, found, durable=durable)
-    remove_drafts(store, found)

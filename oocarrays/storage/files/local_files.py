@@ -99,7 +99,6 @@ class LocalFiles:
 
 
 def rank_name(rank: int) -> str:
-    """Return the name of a rank's file in its group."""
     return f"{RANK}{rank:04}"
 
 
@@ -112,14 +111,9 @@ def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False)
         return None
     if said.placement != "local" or said.rank is not None:
         raise DescriptorError(f"the descriptor of {name} belongs to one array, not to a group")
-    return LocalFiles(store=_place(store), descriptor=said, name=name)
-
-
-def _place(store: StoreLike | zarr.Group) -> StoreLike:
-    """Return the location of a group object; return any other location unchanged."""
     if isinstance(store, zarr.Group):
-        return local_folder(store.store_path.store, store.store_path.path) or store.store_path
-    return store
+        store = local_folder(store.store_path.store, store.store_path.path) or store.store_path
+    return LocalFiles(store=store, descriptor=said, name=name)
 
 
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Settings:
@@ -132,7 +126,6 @@ def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Sett
 
 
 def rank_grids(descriptor: Descriptor, settings: Settings) -> list[ChunkGrid]:
-    """Return the grid of writes to the file of each rank."""
     assert descriptor.layout is not None, "local array files have a layout"
     each = (rank_settings(descriptor, settings, rank) for rank in range(descriptor.layout.ranks))
     return [ChunkGrid.of(tuple(made["shape"]), tuple(made.get("shards") or made["chunks"])) for made in each]
@@ -229,7 +222,6 @@ def create_group(
     overwrite: bool,
     durable: bool = True,
 ) -> None:
-    """Create the group, marked unfinished."""
     described = {
         "zarr_format": settings["zarr_format"],
         "attributes": {**settings["attributes"], DESCRIPTOR: descriptor.as_json()},

@@ -36,9 +36,9 @@ from oocarrays.storage.files.places import (
     location,
     parts_of,
     place_name,
-    prefix_of,
     store_path,
 )
+from oocarrays.storage.files.presence import keys_below
 from oocarrays.storage.local.fs import (
     ARRAY_2,
     DOCUMENTS,
@@ -61,7 +61,7 @@ Documents = Mapping[str, bytes]
 
 
 def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], bool], *, overwrite: bool) -> None:
-    """Raise if a target exists and may not be replaced: without ``overwrite``, or if it is of another kind."""
+    """Raise if a target exists and may not be replaced: without ``overwrite``, or if it holds anything else."""
     overwrite = flag(overwrite, "overwrite")
     check_replaces(store, new=True)
     if getattr(store, "read_only", False):
@@ -73,7 +73,12 @@ def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], boo
     check_replaces(store)
     if not is_kind(store) and not is_leftover(store):
         raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
-    check_only_ours(store)
+    foreign = next((key for key in _keys(store) if not _is_part(key)), None)
+    if foreign is not None:
+        raise TargetError(
+            f"the target {store} holds {foreign!r}, which is not part of a Zarr array or group; nothing is "
+            "overwritten: move it, or choose another target"
+        )
 
 
 def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
@@ -131,11 +136,6 @@ def in_order(made: Mapping[str, Buffer]) -> Documents:
     return {name: made[name].to_bytes() for name in SAYING if name in made}
 
 
-def marked(settings: Settings, mark: str) -> Settings:
-    """Return these arguments of ``zarr.create_array`` or ``zarr.create_group`` with the mark of a run."""
-    return {**settings, "attributes": {**settings["attributes"], MARK: mark}}
-
-
 def without_mark(node: zarr.Array | zarr.Group, more: Mapping[str, Any] = MappingProxyType({})) -> Documents:
     """Return the documents of an open array or group without the mark, and with more attributes."""
     attributes = {name: value for name, value in node.attrs.asdict().items() if name != MARK} | dict(more)
@@ -143,7 +143,6 @@ def without_mark(node: zarr.Array | zarr.Group, more: Mapping[str, Any] = Mappin
 
 
 def already_exists(store: object) -> TargetError:
-    """Return the error for a target that exists and may be replaced only on request."""
     return TargetError(f"the target {store} already exists; pass overwrite=True (--overwrite) to replace it")
 
 
@@ -159,22 +158,23 @@ def put_target(
 ) -> None:
     """Write the drafts of a target, marked unfinished, that ``zarr.create_array`` or ``zarr.create_group`` creates."""
 
-    def made(mark: str) -> Documents:
-        return new_documents(create, marked(settings, mark))
+    def marked(mark: str) -> Settings:
+        return {**settings, "attributes": {**settings["attributes"], MARK: mark}}
 
     if not keeps_drafts(store_path(store)):
         try:
-            create(store, **marked(settings, run), overwrite=overwrite)
+            create(store, **marked(run), overwrite=overwrite)
         except (ContainsArrayError, ContainsGroupError):
             raise already_exists(store) from None
         return
     if not overwrite and is_node(store):
         raise already_exists(store)
+    draft = new_documents(create, marked(run))
     if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):
-        put_documents(store, made(f"{run}-makes-room"), durable=durable, draft=True)
+        put_documents(store, new_documents(create, marked(f"{run}-makes-room")), durable=durable, draft=True)
         make_room(store, durable=durable)
-        remove_documents(store, map(draft_key, set(DOCUMENTS).difference(made(run))))
-    put_documents(store, made(run), durable=durable, draft=True, named=named)
+        remove_documents(store, map(draft_key, set(DOCUMENTS).difference(draft)))
+    put_documents(store, draft, durable=durable, draft=True, named=named)
     folder = local_folder(store)
     if folder is not None and durable:
         sync_path(folder)  # the name of the draft's folder, which a lock may have created
@@ -186,33 +186,16 @@ def is_node(store: StoreLike) -> bool:
 
 
 def is_leftover(store: StoreLike) -> bool:
-    """Return whether the location holds only leftovers of runs."""
     folder = local_folder(store)
     is_file = folder is not None and os.path.lexists(folder) and not os.path.isdir(folder)
     return not is_file and all(name.startswith(OURS) for name in names_in(store))
 
 
-def check_only_ours(store: StoreLike) -> None:
-    """Raise if a location holds names that do not belong to a Zarr array or group."""
-    other = next((key for key in _keys(store) if not _is_part(key)), None)
-    if other is not None:
-        raise TargetError(
-            f"the target {store} holds {other!r}, which is not part of a Zarr array or group; nothing is "
-            "overwritten: move it, or choose another target"
-        )
-
-
-def _keys(store: StoreLike) -> Iterator[str]:
-    folder = local_folder(store)
+def _keys(store: StoreLike) -> Iterable[str]:
+    folder, place = local_folder(store), store_path(store)
     if folder is not None:
-        yield from files_below(folder, skip=OURS)
-    elif lists_keys(store_path(store).store):
-        yield from sync(_all_keys(store_path(store)))
-
-
-async def _all_keys(place: StorePath) -> list[str]:
-    prefix = prefix_of(place)
-    return [key.removeprefix(prefix) async for key in place.store.list_prefix(prefix)]
+        return files_below(folder, skip=OURS)
+    return keys_below(place) if lists_keys(place.store) else ()
 
 
 def _is_part(key: str) -> bool:
@@ -224,7 +207,6 @@ def _is_part(key: str) -> bool:
 
 
 def names_in(store: StoreLike) -> list[str]:
-    """Return the names directly below a location."""
     return entries_of(store).names()
 
 
@@ -248,6 +230,14 @@ def publish_drafts(store: StoreLike, *, durable: bool) -> None:
     put_documents(store, found, durable=durable)
     if found:
         remove_drafts(store, found)
+
+
+def take_mark_away(
+    store: StoreLike, found: Documents, put: Callable[[], None] | None = None, *, durable: bool = True
+) -> None:
+    """Write the documents of a finished target, or call ``put``, which does that, and delete the drafts."""
+    put() if put else put_documents(store, found, durable=durable)
+    remove_drafts(store, found)
 
 
 def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:

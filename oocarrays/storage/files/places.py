@@ -76,7 +76,6 @@ def place_name(store: Any, path: str = "") -> str | None:
 
 
 def name_of(store: StoreLike) -> str:
-    """Return a name that identifies a location."""
     place = store_path(store)
     return place_name(place.store, place.path) or str(place)
 
@@ -88,7 +87,6 @@ def location(node: zarr.Array | zarr.Group) -> str:
 
 
 def store_path(store: StoreLike) -> StorePath:
-    """Return a location as Zarr's store and prefix."""
     place = store_of(store)
     if isinstance(place, StorePath):
         return place
@@ -104,7 +102,6 @@ def prefix_of(place: StorePath) -> str:
 
 
 def check_is_place(given: Any) -> None:
-    """Raise if an object is not a location of an array."""
     if not isinstance(given, Place):
         kind = type(given)
         library = kind.__module__.partition(".")[0]

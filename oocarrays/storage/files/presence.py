@@ -20,7 +20,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -35,7 +35,8 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import OocError, RunError, StoreFailure
 from oocarrays.mapping.given import Policy
 from oocarrays.mapping.grid import Index, ceil_div, turned_back
-from oocarrays.storage.local.fs import PARTIAL_END, array_document, draft_key, failure, read_file, translated
+from oocarrays.storage.files.places import prefix_of
+from oocarrays.storage.local.fs import array_document, chunk_files, draft_key, read_file, translated
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore, is_remote, reason
 from oocarrays.storage.stores.underway import got
@@ -56,10 +57,6 @@ class Identity(NamedTuple):
     digest: str
     """Digest of all other metadata that chunks depend on."""
 
-    def holds_for(self, now: Identity) -> bool:
-        """Return whether ``now`` is the same array, possibly grown."""
-        return now.digest == self.digest and all(map(le, self.shape, now.shape))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
@@ -75,54 +72,50 @@ class Presence:
     """Digest of the metadata that chunks depend on, and the shape."""
     chunks: int
     """Number of chunks, or shards, if none is missing."""
-    had_chunks: bool
-    """Whether a chunk is known to have been stored when it was opened."""
+    stored: int
+    """Number of chunks stored when it was planned; 1 if some are and they were not counted, 0 if none is known."""
     missing: Policy | None = None
     """Policy for missing chunks; None for arrays that a run writes itself."""
-    planned: int | None = None
-    """Number of chunks stored at planning time; None if not counted."""
 
     def at_planning(self, key: str) -> Presence:
         """Return the record with the number of chunks, or whether there is any, if one request suffices.
 
         ``key`` is that of the first chunk.
         """
-        planned = count_chunks(self.place, self.chunks) if self.chunks else None
-        if planned is not None:
-            return replace(self, planned=planned, had_chunks=self.had_chunks or planned > 0)
+        stored = count_chunks(self.place, self.chunks) if self.chunks else None
+        if stored is not None:
+            return replace(self, stored=max(self.stored, stored))
         names = 1 if key.startswith("c/") else self.chunks  # directly below the array
         if isinstance(self.place, str) or names > PAGE:
             return self
-        return replace(self, had_chunks=seems_to_hold_chunks(self.place))
+        return replace(self, stored=int(seems_to_hold_chunks(self.place)))
 
     def check(self) -> None:
         """Raise unless the array still exists, unchanged, and has a chunk if it had one; reads one small document."""
         self._check_document()
-        if self.had_chunks and not holds_chunks(self.place):
+        if self.stored and not holds_chunks(self.place):
             raise RunError(f"{self.name} is empty: it had chunks when it was opened, and none are found now")
 
     def check_planned(self) -> None:
         """Raise if fewer chunks are stored than at planning time, if they were counted then."""
-        now = count_chunks(self.place, self.chunks) if self.planned else None
-        if self.planned and now is not None and now < self.planned:
+        now = count_chunks(self.place, self.chunks) if self.stored > 1 else None
+        if now is not None and now < self.stored:
             raise RunError(
-                f"{self.name} has lost {self.planned - now} of the {self.planned} chunks that it had when this was "
+                f"{self.name} has lost {self.stored - now} of the {self.stored} chunks that it had when this was "
                 "planned; restore them, or plan it again to read fill values"
             )
 
     def _check_document(self) -> None:
-        document = self._document()
+        name = array_document(self.format)
+        document = self._read(name)
+        if document is None:
+            document = self._read(draft_key(name))
         if document is None:
             if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
                 sync(self.place.store.is_empty(self.place.path))  # raises if there is no bucket; a get does not
-            raise RunError(
-                f"{self.name} is missing, or not visible to this process: there is no {array_document(self.format)}"
-            )
-        self._check_same(_identity_in(document, self.format))
-
-    def _check_same(self, now: Identity | None) -> None:
-        """Raise if the array is neither the opened one nor that one grown."""
-        if now is None or not self.identity.holds_for(now):
+            raise RunError(f"{self.name} is missing, or not visible to this process: there is no {name}")
+        now, then = _identity_in(document, self.format), self.identity
+        if now is None or now.digest != then.digest or not all(map(le, then.shape, now.shape)):  # it may have grown
             raise RunError(
                 f"{self.name} is not the array that was opened: its shape, chunks, dtype, codecs "
                 "or fill value have changed"
@@ -144,7 +137,8 @@ class Presence:
         """Count missing chunks by name and apply the policy, for copies that do not read chunks."""
         if self.missing in (None, "fill") or not self.chunks:
             return
-        stored = sum(1 for _ in _files(self.place)) if isinstance(self.place, str) else _count_listed(self.place)
+        at = self.place
+        stored = sum(1 for _ in chunk_files(at, CHUNK.match)) if isinstance(at, str) else _count_listed(at)
         if stored is not None and stored < self.chunks:
             self.found_missing(self.chunks - stored, (), meter)
 
@@ -152,12 +146,6 @@ class Presence:
         """Return the number of missing chunks or shards from a listing; None if listing is slow."""
         stored = count_chunks(self.place, self.chunks) if self.chunks else None
         return None if stored is None else max(self.chunks - stored, 0)
-
-    def _document(self) -> bytes | None:
-        """Return the document of the array, or its draft."""
-        name = array_document(self.format)
-        found = self._read(name)
-        return self._read(draft_key(name)) if found is None else found
 
     def _read(self, name: str) -> bytes | None:
         if isinstance(self.place, str):
@@ -208,7 +196,7 @@ def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | N
         format=array.metadata.zarr_format,
         identity=identity_of(array.metadata),
         chunks=_chunks_of(array),
-        had_chunks=read and shows_chunks(array),
+        stored=int(read and shows_chunks(array)),
         missing=missing,
     )
 
@@ -223,10 +211,7 @@ def _chunks_of(array: zarr.Array) -> int:
 
 
 def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
-    """Return the identity of an array: its shape, and a digest of its other fixed metadata.
-
-    An array may also grow, because no chunk moves.
-    """
+    """Return the identity of an array: its shape, and a digest of its other fixed metadata."""
     may_change = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
     said = {name: value for name, value in metadata.to_dict().items() if name not in may_change}
     text = json.dumps(said, sort_keys=True, default=str)
@@ -262,7 +247,7 @@ def shows_chunks(array: zarr.Array) -> bool:
 def holds_chunks(place: str | StorePath) -> bool:
     """Return whether an array has any chunk, in its folder or at its location in a store."""
     if isinstance(place, str):
-        return any(True for _ in _files(place))
+        return any(True for _ in chunk_files(place, CHUNK.match))
     seen = any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
     return seen or bool(_count_listed(place))  # old versions of fsspec list no folders of references
 
@@ -279,16 +264,21 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
     """Return the number of stored chunks, counting shards as one; None if counting is slow or impossible."""
     try:
         if isinstance(place, str):
-            count = sum(1 for _ in islice(_files(place), MOST_COUNTED + 1))
+            count = sum(1 for _ in islice(chunk_files(place, CHUNK.match), MOST_COUNTED + 1))
             return count if count <= MOST_COUNTED else None
         return None if most > (PAGE if is_remote(place.store) else MOST_COUNTED) else _count_listed(place)
     except OocError:
         return None
 
 
+def keys_below(place: StorePath) -> list[str]:
+    """Return all keys in a store below a location."""
+    prefix = prefix_of(place)
+    return [name.removeprefix(prefix) for name in _listed(lambda: place.store.list_prefix(prefix), place)]
+
+
 def _count_listed(place: StorePath) -> int | None:
-    prefix = f"{place.path}/".lstrip("/")
-    names = [name.removeprefix(prefix) for name in _listed(lambda: place.store.list_prefix(prefix), place)]
+    names = keys_below(place)
     chunks = sum(1 for name in names if CHUNK.match(name.partition("/")[0]))
     return chunks if chunks < len(names) else None  # a store that does not list even the metadata lists nothing
 
@@ -303,20 +293,3 @@ def _listed(names: Callable[[], AsyncIterator[str]], place: StorePath) -> list[s
         raise
     except Exception as error:  # a user's own store may raise any exception
         raise StoreFailure(f"cannot list {place}: {reason(error)}") from error
-
-
-def _files(folder: str) -> Iterator[str]:
-    """Yield the names of chunk files below the folder of an array."""
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not CHUNK.match(entry.name) or entry.name.endswith(PARTIAL_END):
-                    continue
-                if entry.is_dir():
-                    yield from _files(entry.path)
-                elif entry.is_file() or os.path.exists(entry.path):  # a FIFO is refused when it is read
-                    yield entry.name
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise failure("list", folder, error) from error

@@ -78,23 +78,21 @@ class Journal:
 
     @property
     def notes(self) -> Notes:
-        """Return the notes of runs beside the target."""
         return Notes(self.store)
 
     def begin(self, run: str, content: Document, *, instead: bool = False) -> None:
         """Record the plan of ``run`` before the run writes anything else; sync it if `durable`."""
         plan, text = plan_text(run, content)
         with writing(self.store):
-            there = not instead and self._entries.get(PLAN) is not None
-            if not there:
+            if instead or self._entries.get(PLAN) is None:
                 self._entries.make_folder("")
                 put = self._entries.replace if instead else self._entries.create
                 put(PLAN, text, durable=self.durable)
-            if not there and self._entries.get(PLAN) == text:
-                self._clear_but("")
-                self._entries.make_folder(DONE)
-                self._digest, self._folder, self._done = plan.digest, DONE, set()
-                return
+                if self._entries.get(PLAN) == text:  # else another run was faster
+                    self._clear_but("")
+                    self._entries.make_folder(DONE)
+                    self._digest, self._folder, self._done = plan.digest, DONE, set()
+                    return
         raise TargetError(f"{self.store} already has a journal: resume its run, or pass overwrite=True (--overwrite)")
 
     def read(self) -> tuple[str, Document]:
@@ -179,7 +177,6 @@ class Journal:
             )
 
     def kept_bytes(self, part: tuple[int, ...]) -> bytes | None:
-        """Return the bytes that this plan stored for ``part``, or None."""
         with reading(self.store):
             entry = self._entries.get(f"{STATES}/{name_of_part(part)}")
         digest, _, data = (entry or b"").partition(b"\n")

@@ -227,8 +227,6 @@ def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
         elif kind := _kind(entry.name):
             if kind != "scratch" or is_scratch_folder(entry.path):
                 yield _folder(entry.path, kind)
-        elif array is not None and found is not None and not found.group and entry.name == "c":
-            yield from _partials(entry.path, array)
         elif entry.name != FOLDER:
             yield from _leftovers(entry.path, array)
 
@@ -284,14 +282,6 @@ def _folder(path: str, kind: Kind) -> Leftover:
 
 def _lock_of(path: str, kind: Kind) -> str:
     return os.path.join(path, FOLDER, LOCK) if kind == "unfinished" else os.path.join(path, LOCK)
-
-
-def _partials(folder: str, array: _Array) -> Iterator[Leftover]:
-    for entry in _entries(folder):
-        if entry.is_dir(follow_symlinks=False):
-            yield from _partials(entry.path, array)
-        else:
-            yield from _partial(entry, array)
 
 
 def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover]:

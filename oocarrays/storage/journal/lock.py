@@ -133,7 +133,6 @@ class Hold:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds the lock."""
         with self._mutex:
             return self._has()
 

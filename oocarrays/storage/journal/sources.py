@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
+import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,14 +41,12 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
-from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
-from oocarrays.storage.local.fs import ABSENT, PARTIAL, PARTIAL_END, SAYING, Version, index_of_chunk, translated
+from oocarrays.storage.journal.texts import NO_CHUNKS, SOURCE
+from oocarrays.storage.local.fs import Version, chunk_files, index_of_chunk, status_of
 from oocarrays.storage.stores.remote import RemoteStore
 
 AT_ONCE = 10_000
 """Maximum number of chunks held at one time."""
-NO_CHUNKS = frozenset((*SAYING, FOLDER, NOTE, MADE, SOURCE))
-"""Names beside the chunks that are not chunks."""
 KINDS = 3
 """Number of sums of each group: sizes; sizes with times or ETags; and these with inodes."""
 
@@ -61,7 +59,9 @@ def fingerprint(array: zarr.Array, each: Callable[[Sequence[Version]], None] | N
     place = array.store_path
     sums, count = np.zeros((KINDS, _groups(array)), np.uint64), 0
     while some := list(islice(found, AT_ONCE)):
-        _add(sums, some)
+        mixed = np.array([crc32(key.encode()) for key, *_ in some], np.uint64)
+        for kind, words in enumerate(words_of(some, mixed)):
+            np.add.at(sums[kind], mixed % np.uint64(sums.shape[1]), words)
         count += len(some)
         if each:
             each(some)
@@ -100,13 +100,6 @@ def _sums(given: Mapping[str, Any]) -> list[np.ndarray]:
     if len(sums) != KINDS:
         raise JournalError("the fingerprint of a source in a journal is truncated or invalid")
     return sums
-
-
-def _add(sums: np.ndarray, chunks: Sequence[Version]) -> None:
-    mixed = np.array([crc32(key.encode()) for key, *_ in chunks], np.uint64)
-    groups = mixed % np.uint64(sums.shape[1])
-    for kind, words in enumerate(words_of(chunks, mixed)):
-        np.add.at(sums[kind], groups, words)
 
 
 def words_of(chunks: Sequence[Version], mixed: np.ndarray) -> Iterator[np.ndarray]:
@@ -151,47 +144,21 @@ def listed(array: zarr.Array) -> Iterator[Version] | None:
 
 
 def _files(folder: str) -> Iterator[Version]:
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        with suppress(*ABSENT), _scanned(f"{folder}/{below}") as entries:
-            for entry in entries:
-                name = entry.name
-                key = f"{below}{name}"
-                if key in NO_CHUNKS or (name.endswith(PARTIAL_END) and PARTIAL.search(name)):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(f"{key}/")
-                    continue
-                status = _status(entry)
-                if status is None:
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    waiting.append(f"{key}/")
-                else:
-                    yield of_path(key, status)
+    for key, path in chunk_files(folder, _NO_RECORD.match):
+        status = status_of(path)
+        if status is not None:
+            yield of_path(key, status)
+
+
+_NO_RECORD = re.compile(f"(?!({'|'.join(map(re.escape, NO_CHUNKS))})$)")
 
 
 def of_object(key: str, size: int, tag: str) -> Version:
-    """Return the version of an object as numbers."""
     return Version(key, size, word_of(tag))
 
 
 def of_path(key: str, status: os.stat_result) -> Version:
-    """Return the version of a file as numbers."""
     return Version(key, status.st_size, status.st_mtime_ns, status.st_ino)
-
-
-def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the status of a file or folder, following links; None if it no longer exists."""
-    with suppress(FileNotFoundError), translated("look at", entry.path, but=(FileNotFoundError,)):
-        return entry.stat()
-    return None
-
-
-def _scanned(folder: str) -> Any:
-    with translated("look into", folder, but=ABSENT):
-        return os.scandir(folder)
 
 
 WORDS = 2
@@ -302,7 +269,6 @@ def keep_source(store: StoreLike, source: Source, *, durable: bool = False) -> N
 
 
 def kept_source(store: StoreLike) -> Source | None:
-    """Return the recorded source of the array in ``store``, or None."""
     with reading(store):
         text = entries_of(store).get(SOURCE)
     if text is None:
@@ -317,9 +283,3 @@ def kept_source(store: StoreLike) -> Source | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error):
         pass
     raise JournalError(f"{SOURCE} in {store} is truncated or has been modified")
-
-
-def drop_source(store: StoreLike) -> None:
-    """Delete the recorded source of the array in ``store``."""
-    with writing(store):
-        entries_of(store).delete([SOURCE])

@@ -50,9 +50,10 @@ from oocarrays.mapping.selection import Selection
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.entries import entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
-from oocarrays.storage.local.blobs import FOLDED_ABOVE, checksum
-from oocarrays.storage.local.fs import ABSENT, OURS, SHARED, size_of, translated
+from oocarrays.storage.local.blobs import FOLDED_ABOVE, LocalBlobs, checksum
+from oocarrays.storage.local.fs import OURS, SAYING, SHARED, size_of
 from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.underway import StoreBlobs
 
 Receipt = list[int] | None
 """Receipt of one key: known bytes and checksum; None if nothing is stored."""
@@ -116,8 +117,9 @@ class Store:
     """Objects stored in a location, compared with receipts."""
 
     def __init__(self, place: StoreLike) -> None:
-        self._folder = local_folder(place)
-        self._place = store_path(place) if self._folder is None else None
+        self._folder, self._place = local_folder(place), store_path(place)
+        there = self._place
+        self._blobs = LocalBlobs(self._folder) if self._folder else StoreBlobs(there.store, there.path)
         self._listed: dict[str, int] | None = None
 
     def receipts(self, keys: Sequence[str]) -> dict[str, Receipt]:
@@ -136,7 +138,6 @@ class Store:
         """Return the size of each key in bytes; None if it does not exist, -1 if the store does not report sizes."""
         if self._folder is not None:
             return {key: size_of(os.path.join(self._folder, key)) for key in keys}
-        assert self._place is not None, "what is in no folder is in a store"
         listed = self._all(self._place)
         if listed is not None:
             return {key: listed.get(key) for key in keys}
@@ -160,18 +161,11 @@ class Store:
         return bad + [key for key, each in sums.items() if not each]
 
     def _checksum(self, key: str) -> int | None:
-        if self._folder is not None:
-            path = os.path.join(self._folder, key)
-            with suppress(*ABSENT), translated("read", path, but=ABSENT):
-                return checksum(np.fromfile(path, np.uint8).data)
-            return None
-        assert self._place is not None, "what is in no folder is in a store"
-        buffer = sync((self._place / key).get())
-        return None if buffer is None else checksum(buffer.to_bytes())
+        data = self._blobs.read(key)
+        return None if data is None else checksum(data)
 
 
 def _fits(size: int | None, receipt: Receipt) -> bool:
-    """Return whether the size of a stored object matches a receipt."""
     if receipt is None or size is None:
         return receipt is None and size is None
     return not receipt or size in (receipt[0], -1)
@@ -199,13 +193,17 @@ NOTE = ".oocarrays.json"
 """Key, below an existing array, of the note about a write in progress."""
 SOURCE, MADE = SHARED
 """Keys of a finished array's recorded source, and of the request that made it."""
+FIRST, ENDED = f"{FOLDER}/first", f"{FOLDER}/ended-"
+"""Key of the location of a run's first target; start of the key of a run's result."""
+NO_CHUNKS = frozenset((*SAYING, FOLDER, NOTE, MADE, SOURCE))
+"""Names beside the chunks that are not chunks."""
 REQUEST = "request"
 """Field of the request: plain values, equal for a second call with the same arguments."""
 PARTS = "parts"
 """Key of a note's checksums, one per part in order; None for a part without a checksum."""
 ID = re.compile(r"[0-9a-f]{12}")
 """Pattern of a run id."""
-PLAN, DONE, LOCK, ENDED, KEPT, FIRST = "plan.json", "done", "lock", "ended-", "kept", "first"
+PLAN, DONE, LOCK, KEPT = "plan.json", "done", "lock", "kept"
 STATES = f"{DONE}-states"
 """Folder of the bytes of parts that are not in the target; deleted together with the entries."""
 Kept = Mapping[str, Mapping[str, Receipt]]
@@ -310,11 +308,10 @@ def kept_sections(layout: Layout | None, selections: Sequence[Selection]) -> Any
     """Return the section of each rank as JSON values: the layout if given, else the selections."""
     if layout is not None:
         return {"distribution": list(map(str, layout.distributions)), "ranks": list(layout.grid)}
-    return [list(map(_kept, each.key)) for each in selections]
-
-
-def _kept(entry: Any) -> Any:
-    return {"slice": [entry.start, entry.stop, entry.step]} if isinstance(entry, slice) else entry
+    return [
+        [{"slice": [entry.start, entry.stop, entry.step]} if isinstance(entry, slice) else entry for entry in each.key]
+        for each in selections
+    ]
 
 
 def sections_again(kept: Any, shape: Sequence[int]) -> Any:
@@ -322,13 +319,9 @@ def sections_again(kept: Any, shape: Sequence[int]) -> Any:
     try:
         if isinstance(kept, dict):
             return Layout.of(tuple(shape), list(kept["distribution"]), grid=kept["ranks"])
-        return [tuple(map(_again, each)) for each in kept]
+        return [tuple(slice(*e["slice"]) if isinstance(e, dict) else e for e in each) for each in kept]
     except (OocError, KeyError, TypeError, ValueError):
         raise JournalError(f"the journal keeps sections {kept!r}, which are outside an array of {shape}") from None
-
-
-def _again(entry: Any) -> Any:
-    return slice(*entry["slice"]) if isinstance(entry, dict) else entry
 
 
 class Notes:
@@ -336,22 +329,21 @@ class Notes:
 
     def __init__(self, store: StoreLike) -> None:
         self.store = store
-        self._beside, self._inside = entries_of(store), entries_of(store, FOLDER)
+        self._entries = entries_of(store)
 
-    def _get(self, key: str, *, inside: bool = False) -> bytes | None:
+    def _get(self, key: str) -> bytes | None:
         with reading(self.store):
-            return (self._inside if inside else self._beside).get(key)
+            return self._entries.get(key)
 
-    def _drop(self, key: str, *, inside: bool = False) -> None:
+    def keep(self, key: str, run: str, content: Document) -> None:
+        """Write a note of ``run``, replacing an earlier one; it is synced later with other files."""
         with writing(self.store):
-            (self._inside if inside else self._beside).delete([key])
+            self._entries.replace(key, plan_text(run, content)[1], durable=False)
 
-    def note(self, run: str, content: Document) -> None:
-        """Record that ``run`` writes to an existing array, replacing the note of an earlier run."""
-        _, text = plan_text(run, content)
+    def drop(self, key: str) -> None:
+        """Delete a note, if it exists."""
         with writing(self.store):
-            self._beside.delete([NOTE])
-            self._beside.create(NOTE, text)
+            self._entries.delete([key])
 
     def noted(self) -> Document | None:
         """Return the request of an interrupted run that wrote to the existing array; None without such a note."""
@@ -359,19 +351,14 @@ class Notes:
         return None if text is None else plan_in(text, self.store, NOTE).content
 
     def is_noted(self) -> bool:
-        """Return whether a run is writing to the existing array, or was interrupted."""
+        """Return whether a run is writing to the existing array, or was interrupted; the note may be damaged."""
         return self._get(NOTE) is not None
 
     def take(self, run: str) -> None:
         """Delete the note of ``run``; keep the note of another run."""
         text = self._get(NOTE)
         if text and plan_in(text, self.store, NOTE).run == run:
-            self._drop(NOTE)
-
-    def keep_made(self, run: str, content: Document) -> None:
-        """Record the request that made the target, replacing an earlier one; it is synced later with other files."""
-        with writing(self.store):
-            self._beside.replace(MADE, plan_text(run, content)[1], durable=False)
+            self.drop(NOTE)
 
     def made(self) -> Document | None:
         """Return the request that made the target; None if it is missing or unreadable."""
@@ -380,37 +367,29 @@ class Notes:
             return None if text is None else plan_in(text, self.store, MADE).content
         return None
 
-    def drop_made(self) -> None:
-        """Delete the request that made the target, if it exists."""
-        self._drop(MADE)
-
     def point_to(self, first: str) -> None:
         """Record the first target of the run that writes this one."""
         with writing(self.store):
-            self._inside.make_folder("")
-            self._inside.replace(FIRST, first.encode(), durable=False)
+            self._entries.make_folder(FOLDER)
+            self._entries.replace(FIRST, first.encode(), durable=False)
 
     def first(self) -> str | None:
         """Return the first target of the run that writes this one, which has the journal; None if it is this one."""
-        text = self._get(FIRST, inside=True)
+        text = self._get(FIRST)
         return None if text is None else text.decode(errors="replace")
-
-    def drop_first(self) -> None:
-        """Delete the record of the first target, if it exists."""
-        self._drop(FIRST, inside=True)
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Record that ``run`` has ended, with its result, so that a retry of its last task can return it."""
         with writing(self.store):
-            self._inside.make_folder("")
-            self._inside.create(f"{ENDED}{run}", json.dumps([gives]).encode())
+            self._entries.make_folder(FOLDER)
+            self._entries.create(f"{ENDED}{run}", json.dumps([gives]).encode())
 
     def ended(self, run: str) -> list[Any] | None:
         """Return the result of ``run`` in a list of one, if it has ended and its client has not acknowledged that."""
-        text = self._get(f"{ENDED}{run}", inside=True)
+        text = self._get(f"{ENDED}{run}")
         return None if text is None else list(json.loads(text))
 
     def was_heard(self, run: str) -> None:
         """Delete the end marker of ``run`` after its client has acknowledged it; keep markers of other runs."""
-        self._drop(f"{ENDED}{run}", inside=True)
-        self._inside.clear_if_empty()
+        self.drop(f"{ENDED}{run}")
+        entries_of(self.store, FOLDER).clear_if_empty()

@@ -20,7 +20,8 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.selection import Axes, Taken
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import PAGE
-from oocarrays.storage.journal.sources import AT_ONCE, NO_CHUNKS, listed, of_object, of_path, word_of, words_of
+from oocarrays.storage.journal.sources import AT_ONCE, listed, of_object, of_path, word_of, words_of
+from oocarrays.storage.journal.texts import NO_CHUNKS
 from oocarrays.storage.local.fs import Version, status_of
 from oocarrays.storage.stores.remote import tells_versions
 from oocarrays.storage.stores.responses import ResponseCheck

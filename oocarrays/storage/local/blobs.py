@@ -72,7 +72,6 @@ def byte_view(array: np.ndarray) -> memoryview:
 
 
 def odd_size(name: object, nbytes: int, due: int | None) -> CorruptChunkError:
-    """Return the error for a stored chunk of a wrong size."""
     return CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {due}")
 
 
@@ -98,7 +97,6 @@ class LocalBlob:
         self.offset, self.size, self._there = self.offset + offset, nbytes, nbytes
 
     def want(self) -> None:
-        """Ask the system to prefetch the bytes."""
         want(self.number, self.offset, self.size)
 
     def read_into(self, offset: int, out: memoryview) -> None:
@@ -130,7 +128,6 @@ class LocalBlob:
             self.read_into(int(offsets[row]), out[row].data)
 
     def read_all(self) -> np.ndarray:
-        """Return a copy of all bytes, read in one request."""
         data = np.empty(self.size, np.uint8)
         if self.size:
             self.read_into(0, data.data)
@@ -164,7 +161,6 @@ class LocalBlobs:
         self._folders: set[str] = set()
 
     def path(self, key: str) -> str:
-        """Return the path of the chunk under ``key``, whether or not it exists."""
         return self._below + key
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
@@ -236,7 +232,6 @@ class LocalBlobs:
         return True
 
     def exists(self, key: str) -> bool:
-        """Return whether a chunk is stored under ``key``."""
         return status_of(self.path(key)) is not None
 
     def announce(self, keys: Iterable[str]) -> None:
@@ -244,7 +239,6 @@ class LocalBlobs:
         fetch_ahead([self.path(key) for key in keys])
 
     def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` by ``data`` atomically."""
         path = self.path(key)
         with replacing_file(path) as partial:
             self._make_folder(self.root_of(key), os.path.dirname(path))

@@ -24,7 +24,6 @@ class Cache(Generic[K, V]):
         return Cache, (self._most, self._size)
 
     def get(self, key: K) -> V | None:
-        """Return a cached value, or None."""
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
@@ -46,7 +45,6 @@ class Cache(Generic[K, V]):
             return value if found is None else found
 
     def drop(self, key: K) -> None:
-        """Remove a value that is no longer valid."""
         with self._lock:
             self._drop(key)
 

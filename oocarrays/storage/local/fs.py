@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import product
@@ -95,18 +95,15 @@ def array_document(zarr_format: int) -> str:
 
 
 def is_document(key: str) -> bool:
-    """Return whether a key is that of a metadata document."""
     return key.rpartition("/")[2] in SAYING
 
 
 def draft_key(key: str) -> str:
-    """Return the key of the draft of a document."""
     path, slash, name = key.rpartition("/")
     return f"{path}{slash}{OURS}/{DRAFT}{name.removeprefix('.')}"
 
 
 def is_draft(key: str) -> bool:
-    """Return whether a key is that of a draft."""
     return f"{OURS}/{DRAFT}" in key
 
 
@@ -132,8 +129,7 @@ def chunk_index(key: str, counts: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def index_of_chunk(key: str, array: Any) -> tuple[int, ...] | None:
-    """Return the index of a chunk, or shard, by its key below a Zarr array; None for a key that is not one of its
-    own."""
+    """Return the index of a chunk, or shard, by its key below a Zarr array; None for a key of anything else."""
     names = [name for name in key.replace(".", "/").split("/") if name != "c"][: array.ndim]
     if len(names) != array.ndim or not all(name.isascii() and name.isdigit() for name in names):
         return None
@@ -142,7 +138,6 @@ def index_of_chunk(key: str, array: Any) -> tuple[int, ...] | None:
 
 
 def chunk_keys(counts: Sequence[int]) -> Iterator[str]:
-    """Yield the default keys of all chunks."""
     return map(chunk_key, product(*map(range, counts)))
 
 
@@ -358,6 +353,28 @@ def remove_tree(folder: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                 raise
+
+
+def chunk_files(folder: str, wanted: Callable[[str], object], below: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the key and the path of each file in the folder of an array, following links, but for partial files.
+
+    ``wanted`` selects files and folders by their names.
+    """
+    path = f"{folder}/{below}"
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = entry.name
+                if not wanted(name) or (name.endswith(PARTIAL_END) and PARTIAL.search(name)):
+                    continue
+                if entry.is_dir():
+                    yield from chunk_files(folder, wanted, f"{below}{name}/")
+                elif entry.is_file() or os.path.exists(entry.path):  # a FIFO is refused when it is read
+                    yield f"{below}{name}", entry.path
+    except ABSENT:
+        return
+    except OSError as error:
+        raise failure("look at", error.filename or path, error) from error
 
 
 def files_below(folder: str, *, skip: str = "/", strict: bool = False) -> Iterator[str]:

@@ -93,7 +93,6 @@ class Batches:
             count -= len(events)
 
     def close(self) -> None:
-        """Release the kernel's context."""
         self._number(1, self._context)
 
 

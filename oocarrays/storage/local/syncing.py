@@ -1,7 +1,7 @@
 """Durable writes: files replaced atomically, and data synced to its device before any record relies on it.
 
     written beside ─► synced ─► renamed ─► the folder synced      `replace_file`, one document at once
-    written beside ─► all files of a run synced ─► renamed        `Prepared`, one request for all
+    written beside ─► all files of a run synced ─► renamed        `finishing`, one request for all
 
     chunks and entry written ─► synced ─► entry named ─► … ─► all synced ─► mark removed ─► journal removed
 
@@ -62,7 +62,6 @@ def is_synced_whole(folder: str) -> bool:
 
 
 def sync_file_system(folder: str) -> None:
-    """Sync a folder's whole file system."""
     file = os.open(folder, os.O_RDONLY)
     try:
         if libc().syncfs(file):
@@ -381,23 +380,3 @@ class DocumentStore(LocalStore):
         """Replace a document synchronously: it is small, and nothing else waits on this event loop."""
         self._check_writable()
         replace_file(os.path.join(str(self.root), key), value.to_bytes())
-
-
-class Prepared:
-    """Documents written under temporary names until all data is synced."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self._prepared: list[tuple[str, str]] = []
-
-    def prepare(self, name: str, document: bytes) -> None:
-        path = os.path.join(self.folder, name)
-        with translated("write", path):
-            self._prepared.append((write_beside(path, document, synced=False), path))
-
-    def publish(self) -> None:
-        """Rename the documents in order, and sync each before the next."""
-        with translated("write", self.folder):
-            for partial, path in self._prepared:
-                rename(partial, path)
-                sync_path(os.path.dirname(path))

@@ -172,7 +172,6 @@ def _combinations(strips: list[list[_Strip]], steps: Sequence[int]) -> Iterator[
 
 
 def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return the byte strides of a contiguous array."""
     return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
 
 

@@ -17,12 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from itertools import product
-from typing import TypedDict, Unpack
 
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import Stored, inverse, turned
+from oocarrays.mapping.grid import inverse, turned
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.read import REQUESTS, SectionPlan
@@ -44,7 +43,7 @@ class CodedReader(SectionReader):
 
     def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
         """Copy coded bytes from the page cache and start reading the rest; return whether all were there."""
-        self._open(asked, places)
+        asked.open(places, self._missing)
         nbytes = asked.nbytes
         self.meter.add(read_requests=len(nbytes), read_bytes=int(nbytes.sum()))
         if nbytes.sum() > self.plan.coded_bytes:
@@ -76,7 +75,6 @@ class CodedReader(SectionReader):
         free += [buffer for buffer in (asked.buffer, decoded) if buffer is not None]
 
     def _coded(self, asked: PendingBatch) -> Iterator[np.ndarray]:
-        """Yield the coded bytes of each stored chunk."""
         nbytes = asked.nbytes
         if asked.buffer is not None:
             ends = np.cumsum(nbytes)
@@ -98,20 +96,6 @@ class CodedReader(SectionReader):
         return data
 
 
-class HowToRead(TypedDict, total=False):
-    """Options for reading a section."""
-
-    method: Method
-    """``"direct"`` requests each contiguous run, ``"sieve"`` the whole span of the wanted elements, ``"auto"`` the
-    cheaper one. Coded chunks are read whole."""
-    buffer_bytes: int | None
-    """Bytes of one buffer; at most four are used."""
-    requests: int
-    """Requests in flight, for stores other than local files."""
-    costs: Costs | None
-    """Costs of operations, to decide whether to read holes."""
-
-
 @watched(writes=False)
 def read_section(
     file: ArrayFile,
@@ -121,15 +105,17 @@ def read_section(
     meter: Meter | None = None,
     threads: int = 2,
     past_cache: bool = False,
-    **how: Unpack[HowToRead],
+    method: Method = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = REQUESTS,
+    costs: Costs | None = None,
 ) -> np.ndarray:
-    """Read a section of an array file: ``result.shape == lengths(axes)``."""
+    """Read a section of an array file, as `section_plan` plans it: ``result.shape == lengths(axes)``."""
     order, file, axes = file.stored.order, file.lying, turned(axes, file.stored.order)
     room = _room(lengths(axes), file.dtype) if out is None else out if order is None else out.transpose(order)
     meter = meter or Meter()
-    plan = section_plan(file, axes, room, **how)
+    plan = section_plan(file, axes, room, method=method, buffer_bytes=buffer_bytes, requests=requests, costs=costs)
     if plan.chunks:
-        requests = how.get("requests", REQUESTS)
         _fill(file, plan, room, meter, requests=requests, threads=threads, past_cache=past_cache)
     if out is not None:
         return out
@@ -160,21 +146,23 @@ def section_plan(
     requests: int = REQUESTS,
     costs: Costs | None = None,
 ) -> SectionPlan:
-    """Return the plan by which `read_section` reads a section, with axes in storage order."""
+    """Return the plan by which `read_section` reads a section, with axes in storage order.
+
+    ``method="direct"`` requests each contiguous run, ``"sieve"`` the whole span of the wanted elements, ``"auto"`` the
+    cheaper one, by ``costs``; coded chunks are read whole. At most four buffers of ``buffer_bytes`` are used, and
+    ``requests`` are in flight in stores other than local files.
+    """
     stored, axes, costs = file.stored.lying, turned(axes, file.stored.order), costs or Costs()
     gap = gap_bytes(method, stored, costs, requests)
     packed = stored.local and (out is None or (out.flags.c_contiguous and out.dtype == file.dtype))
     buffer_bytes = buffer_bytes or (BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES)
     few = math.prod(lengths(axes)) <= 2**14  # a plan of them takes 400 KiB
     small = few and all(isinstance(taken, range) for taken in axes)
-    return (_kept if small else _plan)(stored, axes, gap, buffer_bytes, packed, costs)
+    make = _kept if small else SectionPlan
+    return make(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
 
 
-def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: bool, costs: Costs) -> SectionPlan:
-    return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=buffer_bytes, packed=packed, costs=costs)
-
-
-_kept = lru_cache(16)(_plan)
+_kept = lru_cache(16)(SectionPlan)
 """Cached plan of a small section, which takes as long to plan as to read."""
 
 

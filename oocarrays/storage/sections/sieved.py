@@ -49,11 +49,13 @@ class PendingBatch:
         self.left: list[np.ndarray] = []
         """Files, offsets, lengths and places of the ranges not yet read."""
 
-    def open(self, places: Places) -> None:
+    def open(self, places: Places, missing: Missing) -> None:
+        """Find the chunks of the batch."""
         self.here, self.file, self.offset, self.nbytes = places.find(self.batch.chunks, self.files)
         if len(self.here) < self.batch.size:
             stored = set(self.here.tolist())
             self.missing = [index for n, index in enumerate(product(*self.batch.chunks)) if n not in stored]
+            missing.add(*self.missing)
 
     def into(self, part: Part, result: np.ndarray) -> np.ndarray:
         """Return the bytes that receive a part's ranges: of the result, or of the buffer."""
@@ -125,14 +127,9 @@ class SectionReader:
             for asked in waiting:
                 asked.close()
 
-    def _open(self, asked: PendingBatch, places: Places) -> None:
-        """Find the chunks of a batch."""
-        asked.open(places)
-        self._missing.add(*asked.missing)
-
     def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
         """Copy the first part from the page cache and start reading the rest; return whether nothing remains."""
-        self._open(asked, places)
+        asked.open(places, self._missing)
         asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
         asked.left = self._read(asked.into(part, self._bytes), self._begun(asked, part), wait=False)
         if asked.left:
@@ -151,8 +148,7 @@ class SectionReader:
             free.append(asked.buffer)
 
     def _begun(self, asked: PendingBatch, part: Part) -> list[np.ndarray]:
-        """Return the ranges of a part, less cold ones read past the cache: a trial read would fetch them into the
-        cache."""
+        """Return the ranges of a part, less cold ones, which are read past the cache: a trial read would fill it."""
         ranges = self._ranges(asked, part)
         return _without_cold(ranges, asked.into(part, self._bytes)) if self._past_cache else ranges
 
@@ -203,21 +199,18 @@ class SectionReader:
         blobs: Any = blobs_of(self.file.zarr, requests=self.plan.under_way(requests))
         if self.file.chain.shard:
             blobs = ShardedBlobs(blobs, self.file.chain.shard, self.meter)
-        with self._missing:
-            self._take_all(blobs.fetched(self._wanted()))
-
-    def _take_all(self, come: Iterator[np.ndarray | None]) -> None:
         free: list[np.ndarray] = []
-        for each in self.plan.batches():
-            for number, part in enumerate(each.parts):
-                buffer = taken_buffer(free, each.buffer_bytes)
-                missing = self._receive(each, part, buffer, come)
-                self._missing.add(*(() if number else missing))
-                self._take(each, part, buffer, missing)
-                free = [] if buffer is None else [buffer]
+        with self._missing:
+            come = blobs.fetched(self._wanted())
+            for each in self.plan.batches():
+                for number, part in enumerate(each.parts):
+                    buffer = taken_buffer(free, each.buffer_bytes)
+                    missing = self._receive(each, part, buffer, come)
+                    self._missing.add(*(() if number else missing))
+                    self._take(each, part, buffer, missing)
+                    free = [] if buffer is None else [buffer]
 
     def _wanted(self) -> Iterator[tuple[Any, RangeByteRequest]]:
-        """Yield the key and byte range of each request."""
         for batch in self.plan.batches():
             for part in batch.parts:
                 starts, nbytes = part.sieve.starts.tolist(), part.sieve.lengths.tolist()
@@ -295,7 +288,6 @@ class SharedQueue(Iterator[T]):
             return next(self._source)
 
     def end_if_failed(self, work: Future[None]) -> None:
-        """Empty the queue if ``work`` has failed."""
         if work.exception():
             with self._lock:
                 self._source = iter(())

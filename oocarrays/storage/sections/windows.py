@@ -106,8 +106,7 @@ class Windows:
         return read_section(file, axes, out, meter=self.meter, buffer_bytes=most, **how)
 
     def given(self, taker: Slab, slab: Slab, blocks: Blocks) -> list[Blocks]:
-        """Return copies, from the window of ``slab``, of the pieces that ``taker`` lacks: one per source, for each
-        piece."""
+        """Return copies, from the window of ``slab``, of each piece that ``taker`` lacks: one per source."""
         return [_taken(blocks, piece, self.plan.window(slab)) for piece in self._owned(taker, slab)]
 
     def fetched(self, taker: Slab, rank: int) -> list[Blocks]:
@@ -116,8 +115,7 @@ class Windows:
         return [[self._apart(source, rank, piece) for source in self.sources] for piece in pieces]
 
     def fill(self, slab: Slab, blocks: Blocks, given: Iterable[list[Blocks]]) -> None:
-        """Complete a window: pieces from its givers in order, then those fetched by others, then values beyond
-        edges."""
+        """Complete a window: pieces of its givers in order, those that others fetched, values beyond edges."""
         lacking = [self._owned(slab, giver) for giver in self.plan.givers(slab)]
         lacking += [self._fetched(slab, other) for other in self.plan.fetchers(slab)]
         for missing, came in zip(lacking, given, strict=True):

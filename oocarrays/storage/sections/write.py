@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -36,17 +35,6 @@ RankPiece = tuple[Axes, np.ndarray]
 """A rank's section of a box, and its values: an array of the lengths of the axes."""
 
 
-class HowToWrite(TypedDict, total=False):
-    """Options for writing a section."""
-
-    method: WriteMethod
-    """``"auto"`` and ``"sieve"`` replace each chunk atomically; ``"direct"`` writes runs in place."""
-    buffer_bytes: int | None
-    """Maximum bytes of buffers, beside the values."""
-    requests: int
-    """Maximum chunks in progress, within the buffer size."""
-
-
 @watched(writes=True)
 def write_section(
     file: ArrayFile,
@@ -56,9 +44,14 @@ def write_section(
     meter: Meter | None = None,
     past_cache: bool = False,
     receipts: Unkept = UNKEPT,
-    **how: Unpack[HowToWrite],
+    method: WriteMethod = "auto",
+    buffer_bytes: int | None = None,
+    requests: int = 1,
 ) -> SectionWritePlan:
     """Write a section of an array file, and leave the rest unchanged.
+
+    ``method="direct"`` writes runs in place; otherwise each chunk is replaced atomically. At most ``requests`` chunks
+    are in progress, within ``buffer_bytes`` beside the values.
 
     Concurrent writes to the same chunks are allowed from threads of this process to any store, and from other processes
     to local files. A chunk that holds only the fill value is not stored afterwards.
@@ -67,7 +60,7 @@ def write_section(
     if values.shape != lengths(axes):
         raise SelectionError(f"values of shape {values.shape} do not fit the section's shape, {lengths(axes)}")
     lying, (axes, values) = replacing(file).lying, _lying(file, axes, values)
-    plan = plan_section_write(lying.stored, axes, **how)
+    plan = plan_section_write(lying.stored, axes, method=method, buffer_bytes=buffer_bytes, requests=requests)
     units = (Unit(lying.stored.grid, parts, axes, values) for parts in plan.units())
     wanted = (unit for unit in units if not receipts.stays(lying.chunk_key(unit.index)))
     each_of(_writer(lying, plan, meter or Meter(), past_cache, receipts), wanted, plan.at_once)
@@ -75,14 +68,13 @@ def write_section(
 
 
 def check_writable(file: ArrayFile) -> None:
-    """Raise if an array was opened for reading."""
     if file.zarr.read_only:
         raise InputError(f"{file.name} is open for reading only: open it with mode='r+' to write to it")
 
 
 def replacing(file: ArrayFile) -> ArrayFile:
     """Return the file with a codec pipeline that replaces chunks atomically; zarrs writes them in place."""
-    if file.in_folder:
+    if isinstance(file.presence.place, str):
         file.presence.check()
     if file.chain.pipeline != "zarrs":
         return file
@@ -91,7 +83,6 @@ def replacing(file: ArrayFile) -> ArrayFile:
 
 
 def _lying(file: ArrayFile, axes: Axes, values: np.ndarray) -> tuple[Axes, np.ndarray]:
-    """Return a section and its values with axes in storage order."""
     order = file.stored.order
     return turned(axes, order), values.transpose(order or range(values.ndim))
 
@@ -130,8 +121,7 @@ def write_pieces(
 
 
 class InWindows(UnitWriter):
-    """Writer of uncompressed chunks in local files: reads and changes a window at a time, and replaces chunks
-    atomically."""
+    """Writer of uncompressed chunks in local files: changes a window at a time, and replaces chunks atomically."""
 
     def __init__(
         self,
@@ -226,8 +216,7 @@ class InWindows(UnitWriter):
 
 
 class InPlaceWriter(InWindows):
-    """Writer of each run of an uncompressed chunk in place. Chunks that are wholly written, missing, or shared with
-    another file by a link are replaced."""
+    """Writer of runs in place; chunks that are wholly written, missing, or shared by a link are replaced."""
 
     def rewrite(self, unit: Unit) -> None:
         key = self.file.chunk_key(unit.index)
@@ -261,5 +250,4 @@ def _windows(chunks: tuple[int, ...], window: tuple[int, ...], itemsize: int) ->
 
 
 def _first(buffer: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the first elements of a buffer, in a shape."""
     return buffer.reshape(-1)[: math.prod(shape)].reshape(shape)
