@@ -3,6 +3,7 @@
 ```python   is run, in one namespace a page, as doctest runs: what it prints must be the ```text that follows
 ```sh       lines that begin with "oocarrays" are run by the command line's own main; others are left to the reader
 ```text     what was printed: compared; "…" stands for anything
+```text typical      the same, where figures depend on the machine: each number stands for any, with its unit
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from oocarrays.cli.main import main
 FENCE = re.compile(r"```(\w+)([^\n]*)\n(.*?)```", re.DOTALL)
 ELSEWHERE = "elsewhere"
 """Word behind a fence's language: what it shows needs what no test machine has, so it is parsed, and not run."""
+TYPICAL = "typical"
+"""Word behind a fence's language: figures that are printed are others on another machine."""
+NUMBER = re.compile(r"\d+(\\?\.\d+)?((\\? )([kMG]?i?B|m?s|µs)\b)?")
+"""A figure, with a unit, where dots and spaces may be escaped."""
+NUMBER_PRINTED = r"\d+(\.\d+)?( ([kMG]?i?B|m?s|µs))?"
+"""Any figure that is printed in place of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,8 @@ class Fence:
     """Word after the backticks."""
     run: bool
     """Whether it runs here."""
+    typical: bool
+    """Whether its numbers stand for others."""
     text: str
     """Lines between the backticks."""
 
@@ -39,7 +48,10 @@ class Fence:
 def fences(page: Path) -> list[Fence]:
     """Return the blocks of a page, in order."""
     found = FENCE.findall(page.read_text(encoding="utf-8"))
-    return [Fence(language=language, run=ELSEWHERE not in rest, text=text) for language, rest, text in found]
+    return [
+        Fence(language=language, run=ELSEWHERE not in rest, typical=TYPICAL in rest, text=text)
+        for language, rest, text in found
+    ]
 
 
 def play(page: Path) -> None:
@@ -54,7 +66,10 @@ def play(page: Path) -> None:
     printed = ""
     for fence in fences(page):
         if fence.language == "text":
-            assert _like(fence.text).fullmatch(_trimmed(printed)), f"{page.name} says\n{fence.text}\nprinted\n{printed}"
+            is_said = _like(fence.text, fence.typical).fullmatch(
+                _spaced(printed) if fence.typical else _trimmed(printed)
+            )
+            assert is_said, f"{page.name} says\n{fence.text}\nprinted\n{printed}"
         elif fence.run and fence.language in ("python", "sh"):
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 _python(fence.text, names, page.name) if fence.language == "python" else _commands(fence.text)
@@ -89,5 +104,12 @@ def _trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def _like(text: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(part) for part in _trimmed(text).split("…")), re.DOTALL)
+def _spaced(text: str) -> str:
+    """Return a text with one space between its columns, as their widths depend on the figures in them."""
+    return re.sub("(?<=[^\\n ]) +", " ", _trimmed(text))
+
+
+def _like(text: str, typical: bool) -> re.Pattern[str]:
+    parts = map(re.escape, (_spaced(text) if typical else _trimmed(text)).split("…"))
+    pattern = ".*".join(parts)
+    return re.compile(NUMBER.sub(lambda _: NUMBER_PRINTED, pattern) if typical else pattern, re.DOTALL)
