@@ -34,6 +34,8 @@ LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s#]+)(#[^()\s]*)?\)")
 """Link or picture, with its target and the part of a page."""
 FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 """Block of code."""
+FOR_TESTS = re.compile(r"^(```\w+) (?:elsewhere|typical)\n")
+"""First line of a block, with a word that says how it is tested."""
 NAMES = re.compile(r"```\{autosummary\}\n(.*?)```", re.DOTALL)
 """Block of public names."""
 ITEM = re.compile(r"^- \[.*\]\(([^)]+)\)", re.MULTILINE)
@@ -85,7 +87,7 @@ def linked(text: str, page: Path, name: str, known: dict[Path, str], folder: Pat
 
     parts = FENCE.split(text)
     parts[::2] = [LINK.sub(there, part) for part in parts[::2]]
-    parts[1::2] = [NAMES.sub(_listed, part.replace(" elsewhere\n", "\n", 1)) for part in parts[1::2]]
+    parts[1::2] = [NAMES.sub(_listed, FOR_TESTS.sub(r"\1\n", part)) for part in parts[1::2]]
     return "".join(parts)
 
 
