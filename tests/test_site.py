@@ -35,7 +35,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_public_name_has_a_page_with_signatures(site: Path) -> None:
-    assert {f"oocarrays.{name}.html" for name in ooc.__all__} <= {page.name for page in (site / "api").iterdir()}
+    spaces = {name: getattr(ooc, name) for name in ("ranks", "streams", "disks", "advise", "networks")}
+    names = [name for name in ooc.__all__ if name not in spaces]
+    names += [f"{space}.{name}" for space, module in spaces.items() for name in dir(module) if name[0] != "_"]
+    assert {f"oocarrays.{name}.html" for name in names} <= {page.name for page in (site / "api").iterdir()}
     text = (site / "api" / "oocarrays.OutOfCoreArray.html").read_text(encoding="utf-8")
     for method in ("read", "write", "to_dask", "prefetch"):
         assert f'id="oocarrays.OutOfCoreArray.{method}"' in text
@@ -117,10 +120,8 @@ def test_no_page_has_an_error_in_its_console(site: Path, address: str, page: tup
 def test_search_finds_a_page_and_a_function(address: str, page: tuple[Any, list[str]]) -> None:
     opened, faults = page
     opened.goto(f"{address}/search.html?q=rechunk")
-    opened.wait_for_selector("#search-results li a")
-    found = opened.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
-    assert any("oocarrays.rechunk.html" in each for each in found)
-    assert any(each.split("?")[0].endswith("/rechunk.html") for each in found)
+    for found in ("api/oocarrays.rechunk.html", "rechunk.html"):  # results come one after the other
+        opened.wait_for_selector(f'#search-results li a[href^="{found}"]')
     assert faults == []
 
 
