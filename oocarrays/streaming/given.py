@@ -10,8 +10,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
-from oocarrays.streaming.items import as_array, as_items
-from oocarrays.streaming.ragged import Ragged, ragged_of
+from oocarrays.streaming.ragged import Ragged, as_array, as_items, ragged_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,9 @@ from oocarrays.storage.streams.independent import Linked
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
-from oocarrays.streaming.items import as_items
 from oocarrays.streaming.lazy import dask_ragged
 from oocarrays.streaming.opened import OpenFile, OpenStreams, close_when_dropped
-from oocarrays.streaming.ragged import DaskRagged
+from oocarrays.streaming.ragged import DaskRagged, as_items
 from oocarrays.streaming.streams import Streams
 
 if TYPE_CHECKING:
@@ -171,7 +170,8 @@ class RankStreams(OpenStreams):
 
         self._open.check()
         n = None if n is None else whole(n, "n", 0)
-        least = min(self._ranks.each(_least_left))
+        left = self._ranks.each(lambda streams: int((streams._part.ends() - streams._part.tell()).min(initial=2**62)))
+        least = min(left) // self.dtype.itemsize
         if least < (1 if n is None else n):
             raise SelectionError(f"a cell has {least} items left, fewer than the {n or 1} requested: use each()")
         futures = self._ranks.start(lambda streams: streams.read(n))
@@ -240,8 +240,3 @@ def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: 
     if mode == "r+":
         part.position = 0
     return Streams(file, part, mode)
-
-
-def _least_left(streams: Streams) -> int:
-    part = streams._part
-    return int((part.ends() - part.tell()).min(initial=2**62)) // streams.dtype.itemsize

@@ -25,11 +25,10 @@ from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainLayout, PlainStreams, plain_file
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file, stream_attribute
 from oocarrays.stored.array import placer
-from oocarrays.streaming.items import check_view
 from oocarrays.streaming.lazy import given_blocks, is_dask
 from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.opened import close_when_dropped
-from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.ragged import Ragged, check_view
 from oocarrays.streaming.streams import Streams
 
 if TYPE_CHECKING:

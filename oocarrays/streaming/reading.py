@@ -23,8 +23,7 @@ from oocarrays.storage.files.formats import check_shards, compressors_in
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.readahead import StreamReader
-from oocarrays.streaming.items import as_array, as_items, check_view
-from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.ragged import Ragged, as_array, as_items, check_view
 from oocarrays.streaming.text import Token, printed, scanned, tokens_of
 
 SHARE = 8

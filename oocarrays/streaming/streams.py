@@ -18,10 +18,9 @@ from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.readahead import StreamReader
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.given import CellValues
-from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.lazy import GivenBlocks, dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.opened import OpenFile, OpenStreams
-from oocarrays.streaming.ragged import DaskRagged, Ragged, cell_number
+from oocarrays.streaming.ragged import DaskRagged, Ragged, as_fill, cell_number, check_view
 from oocarrays.streaming.reading import (
     Cell,
     boxes_of,

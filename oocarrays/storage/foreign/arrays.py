@@ -122,7 +122,13 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
     keys = [(*told(each), each.chunks, each.filters, each.library, each.order) for each in all]
     ways = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     firsts = [keys.index(key) for key in ways]
-    variants, whole = _variants(name, all, firsts, path)
+    parts, whole = [all[number] for number in firsts], all[0]
+    packings: Sequence[Packing | None] = [None] * len(parts)
+    if len({told(each) for each in parts}) > 1:
+        dtype, packings, attributes = agreed(parts, [path(number) for number in firsts], name)
+        fill = np.nan if np.dtype(dtype).kind == "f" and np.dtype(whole.dtype) != np.dtype(dtype) else whole.fill
+        whole = replace(whole, dtype=dtype, attributes=attributes, native={}, fill=fill)
+    variants = list(zip(parts, packings, strict=True))
     whole = _with_axis(whole, new) if new else whole
     shape = tuple(bounds[-1] if a == axis else n for a, n in enumerate(whole.shape))
     whole = replace(whole, shape=shape)
@@ -160,19 +166,6 @@ def _made(whole: Facts, chunks: tuple[int, ...], first: Facts, unpacked: bool) -
         native = np.dtype(dtype).newbyteorder("=")
         dtype = native if native.names else native.str
     return replace(whole, chunks=chunks, filters=(), order=None, library=by, dtype=dtype)
-
-
-def _variants(
-    name: str, all: Sequence[Facts], firsts: list[int], path: Callable[[int], str]
-) -> tuple[tuple[Variant, ...], Facts]:
-    """Return the variants in the files, and the facts of the whole."""
-    first, ways = all[0], [all[number] for number in firsts]
-    if len({told(each) for each in ways}) == 1:
-        return tuple((each, None) for each in ways), first
-    dtype, packings, attributes = agreed(ways, [path(number) for number in firsts], name)
-    fill = np.nan if np.dtype(dtype).kind == "f" and np.dtype(first.dtype) != np.dtype(dtype) else first.fill
-    whole = replace(first, dtype=dtype, attributes=attributes, native={}, fill=fill)
-    return tuple(zip(ways, packings, strict=True)), whole
 
 
 @dataclass(slots=True, kw_only=True)

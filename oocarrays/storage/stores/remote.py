@@ -258,12 +258,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         each = each.__cause__ or each.__context__
 
 
-def is_refused(error: BaseException) -> bool:
-    words = ("NoCredentialsError", "PartialCredentialsError", "PermissionDeniedError", "UnauthenticatedError")
-    codes = ("TokenRetrievalError", "ExpiredToken", "InvalidToken")  # by name: botocore and obstore are optional
-    return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*words, *codes))
-
-
 def _lacks_a_bucket(error: BaseException) -> bool:
     return _says(error, ("NoSuchBucket",))
 
@@ -277,7 +271,9 @@ def reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(cleaned(error)).splitlines() if line.strip()]
     words = shown(lines[0]) if lines else type(error).__name__
     words = words if len(words) <= 300 else f"{words[:299]}…"
-    if is_refused(error):
+    types = ("NoCredentialsError", "PartialCredentialsError", "PermissionDeniedError", "UnauthenticatedError")
+    codes = ("TokenRetrievalError", "ExpiredToken", "InvalidToken")  # by name: botocore and obstore are optional
+    if isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*types, *codes)):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"

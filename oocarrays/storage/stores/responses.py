@@ -76,7 +76,11 @@ async def _by_obstore(store: Any, key: str, part: ByteRequest | None) -> tuple[A
 
 async def _by_s3fs(store: Any, key: str, part: ByteRequest | None) -> tuple[bytes, str]:
     bucket, name, _ = store.fs.split_path(f"{store.path}/{key}")
-    head = {} if part is None else {"Range": f"bytes={_range_text(part)}"}
+    head = {}
+    if isinstance(part, RangeByteRequest):
+        head = {"Range": f"bytes={part.start}-{part.end - 1}"}
+    elif part is not None:
+        head = {"Range": f"bytes={part.offset}-" if isinstance(part, OffsetByteRequest) else f"bytes=-{part.suffix}"}
 
     async def read() -> tuple[bytes, str]:
         found = await store.fs._call_s3("get_object", Bucket=bucket, Key=name, **head)
@@ -88,12 +92,6 @@ async def _by_s3fs(store: Any, key: str, part: ByteRequest | None) -> tuple[byte
     retried = sys.modules[type(store.fs).__module__]._error_wrapper  # the retry of all s3fs reads
     data: tuple[bytes, str] = await retried(read, retries=store.fs.retries)
     return data
-
-
-def _range_text(part: ByteRequest) -> str:
-    if isinstance(part, RangeByteRequest):
-        return f"{part.start}-{part.end - 1}"
-    return f"{part.offset}-" if isinstance(part, OffsetByteRequest) else f"-{part.suffix}"
 
 
 def version_of(said: Mapping[str, Any]) -> str:

@@ -41,7 +41,6 @@ Fetch = tuple[str, RangeByteRequest | None]
 
 
 def _submitting() -> Callable[..., Future[Any]]:
-    """Return a function that starts a coroutine in Zarr's event loop without waiting."""
     return partial(asyncio.run_coroutine_threadsafe, loop=_get_loop())
 
 
@@ -68,14 +67,12 @@ async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | Non
 
 
 def answers_ranges(store: Store) -> bool:
-    """Return whether a store supports byte ranges."""
     store = innermost(store)
     part, whole_keys = RangeByteRequest(0, 1), getattr(store, "whole_keys", False)
     return not whole_keys and _supports(store, lambda: store.get(METADATA, default_buffer_prototype(), part))
 
 
 def lists_keys(store: Store) -> bool:
-    """Return whether a store lists its keys."""
 
     async def first() -> None:
         async for _ in store.list_prefix(""):
@@ -158,7 +155,6 @@ class StoreBlobs:
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def path(self, key: str) -> str:
-        """Return the name of the chunk under ``key`` for messages."""
         return f"{self._key(key)} of {self.store}"
 
     def read(self, key: str, part: slice | None = None) -> np.ndarray | None:
@@ -191,14 +187,12 @@ class StoreBlobs:
         return in_order(start, wanted, self.requests)
 
     def putting(self) -> Putting:
-        """Return a context for concurrent writes, which are complete when it exits."""
         return Putting(self)
 
     def announce(self, keys: Iterable[str]) -> None:
         """Do nothing: a store has no read-ahead."""
 
     def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` with a copy of ``data``."""
         with translated("write", self.path(key)):
             buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
             sync(self.store.set(self._key(key), buffer))

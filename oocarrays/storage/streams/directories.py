@@ -35,8 +35,7 @@ from oocarrays.plan.streams.directory import (
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.plan.streams.units import groups
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.raw import RawChunks
-from oocarrays.storage.streams.rows import CellBlocks
+from oocarrays.storage.streams.raw import CellBlocks, RawChunks
 from oocarrays.storage.streams.stream_file import StreamFile, open_file, stored_numbers
 
 FEW = 64

@@ -29,8 +29,7 @@ from oocarrays.plan.streams.meta import Independent, WriterFacts, committed
 from oocarrays.plan.streams.units import UNITS, before, cut, side_by_side, unit_of
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.directories import Directory, Reader
-from oocarrays.storage.streams.raw import ChunkCache, RawChunks
-from oocarrays.storage.streams.rows import CellBlocks
+from oocarrays.storage.streams.raw import CellBlocks, ChunkCache, RawChunks
 from oocarrays.storage.streams.stream_file import StreamFile
 
 

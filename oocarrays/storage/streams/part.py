@@ -17,8 +17,7 @@ from oocarrays.plan.streams.meta import Meta, WriterFacts, check_budget, indepen
 from oocarrays.plan.streams.units import before, copy_runs
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.independent import IndependentSegment, Linked
-from oocarrays.storage.streams.raw import chunk_cache
-from oocarrays.storage.streams.rows import CellBlocks, RowSegment
+from oocarrays.storage.streams.raw import CellBlocks, RowSegment, chunk_cache
 from oocarrays.storage.streams.stream_file import StreamFile
 
 
@@ -137,19 +136,15 @@ class RanksPart:
     def write(self, call: Call, mode: Mode) -> None:
         if self.is_at_end():
             self._append(call, mode)
-        elif self.appends:
-            self._append_from(self.tell(), call, mode)
+        elif self.appends:  # regardless of positions; streams that the call does not name keep theirs
+            position, self.position = self.tell(), None
+            self._append(call, mode)
+            if not isinstance(call, Level):
+                cells = call.cells - self.lower
+                position[cells] = self.ends()[cells]
+                self.position = position
         else:
             self._replace(call)
-
-    def _append_from(self, position: np.ndarray, call: Call, mode: Mode) -> None:
-        """Append regardless of positions; streams that the call does not name keep theirs."""
-        self.position = None
-        self._append(call, mode)
-        if not isinstance(call, Level):
-            cells = call.cells - self.lower
-            position[cells] = self.ends()[cells]
-            self.position = position
 
     def _append(self, call: Call, mode: Mode) -> None:
         if isinstance(call, Level) and not call.nbytes:

@@ -19,7 +19,7 @@ import numpy as np
 from oocarrays.plan.streams.units import UNITS, before, copy_runs, unit_of
 from oocarrays.storage.streams.directories import FEW
 from oocarrays.storage.streams.part import RanksPart
-from oocarrays.storage.streams.rows import CellBlocks
+from oocarrays.storage.streams.raw import CellBlocks
 
 FIRST_SPAN, GROWTH = 256, 4
 """Initial bytes of a window per cell, and their growth factor if the next call needs more."""
