@@ -41,8 +41,6 @@ GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getite
 """Functions that index their argument."""
 HANDING_ON = (itself, ProhibitReuse._identity)
 """Functions that return their argument: of this package's graphs, and of Dask's `delayed` for collections."""
-READERS = frozenset({*GETTERS, read_span, copy_tile, read_group, load_store_chunk})
-"""Functions with arguments that determine their reads or writes."""
 Find = Callable[[Any], Any]
 """Function from a key of the graph to its object, or `NOTHING`."""
 NOTHING = object()

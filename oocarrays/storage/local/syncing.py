@@ -37,9 +37,6 @@ from oocarrays.storage.local.fs import (
 )
 from oocarrays.storage.local.pages import libc
 
-START_WRITING = ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2)
-"""Arguments for a whole file, and Linux's ``SYNC_FILE_RANGE_WRITE``."""
-
 
 @functools.cache
 def boot() -> str:
@@ -85,7 +82,7 @@ def sync_tree(folder: str) -> None:
 def begin_writing(file: int) -> None:
     """Start writing an open file's data to the device, without waiting."""
     if sys.platform == "linux":
-        libc().sync_file_range(file, *START_WRITING)
+        libc().sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))  # whole; WRITE
 
 
 Say = Callable[[], None]

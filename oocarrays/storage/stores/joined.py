@@ -31,8 +31,6 @@ from oocarrays.storage.local.fs import ARRAY_2, ATTRIBUTES_2, GROUP_2, OURS, dra
 T = TypeVar("T", bound=Store)
 D = TypeVar("D", np.ndarray, Buffer)
 N = TypeVar("N", zarr.Array, zarr.Group)
-ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
-"""Modules that register their stores on import, at the first access to a location."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """Openers of URLs by scheme, registered by each joined store."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
@@ -42,7 +40,8 @@ SHORTER: list[Callable[[Store, str], Store | None]] = []
 
 
 def have_all_entered() -> None:
-    for module in ENTERING:
+    """Import the modules that register their stores, at the first access to a location."""
+    for module in ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places"):
         import_module(module)
 
 
