@@ -153,7 +153,8 @@ class Planner:
         if lengths and member:
             raise UnsupportedError("chunks of unequal length are possible for a single array, not for a group")
         made = as_stated(made, **own_of(self.to))
-        target, made = uneven_target(target, made, lengths, durable=setting("durable"))
+        if lengths:
+            target, made = uneven_target(target, made, lengths, durable=setting("durable"))
         made_of = array_file.preview(made, target)
         check_priced(made_of, "the target")
         plan = plan_rechunk(

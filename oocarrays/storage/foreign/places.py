@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import numpy as np
-from zarr.storage import LocalStore, StorePath, ZipStore
+from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
@@ -46,8 +46,6 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
         return _mapped(place) or ArrayInMemory(np.asanyarray(place))
     if type(place).__module__.partition(".")[0] == "h5py":
         return _h5py_object(place)
-    if isinstance(getattr(place, "store", place), LocalStore):
-        return None
     if isinstance(place, StorePath):
         return _below(session(place.store) or zip_target(place.store), place.path)
     if not isinstance(place, str | os.PathLike):

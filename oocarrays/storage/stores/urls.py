@@ -85,7 +85,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     if isinstance(place, str | os.PathLike):
         place = check_path(place)
     have_all_entered()
-    if place is None or _is_folder(place):
+    if place is None or _is_local(place):
         return absolute(place)
     for known in PLACES:
         if (found := known(place, options, ways)) is not None:
@@ -103,10 +103,10 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     return _remote(store, place.rstrip("/"), ways)
 
 
-def _is_folder(place: Any) -> bool:
-    """Return whether a location is a local folder, or a new name in one: no file, part of a file, or pattern."""
+def _is_local(place: Any) -> bool:
+    """Return whether a location is in a local folder, or a new name in one: no file, part of a file, or pattern."""
     if not isinstance(place, str | os.PathLike):
-        return False
+        return isinstance(getattr(place, "store", place), LocalStore)
     if os.path.isdir(place):
         return True
     is_new = SPECIAL.search(os.fspath(place)) is None and not os.path.lexists(place)
