@@ -23,7 +23,7 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, Selection, lengths
-from oocarrays.plan.collective.read import CollectivePlan, part_shape
+from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
@@ -134,7 +134,7 @@ def _first(live: Live[Reading], rank: int, versions: Versions | None) -> Iterato
 
 def make(live: Live[Reading], rank: int, versions: Versions | None) -> np.ndarray:
     with _first(live, rank, versions):
-        return np.empty(part_shape(live.program.plan, rank), live.program.file.dtype)
+        return np.empty(lengths(live.program.plan.requests[rank]), live.program.file.dtype)
 
 
 def independent(live: Live[Reading], rank: int, versions: Versions | None) -> np.ndarray:

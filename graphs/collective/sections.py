@@ -288,7 +288,7 @@ def write(live: Live[Writing], number: int, rank: int, *inputs: Any) -> None:
     messages = {source: part.view(file.dtype) for source, part in came.items()}
     for box in plan.rounds[number][rank]:
         pieces = [*_pieces(plan, box, held, messages)]
-        write_pieces(file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=live.meter)
+        write_pieces(file, pieces, plan.coverage, at_once=plan.at_once, meter=live.meter)
 
 
 def _pieces(

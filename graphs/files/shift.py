@@ -27,7 +27,7 @@ from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import lengths
 from oocarrays.plan.files.shift import ShiftPlan
-from oocarrays.plan.layouts.halos import Halos, Loan, Place
+from oocarrays.plan.layouts.halos import HaloPlan, Loan, Place
 from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.chunks.reader import ChunkReader
@@ -135,10 +135,10 @@ def write(live: Live[Shift], rank: int, *inputs: Any) -> None:
         for axes, values in pieces:
             write_section(file, axes, values, meter=live.meter, method="direct")
     else:
-        write_pieces(file, pieces, plan.coverage(rank), plan.inner(rank), meter=live.meter)
+        write_pieces(file, pieces, plan.coverage(rank), meter=live.meter)
 
 
-def _standing(halos: Halos, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
+def _standing(halos: HaloPlan, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
     """Yield the sections of a rank's window with their data: constants, and what other ranks sent."""
     shape = halos.shape(rank)
     for there, constant in halos.filled(rank):

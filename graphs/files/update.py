@@ -128,7 +128,7 @@ def part(live: Live[Update], number: int, rank: int, former: None = None) -> Non
     with live.meter.phase("read"):
         data = [(piece.axes, _read(live, piece)) for piece in plan.pieces(number)]
     with live.meter.phase("write"):
-        write_pieces(target, data, plan.units(number), plan.inner(number), at_once=plan.at_once, meter=live.meter)
+        write_pieces(target, data, plan.units(number), at_once=plan.at_once, meter=live.meter)
     keys = [target.chunk_key(index) for index in plan.units(number)]
     live.record((number,), {"": Store(live.store).receipts(keys)})
 

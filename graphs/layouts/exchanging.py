@@ -39,7 +39,7 @@ from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Assembly, is_together
-from oocarrays.plan.layouts.halos import Halos, lent
+from oocarrays.plan.layouts.halos import HaloPlan, lent
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections import packing
@@ -100,7 +100,7 @@ class Moving:
 class Pieces:
     """Pieces of all ranks' parts that move to a new array of each rank: its window, or received rows."""
 
-    of: Halos | AlltoallPlan
+    of: HaloPlan | AlltoallPlan
     """Halo pieces, or rows, that each rank receives, by sender."""
 
     def sizes(self) -> np.ndarray:

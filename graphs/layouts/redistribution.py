@@ -32,7 +32,7 @@ from oocarrays.mapping.layouts.slicing import Slices, local_slices
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Messaging
-from oocarrays.plan.layouts.halos import Halos
+from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
 
@@ -82,7 +82,7 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
 def pieces_exchanged(
     name: str,
     parts: Parts,
-    pieces: Halos | AlltoallPlan,
+    pieces: HaloPlan | AlltoallPlan,
     schedule: Schedule | None,
     workers: Sequence[str],
     meter: Meter,

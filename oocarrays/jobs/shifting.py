@@ -29,7 +29,7 @@ from oocarrays.options.given import Resources, means_of, stated_in, verb
 from oocarrays.plan.documents import Document
 from oocarrays.plan.exchange import ordering
 from oocarrays.plan.files.shift import ShiftPlan
-from oocarrays.plan.layouts.halos import HaloPlan, Halos
+from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
 from oocarrays.plan.plan import first_fitting
 from oocarrays.plan.slabs.options import DepthLike
@@ -135,12 +135,12 @@ def shift(
     others = stated_in(resources, ("schedule",))
     refuse(NO_FILES, resume=resume or None, memory=memory, scheduler=scheduler, **others)
     schedule = means_of(resources, shift).schedule
-    halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
-    plan, where, order = HaloPlan(halos=halos, itemsize=x.dtype.itemsize), Where(x.cluster, x.workers), None
+    wide, where, order = depths(1 if depth is None else depth, x.ndim), Where(x.cluster, x.workers), None
+    plan = HaloPlan(layout=x.layout, depth=wide, boundary=stands, itemsize=x.dtype.itemsize)
     if x.cluster:
         order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
         plan = replace(plan, schedule=order)
-    build = lambda: pieces_exchanged("windows", x.tasks, halos, order, x.workers, where.meter)  # noqa: E731
+    build = lambda: pieces_exchanged("windows", x.tasks, plan, order, x.workers, where.meter)  # noqa: E731
     return RankBlocks(plan, x.dtype, build, where)
 
 
@@ -157,7 +157,7 @@ def _shift_files(
     resources = resources_of(cluster, means.memory, means.schedule)
     order = ordering.schedule_for(resources.schedule, a.ranks)
     plan = ShiftPlan(
-        halos=Halos.of(a.layout, a.depth, boundary),
+        halos=HaloPlan(layout=a.layout, depth=a.depth, boundary=boundary, itemsize=a.dtype.itemsize),
         read=a.stored,
         written=tuple(a.disks.call(rank, _written, a.files, rank) for rank in range(a.ranks)),
         schedule=order,

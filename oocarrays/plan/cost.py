@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from oocarrays.limits import BATCHED_RUNS
 from oocarrays.mapping.grid import Stored
@@ -29,8 +29,18 @@ RANKS_A_CORE = 2
 """Ranks that a core can serve without delay between their tasks and messages."""
 
 
+class Sums:
+    """Base of numbers that are added field by field."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Self) -> Self:
+        both: Any = self
+        return type(self)(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(both)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Sums):
     """Traffic of a pass, or of a whole plan. Exact if nothing is coded and no chunk is missing."""
 
     read_requests: int = 0
@@ -66,15 +76,12 @@ class Traffic:
     tasks: int = 0
     """Tasks in the graph."""
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Traffic)})
-
     def __mul__(self, times: int) -> Traffic:
         return Traffic(**{f.name: getattr(self, f.name) * times for f in fields(Traffic)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
+class Phases(Sums):
     """Seconds that all ranks together spend in each phase."""
 
     read: float = 0.0
@@ -84,16 +91,12 @@ class Phases:
     write: float = 0.0
     """Seconds of encoding, copies, and the device."""
 
-    def __add__(self, other: Phases) -> Phases:
-        return Phases(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Phases)})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Concurrency within a pass."""
 
     ranks: int
-    """Number of logical processors."""
     turns: int
     """Units of work that may overlap: while one rank waits for the device, another uses the processor."""
     idle: float = 1.0
@@ -153,7 +156,8 @@ def pass_seconds(
     cpu = (gather + move + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
     cpu += kept * pipeline.idle / min(ranks, costs.cores, costs.cache_writers)
     device = reading + writing
-    hidden = _hidden(pipeline, costs.cores) * (1 - 1 / max(pipeline.turns, 1))
+    others = 0.0 if ranks == 1 else 0.4 if ranks < 2 * costs.cores else 0.7  # measured, roughly
+    hidden = (others + 0.1 * pipeline.ahead + 0.1 * pipeline.behind) * (1 - 1 / max(pipeline.turns, 1))
     at_once = 1 if pipeline.synchronous else max(ranks - 1, 1)
     startup = costs.step_seconds if pipeline.whole else costs.message_seconds
     sent = traffic.messages * (startup / at_once) + traffic.exchanged_bytes / costs.message_bandwidth
@@ -194,7 +198,6 @@ class Work(NamedTuple):
     pieces: Count = 0
     """Opened chunks."""
     copied: Count = 0
-    """Bytes copied."""
     touched: Count = 0
     """Bytes of memory allocated from the system."""
     decoded: Count = 0
@@ -219,7 +222,6 @@ class Seconds(NamedTuple):
 
 
 def seconds(work: Work, costs: Costs, stored: Stored) -> Seconds:
-    """Return the predicted seconds of work on a stored array."""
     asking = costs.range_seconds if stored.local else costs.store_request_seconds
     processor = (
         work.requests * (costs.request_seconds if stored.local else costs.store_request_seconds)
@@ -290,9 +292,3 @@ def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
     if source.remote or not source.local or is_cached(costs, source):
         return 0
     return max(traffic.read_requests - source.grid.count, 0)
-
-
-def _hidden(pipeline: Pipeline, cores: int) -> float:
-    """Return the share of the lesser of processor and device time hidden behind the other: measured, roughly."""
-    others = 0.0 if pipeline.ranks == 1 else 0.4 if pipeline.ranks < 2 * cores else 0.7
-    return others + 0.1 * pipeline.ahead + 0.1 * pipeline.behind

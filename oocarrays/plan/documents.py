@@ -39,7 +39,6 @@ def checked_path(path: Any) -> str:
 
 
 def save_text(path: Any, text: str, what: str) -> None:
-    """Write text to a file, or raise if that fails."""
     name = checked_path(path)
     try:
         Path(name).write_text(text, encoding="utf-8")
@@ -83,9 +82,13 @@ def read_as(hint: Any, data: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         return _read_union(get_args(hint), data, where)
     if origin is Literal:
-        return _read_literal(get_args(hint), data, where)
+        fits = any(data == value and type(data) is type(value) for value in get_args(hint))
+        _expect(fits, " or ".join(map(repr, get_args(hint))), data, where)
+        return data
     if hint is float:
-        return _read_float(data, where)
+        fits = type(data) in (int, float) or (type(data) is str and data in ("inf", "-inf", "nan"))
+        _expect(fits, "float", data, where)
+        return float(data)
     if hint in (bool, int, str, NoneType):
         _expect(type(data) is hint, hint.__name__, data, where)
         return data
@@ -94,12 +97,8 @@ def read_as(hint: Any, data: Any, where: str) -> Any:
 
 def _expect(fits: bool, what: str, data: Any, where: str) -> None:
     if not fits:
-        raise JournalError(f"{where} is {_shown(data)}, not {what}")
-
-
-def _shown(data: Any) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        text = repr(data)
+        raise JournalError(f"{where} is {text if len(text) <= 60 else f'{text[:57]}...'}, not {what}")
 
 
 def _read_fields(kind: Any, data: Any, where: str) -> Any:
@@ -145,16 +144,3 @@ def _read_union(hints: tuple[Any, ...], data: Any, where: str) -> Any:
         except JournalError:
             continue
     return read_as(last, data, where)
-
-
-def _read_literal(values: tuple[Any, ...], data: Any, where: str) -> Any:
-    fits = any(data == value and type(data) is type(value) for value in values)
-    _expect(fits, " or ".join(map(repr, values)), data, where)
-    return data
-
-
-def _read_float(data: Any, where: str) -> float:
-    """Return a number, or one that is not finite from its name."""
-    fits = type(data) in (int, float) or (type(data) is str and data in ("inf", "-inf", "nan"))
-    _expect(fits, "float", data, where)
-    return float(data)

@@ -15,7 +15,6 @@ MOST_TASKS = 4_000_000
 
 
 def check_count(tasks: int, what: str = "this job", advice: str = "give more memory, larger chunks") -> None:
-    """Raise if a graph has too many tasks to build or run."""
     if tasks > MOST_TASKS:
         raise InputError(
             f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can run: {advice}, or process the array "
@@ -37,7 +36,6 @@ def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def check_budgets(refused: Sequence[BudgetError]) -> None:
-    """Raise the error with the largest minimum, if any."""
     if refused:
         raise max(refused, key=lambda error: error.least)
 
@@ -170,7 +168,6 @@ class Costs:
     """Seconds that each piece, copied as one wide element, adds to a copy: measured."""
 
     def write_seconds(self, nbytes: float) -> float:
-        """Return the seconds in which the device writes a number of bytes."""
         burst = min(nbytes, self.burst_bytes)
         return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
 

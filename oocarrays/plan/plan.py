@@ -15,8 +15,8 @@ Ranks are threads if and only if ``workers is None``. Alternatives are the ways 
 
 Plans are drawn, and traces advised, by functions of the layers above; plans themselves contain no such code:
 
-    floor 5   show.pictures, show.notebook, advice …           ◄──┐   imported when they are first called
-    floor 2   plan.draw() ── above("show.pictures:load_picture") ─┘
+    floor 5   show.pictures, show.notebook, advice …    ◄──┐   imported when they are first called
+    floor 2   plan.draw() ── resolve_name("oocarrays.…") ──┘
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, takewhile
 from operator import attrgetter, itemgetter
-from pkgutil import resolve_name
 from typing import Any, NoReturn, Protocol, Self, TypeVar, runtime_checkable
 
 from oocarrays.errors import BudgetError
@@ -66,7 +65,6 @@ class Resources:
         return self.workers is not None
 
     def ranks_of_a_process(self, ranks: int) -> int:
-        """Return the maximum number of ranks that share one process."""
         return ranks if self.workers is None else ceil_div(ranks, self.workers)
 
 
@@ -92,7 +90,6 @@ class Memory:
         return cls.of(in_all=nbytes)
 
     def to_number(self) -> int:
-        """Return the number of bytes, as plans keep it."""
         return self.nbytes
 
     @property
@@ -177,7 +174,6 @@ class Alternative:
         return self.reason == TAKEN
 
     def judged(self, taken: Alternative, budget: int) -> Alternative:
-        """Return the alternative with the reason for preferring ``taken`` within a budget."""
         if self is taken:
             reason = TAKEN
         elif self.peak_bytes > budget or self.seconds is None:
@@ -188,12 +184,10 @@ class Alternative:
 
 
 def too_large(peak_bytes: int, budget: int) -> str:
-    """Return the reason for rejecting an alternative that exceeds the budget."""
     return f"needs {peak_bytes / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
 
 
 def slower(seconds: float, best: float) -> str:
-    """Return the reason for rejecting an alternative that fits the budget."""
     return f"{seconds / max(best, 1e-9):.2f} times the predicted seconds of the one taken"
 
 
@@ -214,7 +208,6 @@ def least(fits: Callable[[int], bool], low: int, high: int, within: int = 1) -> 
 
 
 def halvings(most: int) -> Iterator[int]:
-    """Yield ``most``, half of it, and so on down to 1."""
     return takewhile(bool, (most >> bit for bit in count()))
 
 
@@ -231,22 +224,13 @@ def first_fitting(plans: Iterable[P], budget: int, what: str) -> tuple[P, list[P
 def cheapest(
     candidates: Iterable[T], price: Callable[[T], Alternative], budget: int, what: str
 ) -> tuple[T, tuple[Alternative, ...]]:
-    """Return the candidate with the least seconds that fits the budget, and every candidate with the reason against
-    it."""
+    """Return the candidate with the least seconds that fits, and every candidate with the reason against it."""
     priced = [(each, price(each)) for each in candidates]
     fitting = [(each, its) for each, its in priced if its.seconds is not None and its.peak_bytes <= budget]
     if not fitting:
         raise BudgetError(budget, min(its.peak_bytes for _, its in priced), what)
     best, taken = min(fitting, key=lambda both: both[1].seconds or 0.0)
     return best, tuple(its.judged(taken, budget) for _, its in priced)
-
-
-# ---------------------------------------------------------------------- functions of the layers above
-
-
-def above(place: str) -> Any:
-    """Return a function of a layer above, given as ``"module:function"`` in the package."""
-    return resolve_name(f"oocarrays.{place}")
 
 
 # ---------------------------------------------------------------------- plans
@@ -316,7 +300,6 @@ def shared_facts(plan: Any, **behind: str) -> Facts:
 
 
 def alternative(plan: Any, name: str, seconds: float | None, reason: str = "") -> Alternative:
-    """Return a plan as an alternative to others."""
     return Alternative(name=name, ranks=plan.ranks, seconds=seconds, peak_bytes=plan.peak_bytes, reason=reason)
 
 
@@ -332,7 +315,6 @@ def where(processes: int | None) -> str:
 
 
 def cache_words(past_cache: bool) -> str:
-    """Return a description of access to local files."""
     return f"{'past' if past_cache else 'through'} the system's cache"
 
 
@@ -357,7 +339,6 @@ class OnePass(Holding):
     processes: int | None
     """Workers of the target cluster; None for threads of one process."""
     costs: Costs = field(default_factory=Costs)
-    """Costs of this machine."""
     refused: tuple[Alternative, ...] = ()
     """Alternatives that exceed the budget."""
 
@@ -378,7 +359,6 @@ class OnePass(Holding):
 
     @cached_property
     def _predicted(self) -> tuple[float, Phases]:
-        """Elapsed seconds, and the seconds of all ranks together by phase."""
         return pass_seconds(self.traffic, self.costs, *self._work)
 
     @property
@@ -387,7 +367,6 @@ class OnePass(Holding):
 
     @property
     def phases(self) -> Phases:
-        """Predicted seconds of all ranks together."""
         return self._predicted[1]
 
     @property

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.collective.wanted import Coverage
 from tests.strategies import chunks_for, requests_of, shapes
 from tests.work import CALLS_A_SECOND, counted
@@ -18,9 +18,8 @@ pytestmark = pytest.mark.once
 @st.composite
 def coverages(draw: st.DrawFn) -> Coverage:
     shape = draw(shapes(3, most=1500))
-    return Coverage(
-        grid=ChunkGrid.of(shape, draw(chunks_for(shape))), requests=tuple(draw(requests_of(shape, max_ranks=4)))
-    )
+    stored = Stored(grid=ChunkGrid.of(shape, draw(chunks_for(shape))), itemsize=1, local=True)
+    return Coverage(stored=stored, requests=tuple(draw(requests_of(shape, max_ranks=4))))
 
 
 def owners_of(coverage: Coverage) -> np.ndarray:
@@ -56,6 +55,7 @@ def test_what_stands_laid_lowest_first_is_what_stays(coverage: Coverage) -> None
 def test_interleaved_ranks_cover_a_large_array_at_once() -> None:
     requests = tuple((range(rank, 2**20, 64), range(2**20)) for rank in range(64))
     with counted() as work:
-        coverage = Coverage(grid=ChunkGrid.of((2**20, 2**20), (100, 1000)), requests=requests)
+        stored = Stored(grid=ChunkGrid.of((2**20, 2**20), (100, 1000)), itemsize=1, local=True)
+        coverage = Coverage(stored=stored, requests=requests)
         assert (coverage.reads, coverage.wanted.count) == (0, 10486 * 1049)
     assert work.calls < CALLS_A_SECOND

@@ -113,7 +113,8 @@ def test_every_byte_that_is_wanted_is_asked_for_once(
 @given(st.sets(st.integers(0, 60), min_size=1), st.sampled_from([0, 3, 11, 60]))
 def test_no_choice_of_holes_costs_less(chosen: set[int], gap: int) -> None:
     taken = np.array(sorted(chosen))
-    sieve = Sieve.of((taken,), (61,), 1, gap)
+    sieve = Sieve.within((taken,), (61,), 1, gap, np.inf)
+    assert sieve is not None
     flags = np.zeros(61, bool)
     flags[taken] = True
     ranges = zip(sieve.starts.tolist(), sieve.lengths.tolist(), strict=True)

@@ -23,7 +23,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, SelectionError, UnsupportedError
 from oocarrays.mapping.along import ascending
 from oocarrays.mapping.selection import Axes, Taken, lengths
-from oocarrays.plan.sections.write import can_change, plan_section_write
+from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.write import write_section
@@ -133,7 +133,7 @@ def test_the_plan_says_what_the_meter_counts(data: st.DataObject, coding: str, d
     with stored(coding, shape, data.draw(chunks_for(shape)), local=True) as array:
         array[...] = np.arange(array.size).reshape(shape) + FILL + 1
         file, meter, axes = describe(array, written=True), Meter(), data.draw(axes_of(shape))
-        method = "direct" if direct and can_change(file.stored) else "auto"
+        method = "direct" if direct and file.stored.in_place else "auto"
         buffer = data.draw(st.none() | st.integers(1, 8).map(lambda n: n * 64)) if coding == "plain" else None
         try:
             plan = plan_section_write(file.stored, axes, method=method, buffer_bytes=buffer)

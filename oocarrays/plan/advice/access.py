@@ -36,12 +36,10 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis, in elements."""
         return self.stored.grid.shape
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Chunk length in each axis, in elements."""
         return self.stored.shard_chunks or self.stored.grid.chunks
 
     @property
@@ -72,13 +70,10 @@ class Access:
     """One access of a block to a stored array."""
 
     block: str
-    """Name of the block."""
     dataset: str
-    """Name of the array."""
     patterns: tuple[Pattern, ...]
     """Sections accessed in one run of the block."""
     writes: bool = False
-    """True for writes, False for reads."""
     weight: float = 1.0
     """Number of runs of the block."""
     ranks: int | None = None
@@ -96,17 +91,14 @@ class Access:
 
     @property
     def tasks(self) -> int:
-        """Number of sections accessed in one run."""
         return sum(pattern.count for pattern in self.patterns)
 
     @property
     def elements(self) -> int:
-        """Number of elements accessed in one run."""
         return sum(pattern.elements for pattern in self.patterns)
 
     @property
     def largest(self) -> tuple[int, ...]:
-        """Largest length of a section along each axis, in elements."""
         return tuple(map(max, zip(*(pattern.largest for pattern in self.patterns), strict=True)))
 
     @property
@@ -124,7 +116,6 @@ class Access:
         return sum(each.blocks(shape, chunks) for each in self.repeats) if self.repeats else 1
 
     def sections(self) -> Iterator[Section]:
-        """Yield every section accessed in one run, with repetitions."""
         for pattern in self.patterns:
             yield from pattern.sections()
 

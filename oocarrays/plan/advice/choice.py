@@ -47,7 +47,6 @@ class BlockReader:
     """Code block that reads a dataset."""
 
     block: str
-    """Name of the code block."""
     weight: float
     """Weight of its edge: number of runs after each run of the producer."""
     uses: tuple[Access, ...]
@@ -59,17 +58,14 @@ class Subgraph:
     """One producer of a dataset and all readers of its output (producer-consumer subgraph, PCS)."""
 
     dataset: str
-    """Name of the dataset."""
     producer: str | None
     """Code block that writes the dataset; None if the dataset existed before."""
     readers: tuple[BlockReader, ...]
-    """Code blocks that read the dataset."""
     writing: tuple[Access, ...] = ()
     """Writes of the producer; their weights are their counts in one run."""
 
     @property
     def uses(self) -> tuple[tuple[Access, ...], ...]:
-        """Accesses of the producer, and of each reader."""
         return self.writing, *(reader.uses for reader in self.readers)
 
     @property
@@ -79,8 +75,7 @@ class Subgraph:
 
 
 def subgraphs_of(accesses: Iterable[Access], weights: Mapping[Edge, float] | None = None) -> tuple[Subgraph, ...]:
-    """Return the weighted communication graph (WCG) of accesses, whose own weights are counts in a run of their block:
-    a subgraph for each dataset and producer."""
+    """Return a subgraph for each dataset and producer; weights of accesses are counts in a run of their block."""
     edges = _checked_edges(weights)
     writers: dict[str, dict[str | None, list[Access]]] = {}
     readers: dict[str, dict[str, list[Access]]] = {}
@@ -107,7 +102,6 @@ def subgraphs_of(accesses: Iterable[Access], weights: Mapping[Edge, float] | Non
 
 
 def _checked_edges(weights: Any) -> dict[Edge, Any]:
-    """Return the weights by edge; raise if they are not a mapping from pairs."""
     edges = {} if weights is None else weights
     if not isinstance(edges, Mapping) or not all(isinstance(edge, tuple) and len(edge) == 2 for edge in edges):
         raise InputError(f"weights={weights!r} is not a mapping from pairs of blocks, such as {{('make', 'plot'): 10}}")
@@ -121,7 +115,6 @@ def _named(edge: Edge) -> str:
 def _readers(
     producer: str | None, uses: Mapping[str, list[Access]], producers: list[str | None], edges: Mapping[Edge, Any]
 ) -> Iterator[BlockReader]:
-    """Yield the blocks that read a producer's output, with the weights of their edges."""
     for block, some in uses.items():
         given = any((each, block) in edges for each in producers)
         weight = edges.get((producer, block), 0.0 if given else 1 / len(producers))
@@ -140,7 +133,6 @@ def _refuse_other_edges(weights: Mapping[Edge, Any], subgraphs: Iterable[Subgrap
 
 
 def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
-    """Raise if blocks depend on each other's output in a cycle."""
     before: dict[str, set[str]] = defaultdict(set)
     for each in subgraphs:
         for reader in each.readers:
@@ -169,7 +161,6 @@ class ChoiceUnit:
     shapes: np.ndarray
     """Candidate chunk shapes, one per row; the first is today's."""
     fixed: bool = False
-    """True if the array must keep its layout."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,12 +200,10 @@ class Priced:
 
     @cached_property
     def _best(self) -> list[np.ndarray]:
-        """Seconds of each reader by layout, with its cheapest method."""
         return [each.min(axis=0) for each in self.reading]
 
     @cached_property
     def _made(self) -> np.ndarray:
-        """Seconds of the producer plus those of rewriting its output."""
         return np.asarray(self.writing.min(axis=0)[self.starts, None] + self.rewriting[self.starts])
 
 
@@ -222,7 +211,8 @@ def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
     flow, layouts = unit.flow, len(unit.shapes)
     look = layouts, unit.shapes.astype(np.int64).tobytes()
     found = [[_alike(use.plain, unit.stored, *look, resources) for use in uses] for uses in flow.uses]
-    least = max(map(_least_held, chain.from_iterable(found)), default=0)
+    held = ([some.held[np.isfinite(some.seconds)], some.held] for each in found for some in each)
+    least = max((math.ceil(float(next(filter(len, some)).min())) for some in held), default=0)
     if least > resources.budget:
         raise BudgetError(resources.budget, least, f"array {flow.dataset!r} in any chunks")
     written, *details = (tuple(each.within(resources.budget) for each in some) for some in found)
@@ -258,12 +248,6 @@ def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
     """Multiply seconds by a weight, keeping infinity even for weight 0."""
     found: np.ndarray = np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
     return found
-
-
-def _least_held(found: Prices) -> int:
-    """Return the least bytes of memory in which any layout and method is feasible."""
-    possible = found.held[np.isfinite(found.seconds)]
-    return math.ceil(float((possible if len(possible) else found.held).min()))
 
 
 # ---------------------------------------------------------------------- choices

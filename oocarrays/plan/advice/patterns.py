@@ -53,7 +53,6 @@ class Progression(NamedTuple):
     step: int
     """Distance between the starts of consecutive ranges; 0 if one range is repeated."""
     times: int
-    """Number of ranges."""
 
     def ranges(self) -> Iterator[range]:
         for k in range(self.times):
@@ -61,7 +60,6 @@ class Progression(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Elements of one range."""
         return len(range(self.lower, self.upper, self.stride))
 
 
@@ -96,13 +94,10 @@ class Pattern:
     """Sections formed by the product of ranges along each axis, one per task."""
 
     axes: tuple[Along, ...]
-    """Progressions along each axis of the array."""
     times: int = 1
-    """Number of times each section is accessed."""
 
     @classmethod
     def of(cls, axes: Iterable[Iterable[range]], times: int = 1) -> Pattern:
-        """Return the product of the given ranges along each axis."""
         return cls(axes=tuple(map(progressions, axes)), times=times)
 
     def ranges(self) -> tuple[tuple[range, ...], ...]:
@@ -119,7 +114,6 @@ class Pattern:
 
     @property
     def largest(self) -> tuple[int, ...]:
-        """Largest length of a section along each axis, in elements."""
         return tuple(max((each.length for each in along), default=0) for along in self.axes)
 
     @property
@@ -135,7 +129,6 @@ class Pattern:
         return Section(tuple(lower), tuple(upper))
 
     def sections(self) -> Iterator[Section]:
-        """Yield the sections one by one, with repetitions."""
         for axes in product(*self.ranges()):
             yield from repeat(Section.of(axes), self.times)
 
@@ -167,7 +160,6 @@ class Fold:
             self._add(tuple([(known.setdefault(taken, len(known)),) for known, taken in pairs]), times)
 
     def add_product(self, axes: Iterable[Iterable[range]], times: int = 1) -> None:
-        """Add the sections of a product of ranges along each axis."""
         pairs = zip(self._numbers, axes, strict=True)
         row = [tuple(sorted(known.setdefault(e, len(known)) for e in taken if e)) for known, taken in pairs]
         if all(row):
@@ -203,7 +195,6 @@ class Fold:
                 self._join(axis)
 
     def _join(self, axis: int) -> None:
-        """Merge rows that differ along one axis alone."""
         alike: dict[tuple[_Row, _Row, int], list[tuple[int, ...]]] = defaultdict(list)
         for row, times in self._rows.items():
             alike[row[:axis], row[axis + 1 :], times].append(row[axis])
@@ -222,11 +213,9 @@ class Counts(NamedTuple):
     visits: np.ndarray
     """Number of chunks touched by all sections, with repetitions."""
     distinct: np.ndarray
-    """Number of distinct chunks touched."""
     whole: np.ndarray
     """Number of visits that access every element of the chunk."""
     runs: np.ndarray
-    """Contiguous runs."""
     most: np.ndarray
     """Maximum number of chunks touched by one section."""
 
@@ -259,7 +248,6 @@ class Intervals:
 
     @property
     def elements(self) -> int:
-        """Number of elements accessed by all sections together."""
         return int(self.length @ self.times)
 
     def counts(self, chunks: np.ndarray) -> Counts:

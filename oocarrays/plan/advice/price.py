@@ -35,16 +35,13 @@ class Prices:
     """Costs of a use in each layout, one row per method of `METHODS`; seconds are infinite where infeasible."""
 
     seconds: np.ndarray
-    """Predicted wall-clock seconds."""
     requests: np.ndarray
-    """Number of read and write requests."""
     nbytes: np.ndarray
     """Stored bytes transferred; an estimate for coded chunks."""
     held: np.ndarray
     """Bytes of memory that a process holds at one time."""
 
     def within(self, budget: int) -> Prices:
-        """Return these prices with infinite seconds wherever memory exceeds the budget."""
         return replace(self, seconds=np.where(self.held > budget, math.inf, self.seconds))
 
 
@@ -54,16 +51,13 @@ class _Taken(NamedTuple):
     visits: np.ndarray
     """Number of chunks that sections touch, with repetitions."""
     distinct: np.ndarray
-    """Number of distinct chunks."""
     partial: np.ndarray
     """Number of visits that access only part of the chunk."""
     runs: np.ndarray
-    """Number of contiguous runs."""
     most: np.ndarray
     """Maximum number of chunks that one section touches."""
     chunk_bytes: np.ndarray
     elements: int | np.ndarray
-    """Number of elements accessed."""
 
 
 def _taken(use: Access, stored: Stored, chunks: np.ndarray) -> _Taken:
@@ -83,7 +77,6 @@ def _by_ranges(use: Access, stored: Stored) -> bool:
 
 
 def prices(use: Access, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
-    """Price a use of an array for each chunk shape, with the array's own codec and location."""
     taken = _taken(use, stored, chunks)
     alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, chunks, resources)
     ratio = resources.costs.stored_ratio(stored)
@@ -108,7 +101,6 @@ def _lanes(sections: int | np.ndarray, resources: Resources) -> np.ndarray:
 
 
 def _tasks(use: Access, taken: _Taken) -> int | np.ndarray:
-    """Return the number of tasks: one per section, or one per chunk visit."""
     return taken.visits if use.cut_by_chunks else use.tasks
 
 
@@ -167,8 +159,7 @@ def _together(use: Access, taken: _Taken, stored: Stored, chunks: np.ndarray, re
 def _sharing(taken: _Taken, stored: Stored, chunks: np.ndarray, ranks: int) -> np.ndarray:
     """Return the number of ranks that share a chunk, its reader included.
 
-    This counts chunks that follow each other along one axis. Others are assigned in file order, which differs from
-    the
+    This counts chunks that follow each other along one axis. Others are assigned in file order, which differs from the
     order of the ranks' sections, so any rank may want any chunk.
     """
     rows = (chunks < np.array(stored.grid.shape)).sum(axis=1) <= 1
@@ -178,10 +169,7 @@ def _sharing(taken: _Taken, stored: Stored, chunks: np.ndarray, ranks: int) -> n
 def _exchange_seconds(
     rounds: np.ndarray, sharing: np.ndarray, ranks: int, nbytes: int, resources: Resources
 ) -> np.ndarray:
-    """Return the seconds of the messages in all rounds, as a collective read counts them.
-
-    The rank that reads a chunk shared by `sharing` ranks keeps its own share and sends the others theirs.
-    """
+    """Return the seconds of the messages of a collective read; the reader of a chunk keeps its own share of it."""
     costs = resources.costs
     if not resources.on_workers:
         return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * costs.small_task_seconds)
@@ -193,10 +181,7 @@ def _exchange_seconds(
 
 
 def _held(use: Access, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
-    """Return the bytes that a process holds, by method: sections plus the chunks in progress.
-
-    Zarr reads up to 10 chunks at once for one section: its ``async.concurrency``.
-    """
+    """Return the bytes of a process by method; Zarr reads up to 10 chunks of a section at once (async.concurrency)."""
     largest = max((math.prod(each.largest) for each in use.patterns), default=0) * stored.itemsize
     section = np.minimum(largest, taken.chunk_bytes if use.cut_by_chunks else math.inf)
     spare = stored.decode_workspace / max(stored.chunk_bytes, 1)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, SelectionError, plural
@@ -27,7 +28,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded
 from oocarrays.plan.documents import Document, checked_path, read_as, save_text, written
-from oocarrays.plan.plan import above, table
+from oocarrays.plan.plan import table
 
 
 def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tuple[tuple[Pattern, ...], int | None]:
@@ -202,7 +203,7 @@ class Trace:
                 return _same(named, told) and named if told else named
             if told:
                 return told
-        found: Dataset = above("tracing:dataset_at")(array)
+        found: Dataset = resolve_name("oocarrays.tracing:dataset_at")(array)  # a layer above
         return next((each for each in self.datasets if each.name == found.name), found)
 
     def advise(self, **how: Any) -> Any:
@@ -239,7 +240,7 @@ class Trace:
         BudgetError
             If an array exceeds the budget in all chunk shapes; the error states the minimum.
         """
-        return above("advice:advise")(self, **how)
+        return resolve_name("oocarrays.advice:advise")(self, **how)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as JSON, for `load` and ``oocarrays advise``.
@@ -302,10 +303,10 @@ class Trace:
 
     def draw(self) -> Any:
         """Return a Matplotlib figure of the blocks, the arrays, and the reads and writes between them."""
-        return above("tracing:draw")(self)
+        return resolve_name("oocarrays.tracing:draw")(self)
 
     def _repr_html_(self) -> str:
-        html: str = above("show.notebook:rows_html")(self.rows()[:41], title="oocarrays.Trace")
+        html: str = resolve_name("oocarrays.show.notebook:rows_html")(self.rows()[:41], title="oocarrays.Trace")
         return html
 
     def __str__(self) -> str:
@@ -372,7 +373,6 @@ def _check_dataset(dataset: Dataset) -> None:
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:
-    """Raise if an access has an invalid weight or reader, an unknown array, or sections outside the array."""
     checked_weight(access.weight, f"the weight of {access.block!r}")
     if access.by not in BY:
         raise InputError(f"by={access.by!r} is not {' or '.join(map(repr, BY))}")

@@ -28,6 +28,7 @@ from oocarrays.plan.advice.access import Access
 from oocarrays.plan.advice.choice import LEAST_COPY, Choice, ChoiceUnit, Priced, choose, priced, subgraphs_of
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import METHODS, Prices
+from oocarrays.plan.cost import Sums
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.plan import Resources
 
@@ -70,18 +71,13 @@ def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator
     """Yield every candidate shape, the likeliest first, possibly with repetitions."""
     extents, small = grid.shape, (2**17, 2**18, 2**16)  # for small sections
     starts = [*wanted, *_between(wanted)]
-    starts += [_nearly_whole(each, extents) for each in wanted]
+    starts += [tuple(n if 2 * s > n else s for s, n in zip(each, extents, strict=True)) for each in wanted]
     yield from starts
     for nbytes in (*SIZES, *small):
         for start in starts:
             yield from _sized(start, extents, nbytes // itemsize)
     for nbytes in (*small, *SIZES):
         yield from _sized(grid.chunks, extents, nbytes // itemsize)
-
-
-def _nearly_whole(shape: Shape, extents: Shape) -> Shape:
-    """Extend each axis to its full extent if the shape covers more than half of it."""
-    return tuple(n if 2 * length > n else length for length, n in zip(shape, extents, strict=True))
 
 
 def _sections(uses: Iterable[Access], extents: Shape) -> list[Shape]:
@@ -104,7 +100,6 @@ def _shapes_of(each: Pattern, extents: Shape) -> Iterator[Shape]:
 
 
 def _between(sections: Sequence[Shape]) -> Iterator[Shape]:
-    """Yield shapes between two sections: their intersection and the geometric mean of their lengths."""
     for one, other in combinations(sections, 2):
         yield tuple(map(min, one, other))
         yield tuple(max(round(math.sqrt(a * b)), 1) for a, b in zip(one, other, strict=True))
@@ -163,22 +158,13 @@ def _even(shape: Shape, elements: int) -> Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightedLoad:
+class WeightedLoad(Sums):
     """Weighted requests, bytes and seconds of all runs together."""
 
     requests: float = 0.0
-    """Number of read and write requests."""
     nbytes: float = 0.0
     """Stored bytes transferred; an estimate for coded chunks."""
     seconds: float = 0.0
-    """Predicted wall-clock seconds."""
-
-    def __add__(self, other: WeightedLoad) -> WeightedLoad:
-        return WeightedLoad(
-            requests=self.requests + other.requests,
-            nbytes=self.nbytes + other.nbytes,
-            seconds=self.seconds + other.seconds,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +172,7 @@ class BlockVerdict:
     """Advised access of one block to an array."""
 
     block: str
-    """Name of the block."""
     writes: bool
-    """True if the block writes the array."""
     weight: float
     """Total number of accesses."""
     method: str
@@ -198,7 +182,6 @@ class BlockVerdict:
     chunks: tuple[int, ...]
     """Chunks of the layout that the block accesses."""
     uses: tuple[Access, ...]
-    """Sections that the block reads or writes."""
     today: WeightedLoad
     """Load in today's chunks, with the cheapest method."""
     advised: WeightedLoad
@@ -210,7 +193,6 @@ class Verdict:
     """Verdict on an array with one producer, or on one that existed before."""
 
     array: str
-    """Name of the array."""
     producer: str | None
     """Block that writes the array; None if the array existed before."""
     stored: Stored
@@ -224,9 +206,7 @@ class Verdict:
     rewriting: float
     """Seconds to rewrite the array once."""
     blocks: tuple[BlockVerdict, ...]
-    """Blocks that write and read the array."""
     against: tuple[str, ...]
-    """Drawbacks of the advised chunks."""
 
     @property
     def kept(self) -> bool:
@@ -238,12 +218,10 @@ class Verdict:
 
     @property
     def copies(self) -> bool:
-        """True if blocks read two different layouts."""
         return len({each.chunks for each in self.blocks if not each.writes}) > 1
 
     @property
     def today(self) -> WeightedLoad:
-        """Load of all blocks in today's chunks."""
         return sum((each.today for each in self.blocks), WeightedLoad())
 
     @property
@@ -267,7 +245,6 @@ def verdicts(
     fixed: Callable[[str], bool] = lambda name: False,
     copies: bool = True,
 ) -> tuple[Verdict, ...]:
-    """Return a verdict for each array and producer, from accesses as they are priced."""
     most = min(MOST_BYTES, max(resources.budget // 4, min(SIZES)))  # smaller ones save no memory to speak of
     units = []
     for flow in subgraphs_of(accesses, weights):
@@ -302,7 +279,6 @@ def verdict(costs: Priced, choice: Choice) -> Verdict:
 
 
 def _against_copy(costs: Priced, choice: Choice) -> Iterable[str]:
-    """Yield the cost of a second copy next to that of a single layout."""
     if len({layout for layout, _ in choice.ways}) > 1:
         one = choose(costs, least_copy=math.inf)
         chunks = " × ".join(map(str, costs.unit.shapes[one.copied].tolist()))
@@ -347,7 +323,6 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
 
 
 def _against(unit: ChoiceUnit, chunks: tuple[int, ...]) -> Iterable[str]:
-    """Yield the drawbacks of the given chunks."""
     stored = unit.stored
     uses = [use for reader in unit.flow.readers for use in reader.uses]
     others = sorted({name for use in uses for each in use.repeats for name in each.of})

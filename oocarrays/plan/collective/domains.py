@@ -48,15 +48,12 @@ class Share:
     starts: range
     """Number of the first chunk of each run."""
     run: int
-    """Number of chunks in a run."""
 
     @classmethod
     def whole(cls, chunks: Union) -> tuple[Share, ...]:
-        """Return all of the given chunks as one share."""
         return (cls(chunks=chunks, starts=range(1), run=chunks.count),) if chunks.count else ()
 
     def __iter__(self) -> Iterator[range]:
-        """Yield the chunk numbers of each run."""
         return (range(start, min(start + self.run, self.chunks.count)) for start in self.starts)
 
 
@@ -65,9 +62,7 @@ class Domain:
     """Part of a file that one aggregator reads or writes for all."""
 
     rank: int
-    """Aggregator's rank."""
     grid: ChunkGrid
-    """Chunks of the file."""
     order: tuple[int, ...]
     """Axes of the chunks' file order, from the slowest to the fastest."""
     shares: tuple[Share, ...]
@@ -152,41 +147,32 @@ def file_domains(
     grid: ChunkGrid, requests: Sequence[Axes], aggregators: Sequence[int], dealing: Dealing = BLOCKS
 ) -> tuple[Domain, ...]:
     """Assign the chunks in file order, in equal shares to all aggregators."""
-    _check(aggregators, dealing)
-    order = axis_order(dealing.orientation, len(grid.shape))
-    whole = [tuple(map(range, grid.shape))]
-    chunks = _wanted(grid, order, requests if dealing.partition == "dynamic" else whole)
-    served: list[tuple[Union, Sequence[int]]] = [(chunks, range(len(aggregators)))]
-    if dealing.disk_of is not None:
-        served = _by_disk(chunks, order, dealing.disk_of, len(aggregators))
-    shares: defaultdict[int, list[Share]] = defaultdict(list)
-    for dealt, serving in served:
-        for place, share in zip(serving, _dealt(dealt, len(serving), dealing.deal, dealing.run), strict=True):
-            shares[place].append(share)
-    return tuple(
-        Domain(rank=rank, grid=grid, order=order, shares=tuple(shares[place])) for place, rank in enumerate(aggregators)
-    )
-
-
-def _check(aggregators: Sequence[int], dealing: Dealing) -> None:
     chosen(dealing.partition, "domains", get_args(Partition))
     chosen(dealing.deal, "deal", get_args(Deal))
     whole(dealing.run, "run", 1)
     if not aggregators or len(set(aggregators)) < len(aggregators):
         raise InputError(f"aggregators={list(aggregators)}: name at least one rank, and each once")
+    order = axis_order(dealing.orientation, len(grid.shape))
+    chunks = _wanted(grid, order, requests if dealing.partition == "dynamic" else [tuple(map(range, grid.shape))])
+    served: list[tuple[Union, Sequence[int]]] = [(chunks, range(len(aggregators)))]
+    if dealing.disk_of is not None:
+        served = _by_disk(chunks, order, dealing.disk_of, len(aggregators))
+    shares: defaultdict[int, list[Share]] = defaultdict(list)
+    for dealt, serving in served:
+        block = dealing.deal == "block" or len(serving) == 1  # BLOCK is CYCLIC with one long run per part
+        run = max(ceil_div(dealt.count, len(serving)), 1) if block else dealing.run
+        for part, place in enumerate(serving):
+            starts = range(part * run, dealt.count, len(serving) * run)
+            shares[place].append(Share(chunks=dealt, starts=starts, run=run))
+    return tuple(
+        Domain(rank=rank, grid=grid, order=order, shares=tuple(shares[place])) for place, rank in enumerate(aggregators)
+    )
 
 
 def _wanted(grid: ChunkGrid, order: Sequence[int], requests: Iterable[Axes]) -> Union:
     """Return the chunks that hold any element of the requests, along the ordered axes."""
     products = (product_of(axes, grid.chunks) for axes in requests)
     return Union.of(tuple(each[axis] for axis in order) for each in products)
-
-
-def _dealt(chunks: Union, parts: int, deal: Deal, run: int) -> list[Share]:
-    """Return one share per part in file order; BLOCK is CYCLIC with one long run per part."""
-    block = max(ceil_div(chunks.count, parts), 1)
-    run = block if deal == "block" or parts == 1 else run
-    return [Share(chunks=chunks, starts=range(part * run, chunks.count, parts * run), run=run) for part in range(parts)]
 
 
 def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -> list[tuple[Union, Sequence[int]]]:

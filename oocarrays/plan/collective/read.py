@@ -28,12 +28,10 @@ from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting, Round, Rounds
-from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
+from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.plan import Alternative, Bytes, Facts, Holding, Memory, Value, estimate, shared_facts
-
-__all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "part_shape", "requests_of"]
 
 Method = Literal["independent", "two-phase"]
 BUFFER_BYTES = 2**26
@@ -47,7 +45,6 @@ class CollectivePlan(Holding):
     """Plan of a collective read."""
 
     stored: Stored
-    """Array to read."""
     requests: tuple[Axes, ...]
     """Elements that each rank wants, by rank: the file access descriptor (FAD)."""
     method: Method
@@ -55,7 +52,6 @@ class CollectivePlan(Holding):
     partition: Partition = "dynamic"
     """Chunks assigned to aggregators."""
     domains: tuple[Domain, ...] = ()
-    """File domain of each aggregator."""
     read: Rounds
     """Reads of each aggregator, by round."""
     schedule: Schedule | None = None
@@ -75,7 +71,6 @@ class CollectivePlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Number of ranks that want elements or read for others."""
         return len(self.requests)
 
     def facts(self) -> Facts:
@@ -84,20 +79,18 @@ class CollectivePlan(Holding):
         about, sent = estimate(self.stored.coded), Bytes(self.traffic.exchanged_bytes)
         order = self.schedule.name if self.schedule else "all of a round at one time"
         messages = f" in {self.traffic.messages} messages, {order}" if self.processes else ", without messages"
+        method: tuple[Value, ...] = ("independent: each rank reads for itself",)
+        if self.method == "two-phase":
+            some = f"{len(self.aggregators)} of {self.ranks} ranks read for all, in {plural(len(self.rounds), 'round')}"
+            method = f"two-phase, {self.partition}: {some} of at most ", Bytes(self.round_bytes)
         return [
-            ("method", self._way()),
+            ("method", method),
             *shared_facts(self, reads=about, **({"decodes": ""} if self.stored.coded else {})),
             ("for others", (sent, messages)),
             ("a worker holds" if self.processes else "this process holds", (Bytes(self.peak_bytes),)),
             *shared_facts(self, predicted=""),
             ("why", (self._why(),)),
         ]
-
-    def _way(self) -> tuple[Value, ...]:
-        if self.method == "independent":
-            return ("independent: each rank reads for itself",)
-        some = f"{len(self.aggregators)} of {self.ranks} ranks read for all, in {plural(len(self.rounds), 'round')}"
-        return f"two-phase, {self.partition}: {some} of at most ", Bytes(self.round_bytes)
 
     def _why(self) -> str:
         shared, alone = self.table.are_shared, len({way.name for way in self.alternatives}) == 1
@@ -113,12 +106,10 @@ class CollectivePlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """Requests, bytes and messages of all ranks together."""
         return self.price.traffic if self.price else Traffic()
 
     @property
     def seconds(self) -> float:
-        """Predicted wall-clock seconds."""
         return (self.price and self.price.seconds) or 0.0
 
     @cached_property
@@ -129,12 +120,10 @@ class CollectivePlan(Holding):
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """Boxes of chunks that each rank reads at one time."""
         return self.read.boxes
 
     @property
     def table(self) -> AccessTable:
-        """Table of the elements that each rank wants in any box."""
         return self.read.access
 
     def tight(self, box: Section) -> Axes:
@@ -142,14 +131,10 @@ class CollectivePlan(Holding):
         return self.table.of(box).tight
 
     def places(self, box: Section, rank: int) -> tuple[Place, Place]:
-        """Return the places of a rank's elements of a box in its part and in the section read of the box."""
         return places(self.requests[rank], box, self.tight(box))
 
     def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
-        """Yield a rank's reads in a round, each as a box of whole chunks and the section read of it.
-
-        Coded chunks are read in pieces that fit a processor's cache, because decoding needs a copy anyway.
-        """
+        """Yield a rank's reads in a round; coded boxes in pieces that fit a cache, because decoding copies anyway."""
         for box in self.rounds[number][rank]:
             for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
                 read = common(self.tight(box), piece)
@@ -179,7 +164,7 @@ class CollectivePlan(Holding):
         owner = self.only(box) if self.processes is None else None
         if owner is not None and self.stored.order is not None:  # a rank's part lies in C order
             return False
-        return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
+        return owner is None or in_one_piece(lengths(self.tight(box)), lengths(self.requests[owner]))
 
     def only(self, box: Section) -> int | None:
         """Return the only rank that wants elements of a box, or None; threads read such a box into its part."""
@@ -215,15 +200,9 @@ class CollectivePlan(Holding):
         )
 
 
-def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
-    """Return the shape of a rank's part."""
-    return lengths(plan.requests[rank])
-
-
 def independent(
     stored: Stored, requests: Sequence[Axes], *, workers: int | None = None, table: AccessTable | None = None
 ) -> CollectivePlan:
-    """Return a plan in which each rank reads its own part."""
     read = Rounds(table or AccessTable(stored.grid, requests))
     return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", read=read, processes=workers)
 

@@ -37,13 +37,11 @@ class Rounds:
     table: AccessTable | Coverage = field(compare=False)
     """Table of the elements that each rank wants, or writes, in any box."""
     boxes: tuple[Round, ...] = ()
-    """Boxes of each round."""
     gathers: bool = False
     """Direction: aggregators receive elements to write, or send elements that they have read."""
 
     @classmethod
     def of(cls, table: AccessTable | Coverage, cut: Mapping[int, Sequence[Boxes]], *, gathers: bool = False) -> Rounds:
-        """Return the rounds of several aggregators, given by rank."""
         each = (cut.get(rank, ()) for rank in range(len(table.requests)))
         return cls(table, tuple(zip_longest(*each, fillvalue=())), gathers)
 
@@ -52,7 +50,6 @@ class Rounds:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks that want or write elements, or read or write for others."""
         return len(self.table.requests)
 
     def sizes(self, number: int) -> np.ndarray:
@@ -87,7 +84,6 @@ class Rounds:
 
     @property
     def access(self) -> AccessTable:
-        """Table of the elements that each rank wants, of a read."""
         assert isinstance(self.table, AccessTable), "writes have no tight sections"
         return self.table
 
@@ -108,16 +104,13 @@ class Cutting:
     """Limits by which a domain is split into rounds."""
 
     stored: Stored
-    """Array to read."""
     table: AccessTable
-    """Elements of the array that each rank wants."""
     partition: Partition
     """Partition of the domains; static ones may have unwanted chunks."""
     buffer_bytes: int
     """Maximum bytes that an aggregator reads in a round, unless one chunk is larger."""
 
     def rounds(self, domain: Domain) -> Iterator[Boxes]:
-        """Yield the boxes of each round: as many as fill a buffer."""
         wanted = list(domain.boxes)
         if self.partition == "static":  # may have unwanted chunks
             wanted = [box for within in wanted for box in self.table.boxes(within)]
@@ -153,10 +146,7 @@ class Cutting:
         return self.table.of(box).size * self.stored.itemsize
 
     def _pieces(self, box: Section) -> Iterator[Section]:
-        """Split a box along the slowest axis into pieces that fit a buffer.
-
-        Coded boxes are split between chunks only; uncoded ones also within a chunk, by ranges.
-        """
+        """Split a box along the slowest axis into pieces that fit a buffer; uncoded ones also within a chunk."""
         nbytes, unit = self._nbytes(box), self.stored.grid.chunks
         cuttable = [axis for axis, (n, c) in enumerate(zip(box.shape, unit, strict=True)) if n > c]
         if not cuttable and not self.stored.coded:
@@ -166,8 +156,10 @@ class Cutting:
             return
         axis = next(axis for axis in self.stored.order or range(len(unit)) if axis in cuttable)
         length = ceil_div(ceil_div(box.shape[axis], unit[axis]), ceil_div(nbytes, self.buffer_bytes)) * unit[axis]
+        lower, upper = list(box.lower), list(box.upper)
         for start in range(box.lower[axis], box.upper[axis], length):
-            piece = _between(box, axis, start, min(start + length, box.upper[axis]))
+            lower[axis], upper[axis] = start, min(start + length, box.upper[axis])
+            piece = Section(tuple(lower), tuple(upper))
             if self.table.of(piece).ranks:
                 yield from self._pieces(piece)
 
@@ -192,10 +184,3 @@ def _follows(box: Section, more: Section) -> int | None:
     bounds = zip(box.lower, box.upper, more.lower, more.upper, strict=True)
     apart = [axis for axis, (lower, upper, *there) in enumerate(bounds) if [lower, upper] != there]
     return apart[0] if len(apart) == 1 and more.lower[apart[0]] >= box.upper[apart[0]] else None
-
-
-def _between(box: Section, axis: int, lower: int, upper: int) -> Section:
-    """Return the part of a box between two bounds along an axis."""
-    lowers, uppers = list(box.lower), list(box.upper)
-    lowers[axis], uppers[axis] = lower, upper
-    return Section(tuple(lowers), tuple(uppers))

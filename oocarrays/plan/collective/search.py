@@ -24,7 +24,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -57,13 +56,11 @@ class Means:
     """Resources and options of a collective read."""
 
     resources: Resources
-    """Memory, workers and number of requests."""
     schedule: Schedule | Literal["auto", "coloring"] | None
     """Schedule of messages, or "auto"; None to send all messages of a round at once, and on threads."""
     buffer_bytes: int
     """Bytes that an aggregator reads in a round."""
     dealing: Dealing
-    """Assignment of chunks to aggregators."""
     known: dict[Any, _Price] = field(default_factory=dict)
     """Cached prices by box: many sets of aggregators read the same boxes, and many boxes lie alike in their chunks."""
 
@@ -190,7 +187,6 @@ def _at_once(each: np.ndarray, costs: Costs) -> float:
 
 
 def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
-    """Return the wall-clock seconds if each rank reads its own part."""
     costs = means.resources.costs
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.resources.on_workers else plan.ranks * costs.task_seconds
@@ -198,7 +194,6 @@ def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
 
 
 def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
-    """Return the wall-clock seconds if some ranks read for all and send."""
     costs, parts = means.resources.costs, np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.resources.on_workers:
@@ -212,7 +207,6 @@ def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> floa
 
 
 def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
-    """Return the plan with its price and memory."""
     stored, reads, held, together = plan.stored, _reads(plan, means), memory(plan, means), plan.method == "two-phase"
     price = Alternative(
         name=plan.method,
@@ -258,7 +252,6 @@ def plan_collective(
     dealing: Dealing = ANY,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectivePlan:
-    """Plan a collective read with the given options, or the cheapest within the budget."""
     known, partitions, budget = get_args(Method), get_args(Partition), resources.budget
     chosen(dealing.partition, "domains", ("auto", *partitions))
     chosen(dealing.deal, "deal", get_args(Deal))
@@ -271,19 +264,14 @@ def plan_collective(
     methods = known if method == "auto" else (method,)
     partitions = partitions if dealing.partition == "auto" else (dealing.partition,)
     plans = list(_plans(stored, table, methods, partitions, sets, means))
-    likely = min(plans, key=partial(_rank, budget))
+    fitting = [plan for plan in plans if plan.peak_bytes <= budget]
+    likely = min(fitting, key=attrgetter("seconds")) if fitting else min(plans, key=attrgetter("peak_bytes"))
     if means.schedule == "auto" and likely.method == "two-phase" and likely.schedule is None:
         plans.append(_in_steps(likely, means))
     plans.sort(key=lambda plan: plan.seconds)
     best, alternatives = cheapest(plans, attrgetter("price"), budget, "this collective read")
     price = next(each for each in alternatives if each.taken)
     return replace(best, alternatives=alternatives, price=price, budget=budget)
-
-
-def _rank(budget: int, plan: CollectivePlan) -> tuple[bool, float]:
-    """Return a sort key: plans within the budget by seconds, then the others by bytes."""
-    excess = plan.peak_bytes > budget
-    return excess, plan.peak_bytes if excess else plan.seconds
 
 
 def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
@@ -340,10 +328,7 @@ def _conforms(alone: CollectivePlan, means: Means) -> bool:
 def _fitted(
     stored: Stored, table: AccessTable, aggregators: Sequence[int], partition: Partition, means: Means
 ) -> CollectivePlan:
-    """Return a plan with buffers as large as the budget allows; if none fits, the plan with the least memory.
-
-    The halved sizes do not depend on the budget, and neither does the least memory of their plans.
-    """
+    """Return the plan with the largest buffers that fit, or the least memory, which does not depend on the budget."""
 
     def of(buffer_bytes: int) -> CollectivePlan:
         plan = two_phase(
@@ -357,7 +342,8 @@ def _fitted(
         )
         return _ordered(plan, means)
 
-    budget, least = means.resources.budget, _least_buffer(stored, table)
+    wanted = sum(math.prod(lengths(axes)) for axes in table.requests) * stored.itemsize
+    budget, least = means.resources.budget, max(2**16, wanted // 2**12)  # planning more rounds takes longer than a read
     tried = [of(means.buffer_bytes)]
     while tried[-1].peak_bytes > budget and tried[-1].buffer_bytes > least:
         last = tried[-1]
@@ -365,21 +351,11 @@ def _fitted(
     found = min(tried, key=lambda plan: plan.peak_bytes)
     if len(tried) == 1 or found.peak_bytes > budget:
         return found
-    more = of(_between(tried[-2], budget, least))
+    last = tried[-2]
+    fixed = last.memory["parts"] + last.memory["reading"]
+    left = max(budget - fixed, 0) / max(last.peak_bytes - fixed, 1)  # of its buffers, what should fit
+    more = of(max(int(last.round_bytes * left), least))
     return more if found.buffer_bytes < more.buffer_bytes and more.peak_bytes <= budget else found
-
-
-def _between(plan: CollectivePlan, budget: int, least: int) -> int:
-    """Return a buffer size, in bytes, with which a plan over the budget should fit."""
-    fixed = plan.memory["parts"] + plan.memory["reading"]
-    left = max(budget - fixed, 0) / max(plan.peak_bytes - fixed, 1)
-    return max(int(plan.round_bytes * left), least)
-
-
-def _least_buffer(stored: Stored, table: AccessTable) -> int:
-    """Return the smallest buffer tried, in bytes: with more than 4,096 rounds, planning takes longer than the read."""
-    wanted = sum(math.prod(lengths(axes)) for axes in table.requests) * stored.itemsize
-    return max(2**16, wanted // 2**12)
 
 
 def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:

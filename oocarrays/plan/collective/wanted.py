@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,21 +106,16 @@ class Shared(NamedTuple):
     counts: np.ndarray
     """Number of elements that each rank wants."""
     ranks: tuple[int, ...]
-    """Ranks that want any element."""
     tight: Axes
     """Section read for all of them: along each axis the smallest regular range that contains all wanted elements, or
     exactly these, if that range has more elements than the requests together."""
     size: int
-    """Number of elements of the tight section."""
     chunks: int
     """Number of chunks that the tight section touches."""
 
 
 class AccessTable:
-    """Table of the elements that ranks want, box by box and chunk by chunk: the file domain access table (FDAT).
-
-    Results are cached by box, because many sets of aggregators read the same boxes.
-    """
+    """File domain access table (FDAT): elements that ranks want, cached by box as many sets of readers share boxes."""
 
     def __init__(self, grid: ChunkGrid, requests: Sequence[Axes]) -> None:
         self.grid = grid
@@ -136,7 +131,6 @@ class AccessTable:
     # ------------------------------------------------------------------ of one box
 
     def of(self, box: Section) -> Shared:
-        """Return the requests of all ranks for a box."""
         if box not in self._known:
             self.learn([box])
         return self._known[box]
@@ -154,7 +148,6 @@ class AccessTable:
             self._known[box] = Shared(each, ranks, read, math.prod(lengths(read)), chunks_of(self.grid, read))
 
     def counts(self, box: Section) -> np.ndarray:
-        """Return the number of elements of a box that each rank wants."""
         return self.of(box).counts
 
     # ------------------------------------------------------------------ of many chunks
@@ -170,12 +163,10 @@ class AccessTable:
 
     @property
     def are_shared(self) -> bool:
-        """True if two ranks want one chunk."""
         return sum(chunks_of(self.grid, axes) for axes in self.requests) > self.chunks.count
 
 
 def check_boxes(requests: Sequence[Axes], grid: ChunkGrid) -> None:
-    """Raise if sections have too many boxes of chunks to enumerate."""
     boxes = sum(_boxes(axes, grid.chunks) for axes in requests)
     check_count(boxes, "a collective read or write", "take contiguous sections")
 
@@ -233,10 +224,20 @@ class _Along:
 class Coverage:
     """Coverage of each chunk by the writes of all ranks."""
 
-    grid: ChunkGrid
-    """Grid of chunks, or of shards for a sharded array."""
+    stored: Stored
+    """Array to write; its chunks are shards if it has shards."""
     requests: tuple[Axes, ...]
-    """Elements that each rank writes."""
+
+    @property
+    def grid(self) -> ChunkGrid:
+        return self.stored.grid
+
+    @cached_property
+    def inner(self) -> Coverage:
+        """Coverage of the chunks inside shards; without shards the coverage itself."""
+        if not self.stored.shard_chunks:
+            return self
+        return replace(self, stored=replace(self.stored, grid=self.stored.inner, shard_chunks=None))
 
     @cached_property
     def wanted(self) -> Union:
@@ -250,21 +251,17 @@ class Coverage:
         return Union.of(touched(self.grid, written.complement(self.grid.shape)))
 
     def __iter__(self) -> Iterator[Index]:
-        """Yield the index of each chunk with at least one written element."""
         return (index for box in self.wanted.boxes() for index in product(*map(range, *box)))
 
     @property
     def count(self) -> int:
-        """Number of chunks with at least one written element."""
         return self.wanted.count
 
     def needs(self, chunk: tuple[int, ...]) -> bool:
-        """Return True if a written chunk must be read first."""
         return chunk in self._left
 
     @property
     def reads(self) -> int:
-        """Number of chunks read first: written chunks minus fully covered ones."""
         return self.wanted.count - (self.grid.count - self._left.count)
 
     @cached_property
@@ -314,18 +311,17 @@ class Coverage:
             counts[rank] = math.prod(lengths(axes))
         return counts
 
-
-def replacing(stored: Stored, units: Any, inner: Any, ratio: float) -> Traffic:
-    """Count the reads and writes to replace chunks, or shards and their ``inner`` chunks."""
-    coded = stored.inner.chunk_size * stored.itemsize if stored.coded else 0
-    return Traffic(
-        read_requests=units.reads,
-        read_bytes=int(units.reads * stored.chunk_bytes * ratio),
-        decoded_bytes=inner.reads * coded,
-        write_requests=units.count,
-        written_bytes=int(units.count * stored.chunk_bytes * ratio),
-        encoded_bytes=inner.count * coded,
-    )
+    def traffic(self, ratio: float) -> Traffic:
+        """Count the reads and writes to replace the chunks, given stored bytes over decoded bytes."""
+        coded = self.inner.grid.chunk_size * self.stored.itemsize if self.stored.coded else 0
+        return Traffic(
+            read_requests=self.reads,
+            read_bytes=int(self.reads * self.stored.chunk_bytes * ratio),
+            decoded_bytes=self.inner.reads * coded,
+            write_requests=self.count,
+            written_bytes=int(self.count * self.stored.chunk_bytes * ratio),
+            encoded_bytes=self.inner.count * coded,
+        )
 
 
 def _holds(outer: Taken, inner: Taken) -> bool:

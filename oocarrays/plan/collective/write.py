@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import get_args
 
 import numpy as np
@@ -41,7 +41,7 @@ from oocarrays.plan.collective.domains import (
 )
 from oocarrays.plan.collective.read import AHEAD, BUFFER_BYTES, Method
 from oocarrays.plan.collective.rounds import Round, Rounds
-from oocarrays.plan.collective.wanted import Coverage, check_boxes, chunks_of, replacing
+from oocarrays.plan.collective.wanted import Coverage, check_boxes, chunks_of
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds
 from oocarrays.plan.exchange.schedule import Schedule
@@ -111,12 +111,10 @@ class CollectiveWritePlan(Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted wall-clock seconds."""
         return next((each.seconds or 0.0 for each in self.alternatives if each.taken), 0.0)
 
     @property
     def ranks(self) -> int:
-        """Number of ranks that write elements or write for others."""
         return len(self.requests)
 
     @property
@@ -125,19 +123,12 @@ class CollectiveWritePlan(Holding):
         return self.coverage.requests
 
     @cached_property
-    def inner(self) -> Coverage:
-        """Coverage of the chunks inside shards; equal to `coverage` without shards."""
-        return Coverage(grid=self.stored.inner, requests=self.requests) if self.stored.shard_chunks else self.coverage
-
-    @cached_property
     def _writes(self) -> Rounds:
-        """Writes of each aggregator, by round, in file order."""
         cut = {domain.rank: tuple(domain.rounds(self.chunks)) for domain in self.domains}
         return Rounds.of(self.coverage, cut, gathers=True)
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """Boxes of chunks that each rank writes at one time."""
         return self._writes.boxes
 
     @property
@@ -146,7 +137,6 @@ class CollectiveWritePlan(Holding):
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
-        """Bytes by round, source and aggregator."""
         return self._writes.all_sizes * self.stored.itemsize
 
     @property
@@ -160,8 +150,8 @@ class CollectiveWritePlan(Holding):
     def traffic(self) -> Traffic:
         """Reads, writes and messages; exact for uncoded data if no chunk is missing or consists of fill values only."""
         messages, elements = self._writes.messages(self.schedule)
-        moved = replacing(self.stored, self.coverage, self.inner, self.coded_ratio)
-        return moved + Traffic(messages=messages, exchanged_bytes=elements * self.stored.itemsize)
+        moved = Traffic(messages=messages, exchanged_bytes=elements * self.stored.itemsize)
+        return self.coverage.traffic(self.coded_ratio) + moved
 
     @property
     def memory(self) -> Memory:
@@ -200,10 +190,14 @@ def plan_collective_write(
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectiveWritePlan:
     costs, at_once = resources.costs, max(buffer_bytes // max(stored.chunk_bytes, 1), 1)
-    coverage = Coverage(grid=stored.grid, requests=tuple(requests))
-    chosen = _method(method, shared=coverage.shared)
+    coverage = Coverage(stored=stored, requests=tuple(requests))
+    known: tuple[Method, ...] = get_args(Method)
+    chosen(method, "method", ("auto", *known))
+    if method == "independent" and coverage.shared:
+        raise InputError("method='independent': two ranks would write to one chunk; use 'two-phase'")
+    way: Method = "two-phase" if method == "two-phase" or coverage.shared else "independent"
     ways = [_own(coverage)]
-    if chosen == "two-phase":
+    if way == "two-phase":
         check_boxes(requests, stored.grid)
         chunks, most = sum(chunks_of(stored.grid, axes) for axes in requests), 100_000
         rounds = ceil_div(chunks, at_once)
@@ -219,7 +213,7 @@ def plan_collective_write(
     plan = CollectiveWritePlan(
         stored=stored,
         coverage=coverage,
-        method=chosen,
+        method=way,
         partition="static" if dealing.partition == "static" else "dynamic",
         domains=(),
         chunks=at_once,
@@ -230,22 +224,13 @@ def plan_collective_write(
         coded_ratio=costs.stored_ratio(stored),
     )
     plans = [_fitted(_ordered(replace(plan, domains=domains), resources)) for domains in ways]
-    best, alternatives = cheapest(plans, partial(_price, costs, dealing), plan.budget, "this collective write")
+
+    def price(each: CollectiveWritePlan) -> Alternative:
+        took = _seconds(each, costs, dealing) if each.peak_bytes <= each.budget else None
+        return replace(alternative(each, each.method, took), ranks=len(each.aggregators))
+
+    best, alternatives = cheapest(plans, price, plan.budget, "this collective write")
     return replace(best, alternatives=alternatives)
-
-
-def _price(costs: Costs, dealing: Dealing, plan: CollectiveWritePlan) -> Alternative:
-    fits = plan.peak_bytes <= plan.budget
-    price = alternative(plan, plan.method, _seconds(plan, costs, dealing) if fits else None)
-    return replace(price, ranks=len(plan.aggregators))
-
-
-def _method(asked: str, *, shared: bool) -> Method:
-    known: tuple[Method, ...] = get_args(Method)
-    chosen(asked, "method", ("auto", *known))
-    if asked == "independent" and shared:
-        raise InputError("method='independent': two ranks would write to one chunk; use 'two-phase'")
-    return asked if asked in known else "two-phase" if shared else "independent"  # type: ignore[return-value]
 
 
 def _own(coverage: Coverage) -> tuple[Domain, ...]:
@@ -268,7 +253,6 @@ def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: Dealing
 
 
 def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWritePlan:
-    """Return the plan with the schedule of its messages."""
     if not plan.processes or not plan.ranks:
         return plan
     carrier = Carrier.between_workers(plan.ranks, resources.costs)
@@ -299,21 +283,16 @@ def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float
     counts = np.array([domain.count for domain in plan.domains])
     side_by_side = max(counts.max(initial=0) / max(counts.sum(), 1), 1 / costs.cores)
     device = _measured_seconds(plan, costs, dealing) or took.device
-    return float(max(took.processor * side_by_side, device)) + _exchange_seconds(plan, costs)
+    sending = sum(bool(boxes) for each in plan.rounds for boxes in each) * costs.task_seconds  # between threads
+    if plan.schedule is not None:
+        sending = exchange_seconds(plan.schedule, plan.sent.sum(axis=0), costs, len(plan.rounds)) + costs.graph_seconds
+    return float(max(took.processor * side_by_side, device)) + sending
 
 
 def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float | None:
-    """Return the seconds of measured disks; None without measurements."""
     lanes = sum(1 for domain in plan.domains if domain.count)
     under_way = max(lanes if plan.processes else min(lanes, plan.threads), 1) * plan.at_once
     ratio, traffic = costs.stored_ratio(plan.stored), plan.traffic
     write = dealing.disk_seconds("write", plan.stored, traffic.written_bytes, ratio, under_way)
     read = dealing.disk_seconds("read", plan.stored, traffic.read_bytes, ratio, under_way)
     return None if write is None else write + (read or 0.0)
-
-
-def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
-    """Return the seconds of messages; on threads, those of tasks."""
-    if plan.schedule is None:
-        return sum(bool(boxes) for each in plan.rounds for boxes in each) * costs.task_seconds
-    return exchange_seconds(plan.schedule, plan.sent.sum(axis=0), costs, len(plan.rounds)) + costs.graph_seconds

@@ -50,7 +50,6 @@ def busiest(network: Network, sources: np.ndarray, destinations: np.ndarray, siz
 
 
 def check_whole(**counts: object) -> None:
-    """Raise if a parameter of a network is not a whole number."""
     for name, given in counts.items():
         whole(given, name, error=ScheduleError)
 

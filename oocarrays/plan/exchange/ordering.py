@@ -75,7 +75,6 @@ class Turn:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Bytes of each message by source, one per sender of the step."""
         sizes: np.ndarray = self.sent[self.step.senders]
         return sizes
 
@@ -85,7 +84,6 @@ class Exchange:
     """Exchange: the bytes from each rank to each other, and their schedule."""
 
     schedule: Schedule
-    """Schedule of the messages."""
     sizes: np.ndarray
     """``sizes[source, target]`` in bytes, with the bytes that ranks keep on the diagonal: ranks × ranks."""
 
@@ -102,7 +100,6 @@ class Exchange:
         return cls(schedule, np.pad(sizes, ((0, ranks - rows), (0, ranks - columns))))
 
     def __iter__(self) -> Iterator[Turn]:
-        """Yield the steps with at least one nonempty message."""
         forwards, halves = self.schedule.forwards, self.schedule.name == "REX"
         largest = int((self.sizes * (1 - np.eye(self.schedule.ranks, dtype=int))).max(initial=0)) if halves else 0
         for number, (step, sent) in enumerate(zip(self.schedule, self._sent(), strict=True)):
@@ -138,7 +135,6 @@ class Exchange:
         return int((most - usual).max(initial=0))
 
     def _sent(self) -> Iterator[np.ndarray]:
-        """Yield the bytes that each rank sends in each step of the schedule."""
         match self.schedule.name:
             case "REX":
                 return self._sent_by_halves()

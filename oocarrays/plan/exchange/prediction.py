@@ -29,7 +29,7 @@ One carrier prices a redistribution's methods, its schedules and the run itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,6 @@ class Carrier:
     """Network and its message constants."""
 
     network: Network
-    """Network that carries the messages."""
     constants: tuple[Constants, ...]
     """Constants by message size."""
     whose: str = ""
@@ -75,7 +74,6 @@ class Carrier:
 
     @classmethod
     def between_workers(cls, ranks: int, costs: Costs, *, direct: bool = False) -> Carrier:
-        """Return a flat cluster with the calibrated constants."""
         return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS, direct)
 
     def orders(
@@ -94,14 +92,10 @@ class Carrier:
         takes = {name: each for name, each in takes.items() if not (self.direct and each.forwards)}
         if is_worth_coloring(square(sizes)):
             takes[COLORING] = colored(square(sizes))
-        return self._quick([takes[name] for name in LIKELY if name in takes], sizes, most)
-
-    def _quick(self, known: Iterable[Schedule], sizes: np.ndarray, most: int) -> tuple[list[Schedule], list[str]]:
-        """Return the schedules that together are routed quickly, at least one, and the names of the others."""
         chosen: list[Schedule] = []
         left_out: list[str] = []
         messages, work = int(np.count_nonzero(sizes)), 0
-        for schedule in known:
+        for schedule in (takes[name] for name in LIKELY if name in takes):
             mine = len(schedule) * schedule.ranks
             mine += 2 * min(messages, mine)  # routing a message takes twice as long as visiting a rank
             if chosen and work + mine > most:
@@ -149,14 +143,8 @@ class Constants:
 
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
-        """Return constants for a machine with one byte time for all kinds of messages."""
         return cls(
-            from_bytes=from_bytes,
-            startup=startup,
-            exchange=byte,
-            send_receive=byte,
-            single=byte,
-            saturated=saturated,
+            from_bytes=from_bytes, startup=startup, exchange=byte, send_receive=byte, single=byte, saturated=saturated
         )
 
     def step_seconds(self, turn: Turn, network: Network) -> float:
@@ -280,7 +268,6 @@ def exchange_seconds(schedule: Schedule, sizes: np.ndarray, costs: Costs, rounds
 
 
 def unordered_seconds(messages: Any, nbytes: Any, costs: Costs, ranks: int, rounds: Any) -> Any:
-    """Return the seconds of messages sent as they are ready, of which the busiest rank has ``nbytes``: each round pays
-    one startup, and each message a task."""
+    """Return the seconds of messages without steps: a startup a round, a task a message, the busiest rank's bytes."""
     (known,) = flat_constants(costs)
     return rounds * known.startup + (messages + 2 * ranks * rounds) * known.task + nbytes * known.exchange

@@ -82,17 +82,14 @@ class Leg(NamedTuple):
 
 
 def is_auto(asked: object) -> bool:
-    """Return True if the plan chooses the schedule."""
     return asked is None or (isinstance(asked, str) and asked.lower() == "auto")
 
 
 def is_coloring(asked: object) -> bool:
-    """Return True if a schedule computed from the exchange's own messages is requested."""
     return isinstance(asked, str) and asked.upper() == COLORING
 
 
 def is_unordered(asked: object) -> bool:
-    """Return True if an exchange without steps is requested."""
     return isinstance(asked, str) and asked.lower() == UNORDERED
 
 
@@ -133,7 +130,11 @@ class Schedule:
             If the name is unknown, or the schedule does not support this number of ranks.
         """
         if isinstance(name, Schedule):
-            return name._again(ranks)
+            if name.ranks != ranks:
+                raise ScheduleError(f"the schedule {name.name.lower()} is for {name.ranks} ranks, not {ranks}")
+            if name.name == COLORING:
+                raise ScheduleError("a schedule built for given messages does not fit others: pass 'coloring'")
+            return cls.of(name.name, ranks, columns=name.columns)
         known = name.upper() if isinstance(name, str) else ""
         if known not in NAMES:
             raise ScheduleError(f"schedule={name!r} is unknown; pass one of {', '.join(n.lower() for n in NAMES)}")
@@ -153,14 +154,6 @@ class Schedule:
                 f"{known.lower()} needs a mesh of powers of two, not {ranks} ranks in {columns} columns"
             )
         return cls(known, ranks, columns if known in FORWARDING else 1)
-
-    def _again(self, ranks: int) -> Schedule:
-        """Return this schedule; raise if it has another number of ranks or was computed for given messages."""
-        if self.ranks != ranks:
-            raise ScheduleError(f"the schedule {self.name.lower()} is for {self.ranks} ranks, not {ranks}")
-        if self.name == COLORING:
-            raise ScheduleError("a schedule built for given messages does not fit others: pass 'coloring'")
-        return Schedule.of(self.name, ranks, columns=self.columns)
 
     def __repr__(self) -> str:
         return in_number(f"<oocarrays.Schedule {self.name.lower()}: {self.ranks} ranks, {len(self)} steps>")

@@ -28,11 +28,9 @@ class ExchangeTrace:
     """Trace of an exchange on a network: messages, links and seconds of each nonempty step."""
 
     exchange: Exchange
-    """Exchange that was traced."""
     numbers: np.ndarray
     """Indices of the schedule's nonempty steps, from 0."""
     messages: int
-    """Number of messages of all steps."""
     shared: np.ndarray
     """Number of messages on the busiest link, per nonempty step."""
     seconds: np.ndarray
@@ -44,12 +42,10 @@ class ExchangeTrace:
 
     @property
     def total(self) -> float:
-        """Predicted seconds of all steps."""
         return float(self.seconds.sum())
 
     @classmethod
     def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> ExchangeTrace:
-        """Return the trace of an exchange on a network with the given constants."""
         nobody = np.zeros(0, np.int64)
         link_bytes = network.loads(nobody, nobody, nobody)
         numbers, shared, seconds, messages = [], [], [], 0
@@ -77,7 +73,6 @@ class Ordered:
     """Sequence of exchanges with their costs."""
 
     traces: tuple[ExchangeTrace, ...]
-    """Trace of each exchange."""
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -85,7 +80,6 @@ class Ordered:
 
     @property
     def schedule(self) -> Schedule:
-        """Schedule of the first exchange."""
         return self.schedules[0]
 
     @property
@@ -96,12 +90,10 @@ class Ordered:
 
     @property
     def forwards(self) -> bool:
-        """True if any schedule forwards data through other ranks."""
         return any(schedule.forwards for schedule in self.schedules)
 
     @property
     def steps(self) -> int:
-        """Number of nonempty steps."""
         return sum(len(trace.numbers) for trace in self.traces)
 
     @property
@@ -111,7 +103,6 @@ class Ordered:
 
     @property
     def shared(self) -> float:
-        """Number of messages on the busiest link of any step."""
         return max((float(trace.shared.max(initial=0)) for trace in self.traces), default=0.0)
 
     @property
@@ -121,7 +112,6 @@ class Ordered:
 
     @property
     def buffer_bytes(self) -> int:
-        """Maximum bytes that a rank holds for others."""
         return max((trace.buffer_bytes for trace in self.traces), default=0)
 
     @property
@@ -170,7 +160,6 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(schedule: Schedule) -> Arrivals:
-    """Return the arrival of each pair's data."""
     ranks = np.arange(schedule.ranks)
     steps = np.full((schedule.ranks, schedule.ranks), IDLE)
     messages = np.where(ranks[:, None] == ranks, 0, 1)

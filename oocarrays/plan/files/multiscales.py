@@ -78,7 +78,6 @@ class ImageAxis:
     """An axis of an image."""
 
     name: str
-    """Name of the axis."""
     type: str
     """One of `ORDER`."""
     scale: float = 1.0

@@ -35,13 +35,11 @@ class FileBlock:
     """Elements of one box of a file domain that belong to one rank: one part of a message."""
 
     axes: Axes
-    """Elements along each axis of the array."""
     place: Section
     """Section of the rank's file that holds the elements."""
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return self.place.size
 
 
@@ -51,12 +49,6 @@ def before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
         return np.searchsorted(taken, bounds)
     counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
     return counts
-
-
-def chunk_count(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
-    """Return the number of chunks that spans touch along an axis; a chunk touched by two spans counts twice."""
-    lower, upper = spans
-    return int((-(-upper // chunk) - lower // chunk).sum())
 
 
 def alike_spans(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:
@@ -136,7 +128,6 @@ class Partitions:
     """Boxes of whole chunks in file order, created on demand: they may be too many to list."""
 
     grid: ChunkGrid
-    """Chunks of the array."""
     box: ChunkGrid
     """Grid of the boxes, in chunks."""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import product
+from operator import mul
 from typing import Literal
 
 import numpy as np
@@ -30,7 +31,7 @@ from oocarrays.plan.collective.domains import file_domains
 from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.ordering import Exchange, schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.files.partitions import FileBlock, Partitions, alike_spans, before, chunk_count, partitions
+from oocarrays.plan.files.partitions import FileBlock, Partitions, alike_spans, before, partitions
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import (
     NO_MESSAGES,
@@ -61,19 +62,16 @@ class FilesPlan(OnePass):
     way: Way
     """Direction: from the global file to local ones, or back."""
     whole: Stored
-    """Global array file."""
     local: Stored
     """Largest local array file."""
     grids: tuple[ChunkGrid, ...]
     """Shape and chunks of each rank's file, in elements."""
     layout: Layout
-    """Distribution of the array over ranks."""
     depth: Depth
     """Halo width along each axis, on either side, in elements."""
     rounds: Partitions
     """Rounds: boxes of whole chunks of the global file."""
     schedule: Schedule
-    """Schedule of the exchange between ranks on workers."""
     room: int = 1
     """Maximum number of chunks of the global file in a round; a resumed run derives the same rounds from it."""
 
@@ -124,7 +122,6 @@ class FilesPlan(OnePass):
         return sizes if self.way == "scatter" else sizes.T
 
     def _counts(self, box: Section) -> np.ndarray:
-        """Return the number of elements of each rank in a box: a product of those along each axis."""
         along = [
             [place.stop - place.start for place, _ in (within(taken, lower, upper) for taken in taken_along)]
             for taken_along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
@@ -163,7 +160,9 @@ class FilesPlan(OnePass):
         one = math.prod(max(int(each.max(initial=0)) for each in along) for along in most)
         domains, messages = every, every
         if self.processes:
-            domains, messages = min(there * self._domain, every), 2 * min(there * one, every)
+            sizes = map(self.sizes, range(len(self.rounds)))
+            domain = max((int(each.sum(axis=int(self.way == "scatter")).max()) for each in sizes), default=0)
+            domains, messages = min(there * domain, every), 2 * min(there * one, every)
         forwarded = max((each.buffer_bytes for each in self._forwarded), default=0)
         rounds = Memory.of(domains=domains, messages=messages) * (UNDER_WAY * self.whole.itemsize)
         return rounds + Memory.of(forwarded=forwarded, chunks=self._in_hand) * there
@@ -191,12 +190,6 @@ class FilesPlan(OnePass):
         ]
 
     @cached_property
-    def _domain(self) -> int:
-        """Maximum number of elements of one domain, over all ranks."""
-        sides = 1 if self.way == "scatter" else 0
-        return max((int(self.sizes(number).sum(axis=sides).max()) for number in range(len(self.rounds))), default=0)
-
-    @cached_property
     def _places(self) -> list[list[np.ndarray]]:
         """Number of elements of each place of the process grid before each edge of the boxes, along each axis.
 
@@ -219,12 +212,11 @@ class FilesPlan(OnePass):
 
     @cached_property
     def touched(self) -> tuple[int, ...]:
-        """Number of chunks of each rank's file that are written, or read, over all rounds."""
+        """Number of chunks of each rank's file that are written, or read, over all rounds; in each round anew."""
         if not self.rounds.box.count:
             return (0,) * self.ranks
-        return tuple(
-            math.prod(map(chunk_count, self._spans(rank), self.grids[rank].chunks)) for rank in range(self.ranks)
-        )
+        each = [zip(self._spans(rank), grid.chunks, strict=True) for rank, grid in enumerate(self.grids)]
+        return tuple(math.prod(int((-(-b // c) - a // c).sum()) for (a, b), c in spans) for spans in each)
 
     @cached_property
     def changed(self) -> tuple[int, ...]:
@@ -264,21 +256,17 @@ class FilesPlan(OnePass):
         return [Exchange.of(self.schedule, self._between(number) * self.whole.itemsize) for number in rounds]
 
     def _between(self, number: int) -> np.ndarray:
-        """Return the elements from each rank to each other in a round."""
         sizes = self.sizes(number)
         np.fill_diagonal(sizes, 0)
         return sizes
-
-    def _bytes_of(self, chunks: Sequence[int]) -> int:
-        """Return the bytes of the given number of chunks of each rank's file."""
-        return sum(n * grid.chunk_size for n, grid in zip(chunks, self.grids, strict=True)) * self.local.itemsize
 
     @cached_property
     def traffic(self) -> Traffic:
         """Reads, writes and messages; exact for uncoded data without missing chunks."""
         moved = math.prod(sum(map(len, along)) for along in self._taken) * self.whole.itemsize
         whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
-        touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
+        sizes = [grid.chunk_size * self.local.itemsize for grid in self.grids]
+        touched, changed = ((sum(n), sum(map(mul, n, sizes))) for n in (self.touched, self.changed))
         if self.way == "scatter":
             read, written, (writes, written_bytes) = self.whole, self.local, touched
             reads, read_bytes = whole[0] + changed[0], whole[1] + changed[1]

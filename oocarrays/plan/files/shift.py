@@ -20,16 +20,15 @@ import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.collective.wanted import Coverage, replacing
+from oocarrays.plan.collective.wanted import Coverage
 from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.halos import Halos
+from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, Memory, OnePass, estimate, shared_facts, where
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
+from oocarrays.plan.sections.write import SectionWritePlan, plan_section_write
 
 Way = Literal["direct", "replace"]
 """Write method of halos: each run in place, or each chunk read, changed and replaced."""
@@ -39,14 +38,12 @@ Way = Literal["direct", "replace"]
 class ShiftPlan(OnePass):
     """Plan of a shift of local array files."""
 
-    halos: Halos
-    """Halo pieces that each rank receives, by sender."""
+    halos: HaloPlan
     read: tuple[Stored, ...]
     """File of each rank, as read."""
     written: tuple[Stored, ...]
     """File of each rank, as written; its chunks are shards if it has shards."""
     schedule: Schedule
-    """Schedule of the exchange between ranks on workers."""
 
     def facts(self) -> Facts:
         sent, about = self.traffic, estimate(self.written[0].made, self.read[0].coded)
@@ -71,14 +68,14 @@ class ShiftPlan(OnePass):
 
     @property
     def itemsize(self) -> int:
-        return self.read[0].itemsize
+        return self.halos.itemsize
 
     # ------------------------------------------------------------------ who sends what
 
     @cached_property
     def sizes(self) -> np.ndarray:
         """Elements that each rank packs for each, by sender; for itself those that repeat in its halo."""
-        sizes = self.halos.sent()
+        sizes = self.halos.between // self.itemsize
         for rank in range(self.ranks):
             if rank in self.halos.lenders(rank):
                 sizes[rank, rank] = sum(loan.size for loan in self.halos.loans(rank, rank))
@@ -91,7 +88,6 @@ class ShiftPlan(OnePass):
         return [_moved(box, self.halos.depth) for box in self.halos.borders(rank)]
 
     def section(self, rank: int, box: Section) -> SectionPlan:
-        """Return the read plan of one border box in an uncompressed file."""
         return SectionPlan.of(self.read[rank], box.axes, self.costs)
 
     def chunks(self, rank: int) -> Union:
@@ -107,7 +103,7 @@ class ShiftPlan(OnePass):
 
     def way(self, rank: int) -> Way:
         """Return the write method of a rank's halo with the least predicted seconds."""
-        if not can_change(self.written[rank]):
+        if not self.written[rank].in_place:
             return "replace"
         costs, stored, cover = self.costs, self.written[rank], self.coverage(rank)
         runs = sum(plan.write_requests + plan.read_requests for plan in self.direct(rank))
@@ -117,25 +113,15 @@ class ShiftPlan(OnePass):
         return "direct" if direct <= chunks else "replace"
 
     def direct(self, rank: int) -> Iterator[SectionWritePlan]:
-        """Return the write plan of each box in place."""
         return (plan_section_write(self.written[rank], box.axes, method="direct") for _, box in self.halo(rank))
 
     def coverage(self, rank: int) -> Coverage:
-        """Return the chunks (or shards) that are replaced."""
-        return Coverage(grid=self.written[rank].grid, requests=self._written(rank))
-
-    def inner(self, rank: int) -> Coverage:
-        """Return the coverage of the chunks inside shards."""
-        return Coverage(grid=self.written[rank].inner, requests=self._written(rank))
-
-    def _written(self, rank: int) -> tuple[Axes, ...]:
-        return tuple(box.axes for _, box in self.halo(rank))
+        return Coverage(stored=self.written[rank], requests=tuple(box.axes for _, box in self.halo(rank)))
 
     # ------------------------------------------------------------------ what it costs
 
     @cached_property
     def _reads(self) -> tuple[int, int, int]:
-        """Requests, stored bytes and decoded bytes of all border reads."""
         requests = asked = decoded = 0
         for rank, stored in enumerate(self.read):
             if stored.coded:
@@ -150,20 +136,17 @@ class ShiftPlan(OnePass):
 
     @cached_property
     def _writes(self) -> Traffic:
-        """Reads and writes to store the halos."""
         total = Traffic()
         for rank in range(self.ranks):
             if self.way(rank) == "direct":
                 total = sum((plan.reads + plan.writes for plan in self.direct(rank)), total)
                 continue
-            stored = self.written[rank]
-            total += replacing(stored, self.coverage(rank), self.inner(rank), self.costs.stored_ratio(stored))
+            total += self.coverage(rank).traffic(self.costs.stored_ratio(self.written[rank]))
         return total
 
     @cached_property
     def exchange(self) -> Exchange:
-        """Exchange of the halo pieces, in bytes."""
-        return Exchange.of(self.schedule, self.halos.sent() * self.itemsize)
+        return Exchange.of(self.schedule, self.halos.between)
 
     @cached_property
     def traffic(self) -> Traffic:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from oocarrays.errors import plural
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.collective.wanted import Coverage, replacing
+from oocarrays.plan.collective.wanted import Coverage
 from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.plan import (
     PROCESS_BYTES,
@@ -90,7 +90,6 @@ class UpdatePlan(OnePass):
 
     @cached_property
     def _pieces(self) -> dict[Index, list[Section]]:
-        """Changed sections by part."""
         found: dict[Index, list[Section]] = defaultdict(list)
         grid = ChunkGrid.of(self.target.grid.shape, _part_shape(self.target.grid, self.lengths))
         for box in self.changed:
@@ -105,15 +104,12 @@ class UpdatePlan(OnePass):
         return list(self._pieces.values())
 
     def parts(self) -> Iterator[tuple[int, ...]]:
-        """Return an iterator over the part numbers, each in a tuple."""
         return ((number,) for number in range(len(self._all)))
 
     def pieces(self, number: int) -> Sequence[Section]:
-        """Return the sections that a part reads and writes."""
         return self._all[number]
 
     def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
-        """Return the sections that a part writes to the target."""
         return {"": self.pieces(*part)}
 
     def mine(self, rank: int) -> range:
@@ -123,12 +119,7 @@ class UpdatePlan(OnePass):
         return SectionPlan.of(self.source, piece.axes, self.costs)
 
     def units(self, number: int) -> Coverage:
-        """Return the chunks (or shards) that a part replaces."""
-        return Coverage(grid=self.target.grid, requests=tuple(piece.axes for piece in self.pieces(number)))
-
-    def inner(self, number: int) -> Coverage:
-        """Return the chunks inside shards that a part replaces."""
-        return replace(self.units(number), grid=self.target.inner)
+        return Coverage(stored=self.target, requests=tuple(piece.axes for piece in self.pieces(number)))
 
     @cached_property
     def at_once(self) -> int:
@@ -160,14 +151,11 @@ class UpdatePlan(OnePass):
         for number, pieces in enumerate(self._all):
             for plan in map(self.read, pieces):
                 total += plan.traffic + Traffic(pieces=plan.chunks, copied_bytes=2 * plan.useful_bytes)
-            units = self.units(number)
-            inner = self.inner(number) if self.target.shard_chunks else units
-            total += replacing(self.target, units, inner, self.costs.stored_ratio(self.target))
+            total += self.units(number).traffic(self.costs.stored_ratio(self.target))
         return total
 
     @cached_property
     def _held(self) -> int:
-        """Maximum bytes read by a part."""
         sizes = (sum(piece.size for piece in pieces) for pieces in self._all)
         return max(sizes, default=0) * self.source.itemsize
 
@@ -200,14 +188,12 @@ def _part_shape(grid: ChunkGrid, lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def _unit_bytes(stored: Stored) -> int:
-    """Return the bytes of memory to replace one chunk (or shard)."""
     return stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
 
 
 def plan_update(
     source: Stored, target: Stored, changed: Sequence[Section], resources: Resources, lengths: Sequence[int] = ()
 ) -> UpdatePlan:
-    """Plan to copy the changed sections of a source to a target."""
     ranks = resources.workers or 1
     shares = resources.ranks_of_a_process(ranks)
 
@@ -253,7 +239,6 @@ class _Cut:
         return lengths
 
     def halvings(self, lengths: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """Yield smaller and smaller parts, down to one target chunk."""
         yield lengths
         while math.prod(lengths) > 1:
             lengths = self.halved(lengths)

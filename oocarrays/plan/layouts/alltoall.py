@@ -11,6 +11,7 @@ the first row for each target. Thakur 1995, chapter 4; MPI calls it alltoallv.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,25 +63,20 @@ class AlltoallPlan(RankExchange):
 
     @property
     def held(self) -> np.ndarray:
-        """Number of elements of each rank's part."""
-        return self.lengths * self._row_elements
+        return self.lengths * math.prod(self.row)
 
     @cached_property
     def _starts(self) -> np.ndarray:
-        """First row of each source's rows in each target's result."""
         return _displaced(self.counts.T).T
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Return the shape of a rank's result."""
         return (int(self.counts[:, rank].sum()), *self.row)
 
     def lenders(self, rank: int) -> list[int]:
-        """Return the ranks with rows for a rank, itself included."""
         found: list[int] = np.flatnonzero(self.counts[:, rank]).tolist()
         return found
 
     def taken(self, source: int, target: int) -> Axes:
-        """Return the elements of ``source`` that it sends to ``target``, along each axis."""
         first = int(self.displacements[source, target])
         return (range(first, first + int(self.counts[source, target])), *map(range, self.row))
 
@@ -94,12 +90,7 @@ class AlltoallPlan(RankExchange):
         yield from ()
 
     def sizes(self) -> np.ndarray:
-        """Return a matrix of the elements that each rank sends to each, itself included."""
-        return self.counts * self._row_elements
-
-    @property
-    def _row_elements(self) -> int:
-        return int(np.prod(self.row, dtype=np.int64))
+        return self.counts * math.prod(self.row)
 
     @property
     def title(self) -> str:

@@ -61,7 +61,6 @@ class Messaging:
         )
 
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
-        """Return the predicted seconds of the transfers, one after the other."""
         each = list(zip(transfers, self.schedules, strict=True))
         own = sum(crowded_seconds(t, itemsize, costs, messages=schedule is not None) for t, schedule in each)
         steps = sum(exchange_seconds(order, t.sizes() * itemsize, costs) for t, order in each if order is not None)
@@ -96,14 +95,7 @@ def order_of(
     return carrier.cheapest(square(transfer.sizes()) * itemsize, asked)
 
 
-def _schedule(
-    asked: str | Schedule,
-    transfer: Transfer,
-    itemsize: int,
-    costs: Costs | None,
-    direct: bool,
-) -> Schedule:
-    """Return the schedule of a transfer, over all ranks before or after it."""
+def _schedule(asked: str | Schedule, transfer: Transfer, itemsize: int, costs: Costs | None, direct: bool) -> Schedule:
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if is_unordered(asked) or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
@@ -114,11 +106,7 @@ def _schedule(
 
 
 def held_elements(
-    transfer: Transfer,
-    schedule: Schedule | None = None,
-    assembly: Assembly = "synchronous",
-    *,
-    ordered: bool = True,
+    transfer: Transfer, schedule: Schedule | None = None, assembly: Assembly = "synchronous", *, ordered: bool = True
 ) -> np.ndarray:
     """Return the maximum number of elements that each rank holds at any time in a transfer."""
     sizes = square(transfer.sizes())
@@ -129,11 +117,7 @@ def held_elements(
 
 
 def held_messages(
-    sizes: np.ndarray,
-    schedule: Schedule,
-    assembly: Assembly = "asynchronous",
-    *,
-    ordered: bool = True,
+    sizes: np.ndarray, schedule: Schedule, assembly: Assembly = "asynchronous", *, ordered: bool = True
 ) -> np.ndarray:
     """Return the maximum number of elements that each rank holds in messages at any time in an exchange."""
     sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
@@ -189,7 +173,6 @@ class RankExchange(Holding):
     """Base of plans of one exchange, in which each rank makes an array of pieces of all ranks' parts."""
 
     itemsize: int
-    """Bytes of an element."""
     schedule: Schedule | None = None
     """Schedule of messages between workers; None on threads, which send none."""
     made: ClassVar[str]
@@ -214,14 +197,12 @@ class RankExchange(Holding):
 
     @cached_property
     def between(self) -> np.ndarray:
-        """Bytes from each rank to each other."""
         sizes = self.sizes() * self.itemsize
         np.fill_diagonal(sizes, 0)
         return sizes
 
     @property
     def messages(self) -> int:
-        """Number of messages between different ranks."""
         return int(np.count_nonzero(self.between))
 
     @property

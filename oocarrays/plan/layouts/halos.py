@@ -15,7 +15,7 @@ Only border rows are sent, and none twice to one rank: the receiver copies eleme
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, product
@@ -25,7 +25,7 @@ import numpy as np
 
 from oocarrays.mapping.along import ascending
 from oocarrays.mapping.layouts.distribution import Axis
-from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Lent, Strip, axis_window, of_axis, of_each
+from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Lent, axis_window, of_axis, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
@@ -47,37 +47,31 @@ class Loan(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return math.prod(lengths(self.taken))
 
 
-@dataclass(frozen=True, slots=True)
-class Halos:
-    """Halo exchange between the ranks of a layout."""
+@dataclass(frozen=True, kw_only=True)
+class HaloPlan(RankExchange):
+    """Plan of a halo exchange between the ranks of a layout: messages, and each rank's memory."""
 
     layout: Layout
-    """Distribution of the array over ranks."""
     depth: Depth
     """Halo width on each side, along each axis, in elements."""
     boundary: Boundaries
     """Boundary condition: the elements beyond the array's edges."""
+    made: ClassVar[str] = "seen"
 
-    @classmethod
-    def of(cls, layout: Layout, depth: Depth, boundary: Boundaries) -> Halos:
-        """Return a validated halo exchange."""
-        check_depth(layout, depth)
-        return cls(layout, depth, boundary)
+    def __post_init__(self) -> None:
+        check_depth(self.layout, self.depth)
 
-    @property
-    def ranks(self) -> int:
-        return self.layout.ranks
+    @cached_property
+    def held(self) -> np.ndarray:
+        return np.array([self.layout.local_size(rank) for rank in range(self.layout.ranks)], np.int64)
 
     def windows(self, rank: int) -> tuple[AxisWindow, ...]:
-        """Return the window of a rank along each axis."""
         return tuple(axis_window(*each) for each in self._along(rank))
 
     def _along(self, rank: int) -> Iterator[tuple[Axis, int, int, Boundary]]:
-        """Return, per axis, the axis, the rank's coordinate, the depth and the boundary."""
         boundaries = of_each(self.boundary, len(self.depth))
         return zip(self.layout.axes, self.layout.coordinates(rank), self.depth, boundaries, strict=True)
 
@@ -120,8 +114,12 @@ class Halos:
         if source != rank:
             return [Loan(self.taken(source, rank), tuple(self.strips(source, rank)))]
         own = product(*(lent.strips for lent in self._lent(rank, rank)))
-        held = self.layout.local_shape(rank)
-        return [_loan(held, strips) for strips in islice(own, 1, None)]  # the first is its part without a halo
+        held, loans = self.layout.local_shape(rank), []
+        for strips in islice(own, 1, None):  # the first is its part without a halo
+            taken = tuple(ascending(range(n)[among]) for n, (_, among) in zip(held, strips, strict=True))
+            turned = (*(slice(None, None, among.step) for _, among in strips), ...)
+            loans.append(Loan(taken, (((*(there for there, _ in strips), ...), turned),)))
+        return loans
 
     def borders(self, rank: int) -> list[Section]:
         """Return the disjoint boxes of a rank's part that other ranks, or its own halo, need."""
@@ -151,18 +149,13 @@ class Halos:
                 sizes[source, rank] = math.prod(lengths(self.taken(source, rank)))
         return sizes
 
-    def sent(self) -> np.ndarray:
-        """Return a matrix of the elements of each message, by source and target."""
-        sizes = self.sizes()
-        np.fill_diagonal(sizes, 0)
-        return sizes
+    @property
+    def title(self) -> str:
+        return f"{self.layout} with a halo of depth {' × '.join(map(str, self.depth))}, boundary {self.boundary!r}"
 
-
-def _loan(held: tuple[int, ...], strips: Sequence[Strip]) -> Loan:
-    """Return one box of a rank's own elements that repeats in its halo."""
-    taken = tuple(ascending(range(n)[among]) for n, (_, among) in zip(held, strips, strict=True))
-    turned = (*(slice(None, None, among.step) for _, among in strips), ...)
-    return Loan(taken, (((*(there for there, _ in strips), ...), turned),))
+    def facts(self) -> Facts:
+        first, middle = self.shape(0), self.shape(self.ranks // 2)
+        return [("layout", (self.title,)), ("ranks see", (first, " of rank 0, ", middle, f" of {self.ranks // 2}"))]
 
 
 @lru_cache(maxsize=4096)
@@ -196,41 +189,6 @@ def frame(outer: Section, inner: Section) -> list[Section]:
             found += [box] if start < stop and box.size else []
         lower[axis], upper[axis] = low, high
     return found
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class HaloPlan(RankExchange):
-    """Plan of a halo exchange in memory: messages, and each rank's memory."""
-
-    halos: Halos
-    """Halo pieces that each rank receives, by sender."""
-    made: ClassVar[str] = "seen"
-
-    @cached_property
-    def held(self) -> np.ndarray:
-        """Number of elements of each rank's part."""
-        return np.array([self.halos.layout.local_size(rank) for rank in range(self.halos.ranks)], np.int64)
-
-    def shape(self, rank: int) -> tuple[int, ...]:
-        """Return the shape of a rank's window."""
-        return self.halos.shape(rank)
-
-    def inside(self, rank: int) -> Section:
-        """Return the section of a rank's window that is its own part."""
-        return self.halos.inside(rank)
-
-    def sizes(self) -> np.ndarray:
-        """Return a matrix of the elements of each rank's part in each rank's window."""
-        return self.halos.sizes()
-
-    @property
-    def title(self) -> str:
-        depth = " × ".join(map(str, self.halos.depth))
-        return f"{self.halos.layout} with a halo of depth {depth}, boundary {self.halos.boundary!r}"
-
-    def facts(self) -> Facts:
-        first, middle = self.shape(0), self.shape(self.ranks // 2)
-        return [("layout", (self.title,)), ("ranks see", (first, " of rank 0, ", middle, f" of {self.ranks // 2}"))]
 
 
 def lent(part: np.ndarray, taken: Axes) -> np.ndarray:

@@ -31,13 +31,10 @@ class MulticastPlan:
     """Plan of a multicast: pieces of the section, and senders and receivers."""
 
     layout: Layout
-    """Distribution of the array over ranks."""
     selection: Selection
-    """Selection that is sent."""
     root: int
     """Rank that first holds the whole section."""
     itemsize: int
-    """Bytes of an element."""
 
     @property
     def ranks(self) -> int:
@@ -48,7 +45,6 @@ class MulticastPlan:
         return tuple(rank for rank in range(self.ranks) if self.size(rank))
 
     def piece(self, rank: int) -> Piece:
-        """Return the piece of the selection that a rank holds."""
         own = LocalPart.of(self.layout, rank, (0,) * len(self.layout.shape)).own
         along = [shared(wanted, held) for wanted, held in zip(self.selection.axes, own, strict=True)]
         return tuple(among for among, _ in along), tuple(there for _, there in along)
@@ -57,7 +53,6 @@ class MulticastPlan:
         return math.prod(lengths(self.piece(rank)[0]))
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Return the shape of every rank's result."""
         return self.selection.shape
 
     def parent(self, rank: int) -> int | None:
@@ -82,7 +77,6 @@ class MulticastPlan:
 
     @property
     def messages(self) -> int:
-        """Number of messages between different ranks."""
         return len(set(self.holders) - {self.root}) + (self.ranks - 1)
 
     @property

@@ -24,6 +24,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import fullest, order_of, own_seconds
 from oocarrays.plan.layouts.transfer import BY_WAY_OF, Transfer, TransferWork, ways_between
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.plan import Memory, above, largest_memory, table
+from oocarrays.plan.plan import Memory, largest_memory, table
 
 KIND = "oocarrays redistribution"
 METHODS = (
@@ -131,10 +132,8 @@ class Redistribution:
         """Return the peak memory of ``rank``, or of the rank with the most: see `peak_bytes`."""
         chosen = slice(None) if rank is None else slice(rank, rank + 1)
         if not self.transfers:
-            return (
-                Memory.of(parts=int(Transfer(self.source, self.target).work.held[chosen].max(initial=0)))
-                * self.itemsize
-            )
+            held = int(Transfer(self.source, self.target).work.held[chosen].max(initial=0))
+            return Memory.of(parts=held * self.itemsize)
         return largest_memory(*(_held(transfer.work, chosen) for transfer in self.transfers)) * self.itemsize
 
     def reversed(self) -> Redistribution:
@@ -208,7 +207,8 @@ class Redistribution:
         ScheduleError
             If the network or schedule is unknown, or does not support this number of ranks.
         """
-        return above("show.pictures:load_picture")("exchanges").draw_plan(self, network=network, schedule=schedule)
+        picture = resolve_name("oocarrays.show.pictures:load_picture")("exchanges")  # a layer above
+        return picture.draw_plan(self, network=network, schedule=schedule)
 
     def __repr__(self) -> str:
         price = self.price
@@ -364,15 +364,13 @@ def load_plan(path: str | os.PathLike[str]) -> Redistribution:
 def _plan(said: Document) -> Redistribution:
     layouts = [Layout.of(tuple(said["shape"]), text) for text in said["layouts"]]
     pairs = pairwise(layouts) if said["moves"] else ()
+    known = [said["price"], *said["offers"]]
+    price, *offers = (Price(**{**each, "schedules": tuple(each["schedules"])}) for each in known)
     return Redistribution(
         source=layouts[0],
         target=layouts[-1],
         transfers=tuple(Transfer(*pair) for pair in pairs),
         itemsize=said["itemsize"],
-        price=_loaded(said["price"]),
-        offers=tuple(map(_loaded, said["offers"])),
+        price=price,
+        offers=tuple(offers),
     )
-
-
-def _loaded(said: Document) -> Price:
-    return Price(**{**said, "schedules": tuple(said["schedules"])})

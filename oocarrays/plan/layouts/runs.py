@@ -41,7 +41,6 @@ class Runs:
     length: np.ndarray
     """Number of contiguous elements per repetition."""
     count: np.ndarray
-    """Number of repetitions."""
     source_stride: np.ndarray
     """Elements between the starts of repetitions at the source; the run's length if it occurs once."""
     target_stride: np.ndarray
@@ -54,11 +53,9 @@ class Runs:
         return Runs(**{name: column[chosen] for name, column in self.columns()})
 
     def columns(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield each field's name and array."""
         return ((field.name, getattr(self, field.name)) for field in fields(self))
 
     def of(self, side: Side, rank: int) -> Runs:
-        """Return the runs that ``rank`` sends, or receives."""
         if side == "target":
             return self[self.target == rank]
         return self[slice(*np.searchsorted(self.source, [rank, rank + 1]))]
@@ -186,7 +183,6 @@ def _regions(source: Axis, target: Axis) -> _Regions:
 
 
 def _period(axis: Axis) -> int:
-    """Return the period of a distribution, or the extent."""
     return max(min(axis.period, axis.extent), 1) if isinstance(axis, BlockCyclicAxis) else max(axis.extent, 1)
 
 

@@ -39,9 +39,7 @@ class Transfer:
     """All-to-all in which every rank of ``source`` sends each rank of ``target`` the elements that it is to hold."""
 
     source: Layout
-    """Layout before."""
     target: Layout
-    """Layout after."""
     held: tuple[Runs, ...] | None = field(default=None, repr=False, compare=False)
     """Runs along each axis if they are stored and sent with the transfer; None to compute them once per process."""
 
@@ -51,7 +49,6 @@ class Transfer:
 
     @property
     def axes(self) -> tuple[Runs, ...]:
-        """Runs along each axis, between coordinates of the two grids."""
         return _axes(self.source, self.target) if self.held is None else self.held
 
     def holding(self) -> Transfer:
@@ -105,7 +102,6 @@ class TransferWork(NamedTuple):
 
     @property
     def moved(self) -> int:
-        """Number of elements that move between ranks."""
         return int((self.held - self.kept).sum())
 
 
@@ -205,10 +201,7 @@ def _filled(numbers: np.ndarray, ranks: int) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def ways_between(source: Layout, target: Layout) -> dict[str, list[tuple[Transfer, ...]]]:
-    """Return the applicable methods with their transfers; formulas come before cutting, which finds the same runs.
-
-    A method with an intermediate block may use the grid of the source or that of the target.
-    """
+    """Return the applicable methods, formulas first; an intermediate layout may use either side's grid."""
     whole: tuple[Transfer, ...] = (Transfer(source, target),)
     changed = [axis for axis, (s, t) in enumerate(zip(source.axes, target.axes, strict=True)) if s != t]
     between = {name: _between(source, target, changed, rule) for name, rule in BY_WAY_OF.items()}

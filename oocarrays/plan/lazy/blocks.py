@@ -40,7 +40,6 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechu
 
 
 def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:
-    """Return whether every chunk lies in one block."""
     axes = zip(blocks, grid.shape, grid.chunks, strict=True)
     return all(edge % c == 0 for lengths, n, c in axes for edge in accumulate(lengths) if edge != n)
 
@@ -52,13 +51,7 @@ def scratch_of(blocks: BlockLengths, shape: tuple[int, ...], itemsize: int) -> S
     return Stored(grid=ChunkGrid.of(shape, chunks), itemsize=itemsize, local=True)
 
 
-def plan_blocks(
-    blocks: BlockLengths,
-    target: Stored,
-    resources: Resources,
-    *,
-    straight: bool = True,
-) -> BlocksPlan:
+def plan_blocks(blocks: BlockLengths, target: Stored, resources: Resources, *, straight: bool = True) -> BlocksPlan:
     """Choose the way of writing the blocks of a lazy array to the chunks of ``target`` within a budget."""
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
     stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
@@ -92,7 +85,6 @@ class BlocksPlan(Holding):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis, in elements."""
         return self.stored.grid.shape
 
     @property
@@ -107,20 +99,14 @@ class BlocksPlan(Holding):
     @property
     def memory(self) -> Memory:
         """Peak memory of a process, without the user's own tasks."""
-        writing = Memory.of(chunks=self._of_block * min(self.threads, self.count))
+        stored, of_block = self.stored, min(self.block_bytes, self.stored.chunk_bytes)  # beside the block itself
+        if self.aligned:
+            of_block = stored.chunk_bytes + stored.encode_workspace + stored.behind_workspace
+        writing = Memory.of(chunks=of_block * min(self.threads, self.count))
         return largest_memory(writing, self.rechunk.memory)
 
     @property
-    def _of_block(self) -> int:
-        """Return the bytes of writing one block, in addition to the block."""
-        chunk = self.stored
-        if self.aligned:
-            return chunk.chunk_bytes + chunk.encode_workspace + chunk.behind_workspace
-        return min(self.block_bytes, chunk.chunk_bytes)
-
-    @property
     def scratch_bytes(self) -> int:
-        """Peak bytes of scratch on disk."""
         mine = 0 if self.aligned else self.stored.grid.count * self.stored.chunk_bytes
         return mine + self.rechunk.scratch_bytes
 
@@ -198,7 +184,6 @@ class DatasetPlan(Holding):
     """Frozen plan of writing the lazy arrays of a dataset: all blocks first, then one array after the other."""
 
     arrays: tuple[tuple[str, BlocksPlan], ...]
-    """Plan of each lazy array, by its name."""
     budget: int
     """Bytes that each process may hold above its idle level, excluding the blocks' own tasks."""
     processes: int | None
@@ -217,7 +202,6 @@ class DatasetPlan(Holding):
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """Ways that were compared for each array, by its name."""
         return of_members(self.arrays)
 
     @property
@@ -226,35 +210,28 @@ class DatasetPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Maximum number of logical processors."""
         return max((plan.ranks for _, plan in self.arrays), default=1)
 
     @property
     def threads(self) -> int:
-        """Maximum number of blocks written concurrently in a process."""
         return max((plan.threads for _, plan in self.arrays), default=1)
 
     @property
     def memory(self) -> Memory:
-        """Peak memory of a process, without the user's own tasks."""
         return largest_memory(*(plan.memory for _, plan in self.arrays))
 
     @property
     def scratch_bytes(self) -> int:
-        """Peak bytes of scratch on disk."""
         return sum(plan.scratch_bytes for _, plan in self.arrays)
 
     @property
     def traffic(self) -> Traffic:
-        """Traffic of all arrays together."""
         return reduce(add, (plan.traffic for _, plan in self.arrays), Traffic(tasks=2))
 
     @property
     def phases(self) -> Phases:
-        """Predicted seconds of the work after the blocks, by phase."""
         return reduce(add, (plan.phases for _, plan in self.arrays), Phases())
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of the work after the blocks."""
         return sum(plan.seconds for _, plan in self.arrays)

@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
-from typing import Literal
+from typing import ClassVar, Literal
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.along import Line, product_line
@@ -35,7 +36,6 @@ from oocarrays.mapping.overlap import (
     span_elements,
 )
 from oocarrays.plan.cost import Traffic, Work, seconds
-from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import (
     TAKEN,
     Alternative,
@@ -61,7 +61,6 @@ class LazyReadsPlan(Holding):
     """Frozen plan of reading the blocks of a lazy array."""
 
     stored: Stored
-    """Array to read."""
     axes: tuple[range, ...]
     """Elements of the lazy array along each axis of the stored one."""
     blocks: BlockLengths
@@ -82,13 +81,14 @@ class LazyReadsPlan(Holding):
     """Visits to stored chunks that are read whole; otherwise contiguous runs."""
     read_bytes: int
     """Stored bytes read to compute every block; an estimate if chunks are coded."""
-    once_bytes: int
+    once_bytes: int = 0
     """Stored bytes if each were read only once."""
     most_read_bytes: int
     """Stored bytes read if every gap between requested elements of a chunk is read as well."""
     seconds: float
-    """Predicted seconds of computing every block."""
-    alternatives: tuple[Alternative, ...]
+    processes: ClassVar[None] = None
+    """Blocks are read by any scheduler."""
+    alternatives: tuple[Alternative, ...] = ()
     """Every method that was compared."""
 
     def facts(self) -> Facts:
@@ -123,16 +123,11 @@ class LazyReadsPlan(Holding):
         return self.threads
 
     @property
-    def processes(self) -> None:
-        """None: blocks are read by any scheduler."""
-
-    @property
     def traffic(self) -> Traffic:
         return Traffic(read_requests=self.read_requests, read_bytes=self.read_bytes)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis of the lazy array, in elements."""
         return tuple(map(len, self.axes))
 
     @property
@@ -146,10 +141,7 @@ class LazyReadsPlan(Holding):
 
     @property
     def times_read(self) -> tuple[float, float]:
-        """Minimum and maximum of the average number of reads of a stored byte.
-
-        Above one if no task can hold all the blocks that share a chunk, or if gaps between elements are read as well.
-        """
+        """Mean reads of a stored byte, at least and at most: above 1 if tasks share chunks, or read gaps, too."""
         once = self.once_bytes or 1
         return self.read_bytes / once, self.most_read_bytes / once
 
@@ -187,88 +179,57 @@ def plan_lazy_reads(
     scratch_room: int = 0,
     strict: bool = False,
 ) -> LazyReadsPlan:
-    """Choose the way of reading the blocks of a lazy array.
-
-    Among ways within a twentieth of the least seconds, one without scratch and then the smallest is chosen.
-    """
-    axes, budget, threads = tuple(axes), resources.budget, resources.threads
-    share = budget // (threads + 1)
-    problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=share, costs=resources.costs)
+    """Choose among ways within a twentieth of the least seconds: one without scratch, then the smallest."""
+    problem, budget = _Problem(stored=stored, axes=tuple(axes), blocks=blocks, resources=resources), resources.budget
     ways = problem.ways(scratch_room)
-    rooms = (problem.share, budget // threads, budget)
+    rooms = (problem.share, budget // resources.threads, budget)
     fitting = next((fit for room in rooms if (fit := [way for way in ways if way.task_bytes <= room])), ways[:1])
     if strict and fitting[0].task_bytes > budget:
-        raise BudgetError(budget, problem.least(budget, threads, scratch_room), "a block of the lazy array")
+        raise BudgetError(budget, problem.least(scratch_room), "a block of the lazy array")
     least = min(way.seconds for way in fitting)
     alike = (way for way in fitting if way.seconds <= 1.05 * least)
     best = min(alike, key=lambda way: (way.method == "scratch", way.task_bytes))
-    return LazyReadsPlan(
-        stored=stored,
-        axes=axes,
-        blocks=blocks,
-        method=best.method,
-        groups=best.groups,
-        tile=problem.tile,
-        task_memory=best.memory,
-        budget=budget,
-        threads=threads,
-        read_requests=best.requests,
-        read_bytes=best.read_bytes,
-        once_bytes=problem.once(),
-        most_read_bytes=best.most_read_bytes,
-        seconds=best.seconds,
-        alternatives=tuple(_considered(way, best, problem.share) for way in _one_a_method(ways, problem.share)),
-    )
+    considered = tuple(_considered(way, best, problem.share) for way in _one_a_method(ways, problem.share))
+    return replace(best, once_bytes=problem.once(), alternatives=considered)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    method: Method
-    groups: tuple[tuple[tuple[int, int], ...], ...]
-    memory: Memory
-    task_bytes: int
-    requests: int
-    read_bytes: int
-    most_read_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Problem:
     stored: Stored
     axes: tuple[range, ...]
     blocks: BlockLengths
-    share: int
-    costs: Costs
+    resources: Resources
+
+    @cached_property
+    def share(self) -> int:
+        """Bytes of a task, beside one finished task whose blocks are not yet consumed."""
+        return self.resources.budget // (self.resources.threads + 1)
 
     @property
     def nbytes(self) -> int:
         return math.prod(map(len, self.axes)) * self.stored.itemsize
 
-    @property
+    @cached_property
     def tile(self) -> tuple[int, ...]:
         """Elements along each axis that are copied to scratch at a time."""
         return tile_of(self.stored, min(MOST_TILE_BYTES, self.share // 8))
 
-    def ways(self, scratch_room: int) -> list[_Way]:
+    def ways(self, scratch_room: int) -> list[LazyReadsPlan]:
         """Return every way; a plain copy is included if scratch has room for it."""
         copied = 0 < self.nbytes <= scratch_room and self.stored.coded
         return [self.alone(), *self.grouped(), *([self.through_scratch()] if copied else [])]
 
-    def least(self, budget: int, threads: int, scratch_room: int) -> int:
+    def least(self, scratch_room: int) -> int:
         """Return the minimum budget above one that is too small: tiles, and the memory for them, grow with it."""
-        while True:
-            problem = replace(self, share=budget // (threads + 1))
-            needed = min(way.task_bytes for way in problem.ways(scratch_room))
-            if needed <= budget:
-                return budget
-            budget = needed
+        problem, budget = self, self.resources.budget
+        while (needed := min(way.task_bytes for way in problem.ways(scratch_room))) > budget:
+            problem, budget = replace(self, resources=replace(self.resources, budget=needed)), needed
+        return budget
 
-    def alone(self) -> _Way:
-        """Return the way that reads every block separately."""
+    def alone(self) -> LazyReadsPlan:
         return self._way([grouping(*axis, singly(len(axis[1]))) for axis in self._along()])
 
-    def grouped(self) -> Iterator[_Way]:
+    def grouped(self) -> Iterator[LazyReadsPlan]:
         """Yield every way that groups blocks, at most 4,096."""
         along = [list(groupings(*axis)) for axis in self._along()]
         while math.prod(map(len, along)) > 2**12:
@@ -281,8 +242,8 @@ class _Problem:
     def _along(self) -> Iterator[tuple[range, tuple[int, ...], int]]:
         return zip(self.axes, self.blocks, self.stored.grid.chunks, strict=True)
 
-    def _way(self, groupings: Sequence[Grouping]) -> _Way:
-        stored, costs = self.stored, self.costs
+    def _way(self, groupings: Sequence[Grouping]) -> LazyReadsPlan:
+        stored, costs = self.stored, self.resources.costs
         visits = math.prod(each.visits for each in groupings)
         count = math.prod(len(each.groups) for each in groupings)
         together = count < math.prod(map(len, self.blocks))
@@ -294,30 +255,32 @@ class _Problem:
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored)) if stored.coded else self.nbytes
         held = math.prod(each.longest for each in groupings) * stored.itemsize
         copied = self.nbytes * (2 if together else 1) + (visits * stored.chunk_bytes if stored.coded else 0)
-        return _Way(
+        return LazyReadsPlan(
+            stored=stored,
+            axes=self.axes,
+            blocks=self.blocks,
             method="groups" if together else "blocks",
             groups=tuple(each.groups for each in groupings),
-            memory=(memory := reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0)),
-            task_bytes=memory.nbytes,
-            requests=runs,
+            tile=self.tile,
+            task_memory=reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0),
+            budget=self.resources.budget,
+            threads=self.resources.threads,
+            read_requests=runs,
             read_bytes=read,
             most_read_bytes=read if stored.coded else self._most_bytes(lines, groupings),
             seconds=self._seconds(visits, runs, read, copied, count) + costs.task_seconds * count * together,
         )
 
     def once(self) -> int:
-        """Return the stored bytes if each were read once."""
         if not self.stored.coded:
             return self.nbytes
-        return int(self._visits_once() * self.stored.chunk_bytes * self.costs.stored_ratio(self.stored))
+        return int(self._visits_once() * self.stored.chunk_bytes * self.resources.costs.stored_ratio(self.stored))
 
     def _visits_once(self) -> int:
-        """Return the number of stored chunks with an element of the lazy array."""
         return math.prod(grouping(axis, (len(axis),), chunk, ((0, 1),)).visits for axis, _, chunk in self._along())
 
     def _most_bytes(self, lines: Sequence[Line], groupings: Sequence[Grouping]) -> int:
-        """Return the bytes from the first to the last element of each piece of a chunk that is requested at one
-        time."""
+        """Return the bytes from the first to the last element of each piece of a chunk requested at one time."""
         if self.stored.local and all(axis.step == 1 for axis in self.axes):
             return self.nbytes
         cut = zip(lines, groupings, self.axes, strict=True)
@@ -327,20 +290,19 @@ class _Problem:
         lying = ([line.elements for line in lines], pieces, self.stored.grid.chunks)
         return span_elements(*(turned(each, self.stored.order) for each in lying)) * self.stored.itemsize
 
-    def through_scratch(self) -> _Way:
-        """Return the way that copies every chunk once and reads every block from the copy."""
-        stored, costs, alone, visits = self.stored, self.costs, self.alone(), self._visits_once()
+    def through_scratch(self) -> LazyReadsPlan:
+        stored, costs, alone, visits = self.stored, self.resources.costs, self.alone(), self._visits_once()
         read = int(visits * stored.chunk_bytes * costs.stored_ratio(stored))
         copying = self._seconds(visits, visits, read, 3 * self.nbytes, visits) + costs.task_seconds * visits
         device = self.nbytes / costs.write_bandwidth + max(self.nbytes - costs.cache_bytes, 0) / costs.read_bandwidth
-        pieces = alone.requests * (costs.piece_seconds + 2 * costs.request_seconds)
-        block = largest_block(self.blocks) * stored.itemsize
-        return _Way(
+        pieces = alone.read_requests * (costs.piece_seconds + 2 * costs.request_seconds)
+        block, tile = largest_block(self.blocks) * stored.itemsize, _tile_bytes(self.tile, stored)
+        copying_memory = reading_memory(stored, tile) + Memory.of(blocks=min(tile, block))
+        return replace(
+            alone,
             method="scratch",
-            groups=alone.groups,
-            memory=(memory := through_scratch_memory(stored, block, _tile_bytes(self.tile, stored))),
-            task_bytes=memory.nbytes,
-            requests=visits,
+            task_memory=largest_memory(copying_memory, Memory.of(blocks=block, reading=min(SIEVE_BYTES, block))),
+            read_requests=visits,
             read_bytes=read,
             most_read_bytes=read,
             seconds=copying + device + pieces,
@@ -348,7 +310,7 @@ class _Problem:
 
     def _seconds(self, visits: int, runs: int, read: int, copied: int, tasks: int) -> float:
         """Return the seconds of the device and of the cores, limited by the number of tasks."""
-        stored, costs = self.stored, self.costs
+        stored, costs = self.stored, self.resources.costs
         cores = max(min(costs.cores, tasks), 1)
         decoded = visits * stored.chunk_bytes
         took = seconds(
@@ -382,12 +344,6 @@ def reading_memory(stored: Stored, held: int, tile: int = 0) -> Memory:
     return Memory.of(blocks=held, tile=tile, reading=beside)
 
 
-def through_scratch_memory(stored: Stored, block: int, tile: int) -> Memory:
-    """Return the peak memory of the tasks that copy tiles or read a block from the copy."""
-    copying = reading_memory(stored, tile) + Memory.of(blocks=min(tile, block))
-    return largest_memory(copying, Memory.of(blocks=block, reading=min(SIEVE_BYTES, block)))
-
-
 def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:
     return math.prod(tile) * stored.itemsize
 
@@ -395,7 +351,7 @@ def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:
 # ---------------------------------------------------------------------- alternatives
 
 
-def _one_a_method(ways: Sequence[_Way], share: int) -> Iterator[_Way]:
+def _one_a_method(ways: Sequence[LazyReadsPlan], share: int) -> Iterator[LazyReadsPlan]:
     """Yield the best way of each method, preferring those that fit."""
     for method in ("blocks", "groups", "scratch"):
         mine = [way for way in ways if way.method == method]
@@ -403,12 +359,12 @@ def _one_a_method(ways: Sequence[_Way], share: int) -> Iterator[_Way]:
             yield min(mine, key=lambda way: (way.task_bytes > share, way.seconds))
 
 
-def _considered(way: _Way, best: _Way, share: int) -> Alternative:
+def _considered(way: LazyReadsPlan, best: LazyReadsPlan, share: int) -> Alternative:
     if way.method == best.method:
         way, reason = best, TAKEN
     elif way.task_bytes > share:
         reason = f"does not fit a task's share of {share} bytes"
     else:
         reason = "slower" if way.seconds > best.seconds else "no faster, and takes more room"
-    traffic = Traffic(read_requests=way.requests, read_bytes=way.read_bytes)
-    return Alternative(name=way.method, seconds=way.seconds, peak_bytes=way.task_bytes, reason=reason, traffic=traffic)
+    name, peak = way.method, way.task_bytes
+    return Alternative(name=name, seconds=way.seconds, peak_bytes=peak, reason=reason, traffic=way.traffic)

@@ -15,14 +15,7 @@ from dataclasses import dataclass, field, replace
 from oocarrays.errors import InputError
 from oocarrays.plan.plan import table
 from oocarrays.plan.queueing.kept import Measured
-from oocarrays.plan.queueing.striping import (
-    SATURATED,
-    BlockTimes,
-    StripedRate,
-    best_block,
-    most_rate,
-    speed_up,
-)
+from oocarrays.plan.queueing.striping import SATURATED, StripedRate, best_block, most_rate, speed_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +23,11 @@ class Trial:
     """Run with the advised parameters."""
 
     nbytes: int
-    """Bytes moved."""
     seconds: float
-    """Measured seconds."""
     predicted: float
-    """Seconds predicted by the model."""
 
     @property
     def error(self) -> float:
-        """Relative error of the predicted seconds."""
         return abs(self.predicted / self.seconds - 1)
 
 
@@ -77,7 +66,14 @@ class StripingPlan:
     @property
     def ranks(self) -> int:
         """Advised number of I/O ranks: the processors that the disks need."""
-        return io_ranks(self.best.times, self.cores)
+        times = self.best.times
+        if not times.cpu:
+            return 1
+        free = replace(times, cpu=0.0)
+        if not any((*free.disks, free.shared, free.network)):
+            return self.cores
+        blocks = most_rate(free)[0] / times.block
+        return max(1, min(self.cores, -int(-blocks * times.cpu // SATURATED)))
 
     @property
     def speed_up(self) -> float:
@@ -94,7 +90,11 @@ class StripingPlan:
         """Return the measurements, the advice, its predicted rate and its uncertainty as text."""
         head = ("block", "processor", "a disk alone", "shared by all", "all together", "predicted", "buffers")
         rows = [_row(each, self.best.times.block) for each in self.measured]
-        holds = most_rate(self.best.times)[1]
+        holds, trial, solution = most_rate(self.best.times)[1], [], self.best.solution
+        model = "" if solution.exact else f", the model itself within {100 * solution.error:.0f} %"
+        if self.trial is not None:
+            predicted, measured = (_rate(self.trial.nbytes / s) for s in (self.trial.predicted, self.trial.seconds))
+            trial = [f"a run of {_size(self.trial.nbytes)}: predicted {predicted}, measured {measured}"]
         return "\n".join(
             [
                 f"{self.mode} on {len(self.disks)} disks: {', '.join(self.disks)}",
@@ -105,22 +105,10 @@ class StripingPlan:
                 f"rank{'s' * (self.ranks > 1)} to do the I/O",
                 f"predicted: {_rate(self.bytes_per_second)} by one rank, {self.speed_up:.2f} times one disk; "
                 f"{holds} forbids more",
-                *self._trial_lines(),
-                f"sure within {100 * self.unsure:.0f} %"
-                + (
-                    ""
-                    if self.best.solution.exact
-                    else f", the model itself within {100 * self.best.solution.error:.0f} %"
-                ),
+                *trial,
+                f"sure within {100 * self.unsure:.0f} %{model}",
             ]
         )
-
-    def _trial_lines(self) -> list[str]:
-        if self.trial is None:
-            return []
-        measured = _rate(self.trial.nbytes / self.trial.seconds)
-        predicted = _rate(self.trial.nbytes / self.trial.predicted)
-        return [f"a run of {_size(self.trial.nbytes)}: predicted {predicted}, measured {measured}"]
 
 
 def _row(seen: Measured, chosen: int) -> tuple[str, ...]:
@@ -153,17 +141,6 @@ def _size(nbytes: int) -> str:
 
 def _rate(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e6:.{0 if bytes_per_second >= 1e8 else 1 if bytes_per_second >= 1e5 else 4}f} MB/s"
-
-
-def io_ranks(times: BlockTimes, cores: int) -> int:
-    """Return the number of processors at which the processor is not the bottleneck of the disks."""
-    if not times.cpu:
-        return 1
-    free = replace(times, cpu=0.0)
-    if not any((*free.disks, free.shared, free.network)):
-        return cores
-    blocks = most_rate(free)[0] / times.block
-    return max(1, min(cores, -int(-blocks * times.cpu // SATURATED)))
 
 
 def advised(

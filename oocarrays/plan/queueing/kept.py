@@ -15,9 +15,8 @@ the measurements of single disks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ class Measured:
     """Measurement with one block size."""
 
     block: int
-    """Bytes of a block."""
     cpu: float
     """Seconds of the processor for a block, in a striped transfer."""
     alone: tuple[float, ...]
@@ -49,28 +47,19 @@ class Measured:
         rate = striped_rate(alone, 1).rate
         if len(self.alone) < 2 or 0.9 * rate <= self.together <= rate / 0.9:
             return alone
-        if self.together < rate:
-            return self._fitted(partial(_sharing, alone), self.block / self.together)
-        return self._fitted(partial(_faster, alone), 1.0)
+        shared = self.together < rate  # otherwise other load delayed the measurements of single disks
 
-    def _fitted(self, changed: Callable[[float], BlockTimes], most: float) -> BlockTimes:
-        """Return the times with which the model predicts the measured rate; the rate falls as the argument grows."""
-        low, high = 0.0, most
-        for _ in range(40):
+        def changed(share: float) -> BlockTimes:
+            """Move seconds of a block from each disk to the shared stage, or scale those at each disk."""
+            disks = (max(each - share, 0.0) if shared else share * each for each in self.alone)
+            return replace(alone, shared=share if shared else 0.0, disks=tuple(disks))
+
+        low, high = 0.0, self.block / self.together if shared else 1.0
+        for _ in range(40):  # the predicted rate falls as the share grows
             middle = (low + high) / 2
             slow = striped_rate(changed(middle), 1).rate < self.together
             low, high = (low, middle) if slow else (middle, high)
         return changed(high)
-
-
-def _faster(alone: BlockTimes, share: float) -> BlockTimes:
-    """Scale the times of a block at each disk: other load delayed the measurements of single disks."""
-    return replace(alone, disks=tuple(share * each for each in alone.disks))
-
-
-def _sharing(alone: BlockTimes, shared: float) -> BlockTimes:
-    """Move seconds of a block from each disk to the shared stage."""
-    return replace(alone, shared=shared, disks=tuple(max(each - shared, 0.0) for each in alone.disks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +91,15 @@ class KeptDisks:
         rows = [[row.block, row.cpu, list(row.alone), list(row.spread), row.together] for row in self.measured]
         return {"disks": list(self.disks), "mode": self.mode, "measured": rows}
 
-    def places_of(self, parts: Sequence[str]) -> list[int] | None:
-        """Return the index of the disk of each part; None if a part lies on none of them."""
-        found = [_place_of(part, self.disks) for part in parts]
-        return None if None in found else found  # type: ignore[return-value]
-
     def times(self, nbytes: int, parts: Sequence[str]) -> BlockTimes | None:
         """Return the times of a block of some bytes at the disks of some parts; None if a part lies on none of them."""
-        places = self.places_of(parts)
-        if places is None:
+        folders = [f"{disk.rstrip('/')}/" for disk in self.disks]
+        above = [[n for n, folder in enumerate(folders) if f"{part}/".startswith(folder)] for part in parts]
+        if not all(above):
             return None
         known = [row.times for row in self.measured]
         blocks = [float(each.block) for each in known]
-        disks = tuple(_between(nbytes, blocks, [each.disks[place] for each in known]) for place in places)
+        disks = tuple(_between(nbytes, blocks, [each.disks[place] for each in known]) for place, *_ in above)
         return BlockTimes(
             block=max(nbytes, 1),
             disks=disks,
@@ -123,14 +108,8 @@ class KeptDisks:
         )
 
 
-def _place_of(part: str, disks: Sequence[str]) -> int | None:
-    above = (n for n, disk in enumerate(disks) if f"{part}/".startswith(f"{disk.rstrip('/')}/"))
-    return next(above, None)
-
-
 def _between(nbytes: int, blocks: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return the seconds of a block, interpolated between the measured ones; above the largest, in proportion to the
-    size."""
+    """Return the seconds of a block, interpolated; above the largest measured block, in proportion to its size."""
     larger = max(nbytes / blocks[-1], 1.0)
     return float(np.interp(nbytes, blocks, seconds)) * larger
 
@@ -160,8 +139,7 @@ class ChunkTimes:
 
 
 def chunks_a_second(times: BlockTimes, under_way: int) -> float:
-    """Return the blocks a second that disks move with this number of requests under way; more than 8 a disk gain
-    nothing."""
+    """Return the blocks a second with these requests under way; more than 8 a disk gain nothing."""
     disks = len(times.disks)
     if under_way < disks:
         mean = sum(times.disks) / disks

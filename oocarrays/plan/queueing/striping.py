@@ -52,7 +52,6 @@ class BlockTimes:
     """Seconds of a block at each stage."""
 
     block: int
-    """Bytes of a block."""
     disks: tuple[float, ...]
     """Seconds at each disk."""
     cpu: float = 0.0
@@ -68,11 +67,9 @@ class StripedRate:
     """Predicted rate of a long transfer."""
 
     times: BlockTimes
-    """Times of a block at each stage."""
     buffers: int
     """Blocks of a disk under way: C."""
     solution: Solution
-    """Mean values of the network."""
 
     @property
     def rate(self) -> float:
@@ -113,7 +110,6 @@ def striped_rate(times: BlockTimes, buffers: int, routings: int = 1) -> StripedR
 
 
 def speed_up(times: BlockTimes, buffers: int) -> float:
-    """Return the speed relative to the first disk with one block under way."""
     return striped_rate(times, buffers).rate / striped_rate(replace(times, disks=times.disks[:1]), 1).rate
 
 
@@ -132,10 +128,7 @@ def least_buffers(times: BlockTimes, routings: int = 1, *, share: float = SATURA
 
 
 def best_block(tried: Iterable[BlockTimes], routings: int = 1, *, memory: int | None = None) -> StripedRate:
-    """Return the block size, and the blocks of a disk under way, of the highest rate in some memory.
-
-    Of those within `SATURATED` of the highest rate, it is the one with the least memory.
-    """
+    """Return the block size and buffers with the least memory of those within `SATURATED` of the highest rate."""
     tried = list(tried)
     found = []
     for times in tried:
@@ -158,7 +151,6 @@ class ClosedNetwork:
     """Stations, and classes of requests that circulate through them."""
 
     stations: tuple[str, ...]
-    """Names of the stations."""
     demands: np.ndarray
     """Service seconds of one request of each class at each station on one round: classes × stations."""
     requests: np.ndarray
@@ -176,7 +168,6 @@ class Solution:
     """Mean values of a network in its steady state."""
 
     network: ClosedNetwork
-    """Solved network."""
     residence: np.ndarray
     """Seconds of a request at each station on one round, including waiting: classes × stations."""
     exact: bool
@@ -188,7 +179,6 @@ class Solution:
 
     @property
     def response(self) -> np.ndarray:
-        """Seconds of one round, by class."""
         seconds: np.ndarray = self.residence.sum(axis=1)
         return seconds
 
@@ -200,7 +190,6 @@ class Solution:
 
 
 def solve(network: ClosedNetwork) -> Solution:
-    """Solve a network: exactly if that is within reach."""
     if network.work <= REACH:
         return Solution(network=network, residence=exactly(network), exact=True)
     return Solution(network=network, residence=nearly(network), exact=False, error=_error_in_part(network))

@@ -53,10 +53,7 @@ def _workspace(problem: Problem, requests: int) -> int:
 
 
 def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
-    """Yield about 1,000 boxes of at most ``room`` source chunks, and enlargements that fill it; always one chunk.
-
-    Boxes contain several chunks along the last four axes only.
-    """
+    """Yield about 1,000 boxes of up to ``room`` chunks along the last four axes, and enlargements; always one chunk."""
     source, target = problem.source.grid, problem.target.grid
     axes = [a for a, n in enumerate(source.counts) if n > 1][-4:]
     lengths = [[1]] * len(source.counts)
@@ -80,8 +77,7 @@ def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], r
 
 
 def _lengths(count: int, source: int, target: int, most: int) -> list[int]:
-    """Return up to about ``most`` lengths of a box along one axis, in chunks: one, a target chunk, and multiples of
-    both."""
+    """Return up to about ``most`` lengths of a box, in chunks: one, a target chunk, and multiples of both."""
     step = math.lcm(source, target) // source
     step = step if step <= count else ceil_div(target, source)
     every = ceil_div(2 * count.bit_length(), most)
@@ -90,12 +86,13 @@ def _lengths(count: int, source: int, target: int, most: int) -> list[int]:
 
 
 def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
-    """Return a candidate with its traffic, memory and predicted seconds."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     units = math.prod(map(ceil_div, source.grid.counts, region))
     box_bytes = math.prod(map(min, region, source.grid.counts)) * source.chunk_bytes
     order = target.order
-    tile = turned_back(stage_shape(turned(_piece(problem, region), order), target.itemsize), order)
+    lengths = zip(target.grid.shape, source.grid.chunks, region, target.grid.chunks, strict=True)
+    piece = tuple(c if b * s >= n else min(b * s, c) for n, s, b, c in lengths)
+    tile = turned_back(stage_shape(turned(piece, order), target.itemsize), order)
     stage = stage_bytes(tile, [b * s for b, s in zip(region, source.grid.chunks, strict=True)], target)
     batch = batch_of(box_bytes, units, ranks)
     traffic = _traffic(problem, region, units, batch)
@@ -124,15 +121,6 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     return Counted(shape, process + each, seconds, phases, traffic, tile, batch, source.local)
 
 
-def _piece(problem: Problem, region: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the longest piece of a box in a target chunk, along each axis."""
-    source, target = problem.source.grid, problem.target.grid
-    return tuple(
-        c if b * s >= n else min(b * s, c)
-        for n, s, b, c in zip(target.shape, source.chunks, region, target.chunks, strict=True)
-    )
-
-
 def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES) -> tuple[int, ...]:
     """Return the shape of the part of a piece laid out at a time: rows of its first long axis, in whole sectors."""
     first = next((axis for axis, n in enumerate(piece) if n > 1), 0)
@@ -154,7 +142,6 @@ def stage_bytes(tile: tuple[int, ...], box: Sequence[int], target: Stored) -> in
 
 
 def stage_of(step: Pass) -> int:
-    """Return the bytes for laying out pieces in a pass."""
     box = [b * s for b, s in zip(step.unit, step.source.grid.chunks, strict=True)]
     return stage_bytes(step.tile, box, step.target)
 
@@ -219,7 +206,6 @@ def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int
 
 
 def on_sectors(step: Pass) -> bool:
-    """Return whether all runs written by a pass begin and end on sectors of the target's files."""
     return lies_on_sectors(step.source, step.target, step.unit)
 
 

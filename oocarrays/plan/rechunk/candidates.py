@@ -52,11 +52,7 @@ def scratch_paths(problem: Problem, stages: int) -> list[tuple[tuple[int, ...], 
 
 
 def _paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield scratch chunks between a region of the source's chunks and one of the target's.
-
-    With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
-    more, the scratch chunks step from the one to the other in equal ratios.
-    """
+    """Yield scratch chunks: the common part of both sides' (as in rechunker), or steps in equal ratios between them."""
     room = max((problem.resources.budget - problem.base_bytes) // problem.neighbours, 1)
     shape = problem.source.grid.shape
     for start in _grown(problem.source, room):
@@ -124,28 +120,27 @@ def shapes(problem: Problem, method: Method) -> Iterator[Shape]:
     for access, (depth, slabs, slab), behind in product(
         _accesses(problem, method), _holdings(problem, method), (True, False) if can_wait else (False,)
     ):
-        shape = Shape(method=method, access=access, slab=slab, slabs=slabs, depth=depth, behind=behind)
+        shape = Shape(method=method, access=access, slab=slab, slabs=slabs, depth=depth, write_behind=behind)
         yield from _sized(problem, shape)
 
 
 def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
-    """Yield a candidate with every number of requests under way, and every region that may fit in the remaining
-    memory."""
+    """Yield a candidate with every number of requests, and every region that may fit in the remaining memory."""
     method = shape.method
     for requests in _requests(problem, shape):
         shape = replace(shape, requests=requests)
         shape = replace(shape, workspace=_workspace(problem, shape))
         fixed = problem.base_bytes + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
-        held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
-        chunks = int((problem.resources.budget - fixed) // held)
-        shared = method != "independent"
+        shared, regions = method != "independent", float(shape.depth)
+        if shared and problem.resources.on_workers:  # and packed data of the same size, and messages
+            regions += shape.slabs + problem.under_way / problem.ranks
+        chunks = int((problem.resources.budget - fixed) // (problem.neighbours * regions * problem.target.chunk_bytes))
         for region, split in _regions(problem.target.grid.counts, max(chunks, 1), problem.ranks, shared=shared):
-            if math.prod(region) > 1 or not shape.behind:  # behind one chunk no other is made
+            if math.prod(region) > 1 or not shape.write_behind:  # behind one chunk no other is made
                 yield replace(shape, region=region, split=split)
 
 
 def _requests(problem: Problem, shape: Shape) -> list[int]:
-    """Return candidate numbers of concurrent requests of a rank, reads and writes together."""
     if not (problem.source.travel_bytes or problem.target.travel_bytes):
         return [1]
     streams = 1 if shape.method == "independent" else shape.slabs + shape.depth
@@ -163,19 +158,12 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
     return [(*held, slab) for held in ((1, 1), (1, 2), (2, 2)) for slab in sorted(slabs)]
 
 
-def _held_regions(problem: Problem, shape: Shape) -> float:
-    """Return the number of regions in a rank's memory, including packed data of the same size and messages."""
-    if shape.method == "independent" or not problem.resources.on_workers:
-        return shape.depth
-    return shape.depth + shape.slabs + problem.under_way / problem.ranks
-
-
 def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
     """Return a rank's bytes in addition to its region: slabs or a tile; and buffers of codecs and requests."""
     target = problem.target
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
-    writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.behind + putting)
+    writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.write_behind + putting)
     never_both = shape.method == "independent" or (problem.resources.on_workers and shape.slabs == shape.depth == 1)
     return held, max(reading, writing) if never_both else reading + writing
 
@@ -213,7 +201,6 @@ def _splits(counts: tuple[int, ...], region: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield orders of the axes with several chunks."""
     if len(axes) <= 3:
         yield from permutations(axes)
         return

@@ -17,15 +17,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import product
 from operator import mul
 from typing import NamedTuple
 
 from oocarrays.mapping.along import range_cuts
-from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, tile_shape, turned, turned_back
-from oocarrays.mapping.layouts.distribution import GenBlock
+from oocarrays.mapping.grid import ChunkGrid, ceil_div, tile_shape, turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, span_elements, touched_by_region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
@@ -39,7 +38,6 @@ class MessageBlock:
     """Part of a message: whole target chunks along an axis, or a part of one."""
 
     section: Section
-    """Elements of the block in the array."""
     counts: tuple[int, ...]
     """Number of chunks that it touches in each axis."""
     lengths: tuple[int, ...]
@@ -71,13 +69,8 @@ def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
 
 
 def sent_sections(step: Pass, unit: int, source: int) -> Iterator[Section]:
-    """Yield the elements that ``source`` reads of a partition, as a few sections."""
-    touched = step.source.grid.touched(step.section(step.chunk_box(unit)))
-    counts = tuple(map(len, touched))
-    for first, last in boxes(GenBlock.even(math.prod(counts), step.ranks).part(source), counts):
-        low = tuple(axis.start + i for axis, i in zip(touched, first, strict=True))
-        high = tuple(axis.start + i for axis, i in zip(touched, last, strict=True))
-        yield step.source.grid.block(low, high)
+    """Return the elements that ``source`` reads of a partition, which is one round if messages are packed."""
+    return (step.source.grid.block(*box) for box in step.read_boxes(unit, 0, source))
 
 
 def message_blocks(step: Pass, unit: int, source: int, destination: int) -> Iterator[MessageBlock]:
@@ -129,43 +122,30 @@ class Counted(NamedTuple):
     """Candidate with its counts."""
 
     shape: Shape
-    """Shape of the candidate."""
     held: tuple[int, ...]
     """Bytes of a process, for each of `HELD`."""
     seconds: float
-    """Predicted elapsed seconds."""
     phases: Phases
-    """Predicted seconds of all ranks together."""
     traffic: Traffic
-    """Requests, bytes, messages and tasks."""
     tile: tuple[int, ...]
     """Elements in each axis that are read before they are copied."""
     batch: int
-    """Regions of one task."""
     read_ahead: bool
-    """Whether the operating system is asked to fetch the next chunks whole."""
     packed: tuple[int, int] = (0, 0)
     """Bytes of all messages that a rank packs for a partition, and of the longest."""
 
     @property
     def peak_bytes(self) -> int:
-        """Peak bytes of a process."""
         return sum(self.held)
 
     def made(self, problem: Problem) -> Pass:
-        """Return the candidate as a pass."""
         shape, workers = self.shape, problem.resources.on_workers
+        chosen = {each.name: getattr(shape, each.name) for each in fields(shape) if each.name != "workspace"}
         return Pass(
+            **chosen,
             source=problem.source,
             target=problem.target,
-            method=shape.method,
-            access=shape.access,
             ranks=problem.ranks,
-            region=shape.region,
-            split=shape.split,
-            slab=shape.slab,
-            slabs=shape.slabs,
-            depth=shape.depth,
             tile=self.tile,
             batch=self.batch,
             packed=workers and shape.method == "two-phase",
@@ -174,8 +154,6 @@ class Counted(NamedTuple):
             synchronous=problem.resources.synchronous,
             outbox_bytes=self.packed[0],
             message_bytes=self.packed[1],
-            requests=shape.requests,
-            write_behind=shape.behind,
             read_ahead=self.read_ahead,
             traffic=self.traffic,
             memory=Memory(tuple(zip(HELD, self.held, strict=True))),
@@ -186,7 +164,6 @@ class Counted(NamedTuple):
 
 
 def count_pass(problem: Problem, shape: Shape) -> Counted:
-    """Return a candidate with its traffic, memory and predicted seconds."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
     packed = problem.resources.on_workers and shape.method == "two-phase"
@@ -199,7 +176,9 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
     batch = batch_of(region_bytes, units, ranks)
     if packed:
         shape = replace(shape, slab=ceil_div(max(lie.touched), ranks))
-    exchanges = _exchanges(problem, shape, lie.touched)
+    exchanges = 0  # rounds of all partitions, times ranks
+    if shape.method != "independent":
+        exchanges = sum(ceil_div(chunks, ranks * shape.slab) * n for chunks, n in lie.touched.items()) * ranks
     traffic = _traffic(problem, shape, lie, units, batch, exchanges)
     turns = exchanges * shape.slabs or units
     outbox, message = packed_bytes = _packed_bytes(problem, shape, piece) if packed else (0, 0)
@@ -218,7 +197,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
             synchronous=problem.resources.synchronous,
             whole=problem.whole,
             ahead=shape.slabs > 1,
-            behind=shape.behind or not target.made or bool(target.travel_bytes),
+            behind=shape.write_behind or not target.made or bool(target.travel_bytes),
             waits=_waits(problem, shape, traffic, units, exchanges),
         ),
     )
@@ -271,14 +250,6 @@ def _idle(problem: Problem, shape: Shape, units: int) -> float:
         return float(ranks)
     shared = min(shape.region[shape.split] * ranks, problem.target.grid.counts[shape.split])
     return ceil_div(shared, ranks) * ranks / shared
-
-
-def _exchanges(problem: Problem, shape: Shape, touched: Counter[int]) -> int:
-    """Return the rounds of all partitions, times ranks."""
-    if shape.method == "independent":
-        return 0
-    at_once = problem.ranks * shape.slab
-    return sum(ceil_div(chunks, at_once) * units for chunks, units in touched.items()) * problem.ranks
 
 
 def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, exchanges: int) -> Traffic:

@@ -43,9 +43,7 @@ class MemberPiece:
     name: str
     """Path of the array in its group."""
     part: int
-    """Index of the part."""
     parts: int
-    """Number of parts of the array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,6 @@ class ToCopy:
     """Array to copy as stored."""
 
     name: str
-    """Path of the array in its group."""
     nbytes: int
     """Bytes of its elements; an estimate for elements of no fixed size."""
     object_bytes: int
@@ -75,14 +72,12 @@ class CopyPlan:
     peak_bytes: int = 0
     """Peak bytes of a process while copying."""
     seconds: float = 0.0
-    """Predicted seconds."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(piece.name for batch in self.batches for piece in batch))
 
     def parts(self) -> Iterator[tuple[int, ...]]:
-        """Yield the parts that are recorded once done: the numbers of the batches."""
         return ((number,) for number in range(len(self.batches)))
 
     def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
@@ -122,27 +117,22 @@ class GroupPlan(Holding):
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """Strategies that were compared for each array, by its path."""
         return of_members(self.members)
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Passes of all arrays, in the order of running."""
         return tuple(step for _, plan in self.members for step in plan.passes)
 
     @property
     def ranks(self) -> int:
-        """Maximum number of logical processors of an array."""
         return max((plan.ranks for _, plan in self.members), default=1)
 
     @property
     def memory(self) -> Memory:
-        """Peak memory of a process."""
         return largest_memory(Memory.of(copies=self.copies.peak_bytes), *(plan.memory for _, plan in self.members))
 
     @property
     def scratch_bytes(self) -> int:
-        """Peak bytes of scratch on disk."""
         return max((plan.scratch_bytes for _, plan in self.members), default=0)
 
     @property
@@ -161,10 +151,7 @@ class GroupPlan(Holding):
 
 
 def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int, local: bool) -> CopyPlan:
-    """Return a plan of copying arrays as stored, in a budget of bytes, by about eight tasks a lane at most.
-
-    An object that moves from store to store is in memory twice: received and sent.
-    """
+    """Plan about eight tasks a lane at most; an object that moves between stores is in memory twice."""
     if not arrays:
         return CopyPlan()
     budget, costs, shared = resources.budget, resources.costs, resources.workers is None

@@ -28,7 +28,6 @@ from oocarrays.limits import COPIED_BYTES
 from oocarrays.mapping.along import Cut, range_cuts
 from oocarrays.mapping.grid import ChunkGrid, Stored, boxes, ceil_div, unravel
 from oocarrays.mapping.layouts.distribution import GenBlock
-from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
@@ -48,9 +47,7 @@ class Problem:
     source: Stored
     target: Stored
     resources: Resources
-    """Memory, processes and requests that the pass may use."""
     schedule: Schedule
-    """Exchange schedule of the ranks."""
     any_order: bool = False
     """Whether another schedule may be chosen if its predicted time is lower."""
     remote_scratch: bool = False
@@ -58,20 +55,17 @@ class Problem:
 
     @property
     def ranks(self) -> int:
-        """Number of logical processors."""
         return self.schedule.ranks
 
     @property
     def whole(self) -> bool:
-        """Whether one task per rank handles a whole exchange round: with many ranks, or if steps are not
-        synchronous."""
+        """Whether one task per rank handles a whole exchange round: with many ranks, or without synchronous steps."""
         steps = self.ranks < self.resources.steps_below and self.resources.synchronous
         return self.resources.on_workers and not steps
 
     @property
     def under_way(self) -> int:
-        """Maximum number of messages in a rank's memory besides its region: being consumed, incoming and forwarded
-        ones."""
+        """Maximum messages of a rank besides its region: being consumed, incoming and forwarded ones."""
         load = load_of(self.schedule)
         if self.whole and not self.schedule.forwards:
             return 2 if self.resources.synchronous else 1 + CREDIT
@@ -79,7 +73,6 @@ class Problem:
 
     @property
     def neighbours(self) -> int:
-        """Ranks in one process."""
         return self.resources.ranks_of_a_process(self.ranks)
 
     def requests_up_to(self, streams: int = 1) -> list[int]:
@@ -119,7 +112,7 @@ class Shape:
     slab: int = 1
     slabs: int = 1
     depth: int = 1
-    behind: bool = False
+    write_behind: bool = False
     requests: int = 1
     workspace: tuple[int, int] = (0, 0)
     """Bytes of chunks that a rank keeps, and of additional buffers for reading and writing."""
@@ -145,9 +138,7 @@ class Pass(Holding):
     """Frozen plan of rewriting one array as another: its ranks, units and exchange."""
 
     source: Stored
-    """Array to read."""
     target: Stored
-    """Array to write."""
     method: Method = field(metadata={"before": {"kept": "two-phase"}})
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
     ``"assembled"``: each rank reads some source chunks and writes them to their places in all target chunks.
@@ -157,7 +148,6 @@ class Pass(Holding):
     element to the last. ``"chunks"``: whole chunks.
     """
     ranks: int
-    """Number of logical processors."""
     region: tuple[int, ...]
     """Maximum number of target chunks in each axis that one rank holds at a time; source chunks (assembled)."""
     split: int
@@ -189,13 +179,10 @@ class Pass(Holding):
     read_ahead: bool
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic
-    """Requests, bytes, messages and tasks."""
     memory: Memory = field(compare=False, metadata={"json": "peak_bytes"})
     """Peak memory of a process; a journal stores its total bytes."""
     seconds: float
-    """Predicted elapsed seconds."""
     phases: Phases
-    """Predicted seconds of all ranks together."""
     whole: bool = field(default=False, metadata={"gained": True})
     """Whether one task per rank handles the whole exchange of a partition, without tasks for single steps (packed)."""
     scheduler_seconds: float = field(default=0.0, metadata={"gained": True})
@@ -210,7 +197,6 @@ class Pass(Holding):
         return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}{order}>"
 
     def fact(self) -> tuple[Value, ...]:
-        """Return the parts of a row that describes the pass."""
         unit = {"independent": "regions", "assembled": "boxes"}.get(self.method, "partitions")
         side = "source" if self.assembled else "target"
         access = {"ranges": "byte ranges", "sieved": "one byte range a chunk", "chunks": "whole chunks"}[self.access]
@@ -224,12 +210,10 @@ class Pass(Holding):
 
     @property
     def assembled(self) -> bool:
-        """Whether target chunks are assembled in their stored files."""
         return self.method == "assembled"
 
     @property
     def alone(self) -> bool:
-        """Whether ranks do not exchange data."""
         return self.method in ALONE
 
     @property
@@ -253,7 +237,6 @@ class Pass(Holding):
 
     @property
     def schedule(self) -> Schedule:
-        """Schedule of the exchange between the ranks."""
         return self.exchange or complete_exchange(self.ranks)
 
     def chunk_box(self, unit: int) -> ChunkBox:
@@ -279,10 +262,7 @@ class Pass(Holding):
         return self.cut.block(*box)
 
     def places(self, unit: int) -> list[Part]:
-        """Return the target chunks that a unit intersects, each with a section in the chunk's coordinates (assembled).
-
-        A section includes the padding beyond the array's edge.
-        """
+        """Return the target chunks of a unit, each with a section in it that includes padding (assembled)."""
         along = [[(index, cut.inside) for cut in axis for index in cut.chunks] for axis in self.places_along(unit)]
         return [
             (tuple(i for i, _ in each), Section(tuple(a.start for _, a in each), tuple(a.stop for _, a in each)))
@@ -310,25 +290,15 @@ class Pass(Holding):
     @property
     def writes(self) -> int:
         """Number of writes to target chunks, counting a chunk once for each unit that writes to it."""
-        if not self.assembled:
-            return self.target.grid.count
-        return math.prod(
-            axis_overlap(n, c, b * s, 1).pieces
-            for n, c, b, s in zip(
-                self.target.grid.shape, self.target.grid.chunks, self.unit, self.source.grid.chunks, strict=True
-            )
-        )
+        return self.traffic.placed_pieces or self.target.grid.count
 
     def rounds(self, unit: int) -> int:
-        """Return the number of rounds that read the source chunks of a partition."""
         return ceil_div(math.prod(map(len, self._touched(unit))), self.ranks * self.slab)
 
     def _touched(self, unit: int) -> tuple[range, ...]:
-        """Return the source chunks that are read for a partition."""
         return self.source.grid.touched(self.section(self.chunk_box(unit)))
 
     def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
-        """Yield the source chunks that ``rank`` reads in round ``turn`` of a partition."""
         for first, last in self.read_boxes(unit, turn, rank):
             yield from product(*map(range, first, last))
 
@@ -345,7 +315,6 @@ class Pass(Holding):
             )
 
     def reads_after(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
-        """Yield the source chunks that ``rank`` reads in the next round, if any."""
         if turn + 1 < self.rounds(unit):
             yield from self.reads(unit, turn + 1, rank)
         elif unit + 1 < self.units:
@@ -360,14 +329,12 @@ class Pass(Holding):
                 yield from ((number, unit, rank) for unit in range(self.units) if self.share(unit, rank))
 
     def batches(self, rank: int) -> range:
-        """Return the batches of regions that ``rank`` builds, one a task."""
         return range(ceil_div(len(range(rank, self.units, self.ranks)), self.batch))
 
     def batch_units(self, batch: int, rank: int) -> range:
         return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
 
     def sections(self, first: int, rank: int) -> list[Section]:
-        """Return the elements of a part, identified by its batch or partition and its rank."""
         boxes = map(self.chunk_box, self.batch_units(first, rank)) if self.assembled else self.boxes(first, rank)
         return list(map(self.section, boxes))
 
@@ -391,7 +358,6 @@ def box_count(box: ChunkBox) -> int:
 
 
 def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:
-    """Return the chunks in each axis of a unit."""
     if method in ALONE or not region:
         return region
     return _replace(region, split, region[split] * ranks)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
@@ -33,7 +34,6 @@ from oocarrays.plan.plan import (
     Holding,
     Memory,
     Resources,
-    above,
     estimate,
     largest_memory,
     shared_facts,
@@ -75,7 +75,6 @@ class RechunkPlan(Holding):
         ]
 
     def parts(self) -> Iterator[tuple[int, ...]]:
-        """Yield the parts of all passes that are recorded once done."""
         for number, step in enumerate(self.passes):
             yield from step.parts(number)
 
@@ -94,7 +93,6 @@ class RechunkPlan(Holding):
 
     @property
     def memory(self) -> Memory:
-        """Peak memory of a process."""
         return largest_memory(*(p.memory for p in self.passes))
 
     @property
@@ -103,7 +101,6 @@ class RechunkPlan(Holding):
 
     @property
     def phases(self) -> Phases:
-        """Predicted seconds of all ranks together, in all passes."""
         return reduce(add, (p.phases for p in self.passes), Phases())
 
     @property
@@ -121,12 +118,10 @@ class RechunkPlan(Holding):
 
     @property
     def scratch(self) -> tuple[Stored, ...]:
-        """Scratch arrays, in the order of writing."""
         return tuple(p.target for p in self.passes[:-1])
 
     @property
     def scratch_is_cached(self) -> bool:
-        """Whether any scratch array stays in the system's cache, without needing a device."""
         return any(stored.cached for stored in self.scratch)
 
     @property
@@ -171,10 +166,10 @@ class RechunkPlan(Holding):
 
     def draw(self) -> Any:
         """Return a ``matplotlib.figure.Figure``: each rank's parts of source and target over time."""
-        return above("show.pictures:load_picture")().draw(self)
+        return resolve_name("oocarrays.show.pictures:load_picture")().draw(self)  # a layer above
 
     def _repr_html_(self) -> str:
-        html: str = above("show.notebook:plan_html")(self)
+        html: str = resolve_name("oocarrays.show.notebook:plan_html")(self)
         return html
 
     def __repr__(self) -> str:
@@ -239,10 +234,7 @@ def nothing_to_move(
 
 
 def _rank_counts(resources: Resources) -> set[int]:
-    """Return candidate numbers of ranks.
-
-    A rank that waits for a device or a store leaves its core to another; many short calls compete for the interpreter.
-    """
+    """Return candidates: a rank that waits leaves its core to another; many short calls compete for the interpreter."""
     if resources.ranks:
         return {resources.ranks}
     cores = resources.costs.cores

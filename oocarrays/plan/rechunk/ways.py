@@ -14,13 +14,7 @@ from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.plan import MIB, TAKEN, Alternative, least, slower, too_large
 from oocarrays.plan.rechunk.assembled import assembled_passes
-from oocarrays.plan.rechunk.candidates import (
-    best_pass,
-    legs,
-    scratch_array,
-    scratch_paths,
-    shapes,
-)
+from oocarrays.plan.rechunk.candidates import best_pass, legs, scratch_array, scratch_paths, shapes
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
 from oocarrays.plan.rechunk.passes import Method, Pass, Problem
 
@@ -50,7 +44,6 @@ class Way:
 
     @property
     def too_many(self) -> bool:
-        """Whether it has more tasks than a scheduler can run."""
         return self.tasks > RUNNABLE_TASKS
 
     @property
@@ -60,7 +53,6 @@ class Way:
 
     @property
     def name(self) -> str:
-        """Strategy, with the number of passes if there are several."""
         return self.strategy if self.stages == 1 else f"{self.strategy}, {self.stages} passes"
 
     @property
@@ -72,10 +64,7 @@ class Way:
 
 
 def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Way]:
-    """Return every strategy with every number of ranks, staged plans last because others may rule them out.
-
-    Numbers of ranks that crowd the cores are tried only if no other fits.
-    """
+    """Return every strategy with all numbers of ranks, staged ones last; crowded ranks only if nothing else fits."""
     every = list(product(problems, strategies))
     found = _looked_at([each for each in every if not _is_crowded(*each)], problems, strategies)
     if any(way.passes for way in found):
@@ -95,19 +84,12 @@ def _looked_at(
 
 
 def _may_stage(problem: Problem, strategies: Sequence[Strategy]) -> bool:
-    """Return whether to try staged plans when nothing else fits.
-
-    With more than three axes staged plans are too many, and assembled ones need as little memory but for a hundredth.
-    """
+    """Return whether to try staged plans alone: with over three axes they are too many, and need no less memory."""
     return "assembled" not in strategies or len(problem.source.grid.shape) <= 3
 
 
 def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
-    """Return whether there are too many ranks for the cores.
-
-    Local files are read ahead, so more ranks than cores only wait for each other. Workers also wait for the
-    scheduler, so two ranks a core are allowed.
-    """
+    """Return whether ranks are too many for the cores: local files are read ahead; workers also await the scheduler."""
     resources = problem.resources
     if resources.ranks or not (problem.source.local and problem.target.local):
         return False
@@ -116,10 +98,7 @@ def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
 
 
 def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[Way]) -> int:
-    """Return a budget that is sufficient while one byte less is not: the minimum of the smallest way.
-
-    Fewer ranks mostly need less, and are tried first.
-    """
+    """Return a budget that is sufficient while one byte less is not; fewer ranks mostly need less."""
     strategies = [name for name in strategies if name != "staged" or _may_stage(problems[0], strategies)]
     few = min(problem.ranks for problem in problems)
     fewest = [each for each in problems if each.ranks == few or each.resources.on_workers]
@@ -134,10 +113,7 @@ def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], 
 
 
 def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], enough: int) -> int:
-    """Lower a sufficient budget until one byte less is insufficient, following the minimum of ways that almost fit.
-
-    The compared ways depend on the budget: a budget equal to the peak of a way may leave none that fits.
-    """
+    """Lower a sufficient budget to the byte; the compared ways depend on it, so that its own peak may not suffice."""
     needed = _needed(problems, strategies, enough - 1)
     while needed < enough and _fits(problems, strategies, needed):
         enough, needed = needed, _needed(problems, strategies, needed - 1)
@@ -147,7 +123,6 @@ def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], en
 
 
 def _needed(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> int:
-    """Return the minimum bytes of the ways that are compared for a budget."""
     return min(_needs(*each) for each in _tried(problems, strategies, budget))
 
 
@@ -182,24 +157,20 @@ def _smallest(problems: Sequence[Problem], methods: Sequence[Method], enough: in
 def _tried(
     problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int
 ) -> Iterator[tuple[Problem, Strategy]]:
-    """Return the problems with another budget, each with every strategy."""
     return product((replace(p, resources=replace(p.resources, budget=budget)) for p in problems), strategies)
 
 
 def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
-    """Return whether any way fits; the first one that does ends the search."""
     return any(_needs(*each, budget) <= budget for each in _tried(problems, strategies, budget))
 
 
 def _counted(problem: Problem, method: Method) -> Iterator[Counted]:
-    """Return every candidate pass of a method, with its counts."""
     if method == "assembled":
         return assembled_passes(problem)
     return (count_pass(problem, shape) for shape in shapes(problem, method))
 
 
 def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
-    """Return the problem with every exchange schedule worth trying."""
     others = problem.any_order and strategy == "two-phase"
     return [replace(problem, schedule=each) for each in worth_trying(problem.schedule)] if others else [problem]
 
@@ -271,19 +242,12 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
         encoded_bytes=target.nbytes if target.coded else 0,
         written_bytes=int(target.nbytes * costs.stored_ratio(target)) + between,
     )
-    seconds, _ = pass_seconds(
-        least,
-        costs,
-        source,
-        target,
-        Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.resources.on_workers),
-    )
-    return seconds
+    pipeline = Pipeline(ranks=problem.ranks, turns=MAX_TASKS, workers=problem.resources.on_workers)
+    return pass_seconds(least, costs, source, target, pipeline)[0]
 
 
 def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[Stored, Stored], Way]) -> Way:
-    """Return the best passes through scratch arrays with the chunks in ``path``, or the minimum bytes if one does
-    not fit."""
+    """Return the best passes through scratch arrays with these chunks, or the minimum bytes of one too large."""
     way = Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
     for leg in legs(problem, path):
         ends = leg.source, leg.target
@@ -320,7 +284,6 @@ def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[A
 
 
 def alternative(way: Way, best: Way, budget: int) -> Alternative:
-    """Return a way as an alternative, with the reason for rejecting it."""
     seconds = way.seconds if way.passes else None
     reason = TAKEN if way is best else _slower(way, best) if way.passes else too_large(way.least, budget)
     return Alternative(name=way.name, ranks=way.ranks, seconds=seconds, peak_bytes=way.peak_bytes, reason=reason)

@@ -48,7 +48,6 @@ class ReduceCut:
     source: Stored
     """Array to reduce, as it is read."""
     axes: tuple[int, ...]
-    """Reduced axes."""
     groups: int
     """Number of groups of the indices of the axis; 0 without groups."""
     box_bytes: int = field(default_factory=lambda: BOX_BYTES)
@@ -86,7 +85,6 @@ class ReduceCut:
 
     @property
     def part_elements(self) -> int:
-        """Elements of a part, in one group."""
         return math.prod(self.part_lengths.values())
 
     @cached_property
@@ -110,11 +108,9 @@ class ReduceCut:
 
     @property
     def _box_shape(self) -> dict[int, int]:
-        """Elements of a box along each reduced axis."""
         return {axis: self.lengths[axis] for axis in self.axes}
 
     def _counts(self, lengths: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the number of boxes of these lengths along each of their axes."""
         return tuple(ceil_div(max(self.shape[axis], 1), length) for axis, length in lengths.items())
 
     @cached_property
@@ -133,7 +129,6 @@ class ReduceCut:
     # ------------------------------------------------------------------ positions
 
     def part(self, number: int) -> Spans:
-        """Return the elements of a part along the kept axes."""
         return self._spans(self.part_lengths, number)
 
     def _spans(self, lengths: Mapping[int, int], number: int) -> Spans:

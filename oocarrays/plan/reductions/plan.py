@@ -43,7 +43,6 @@ class ReducePlan(OnePass):
     """Frozen plan of a reduction."""
 
     cut: ReduceCut
-    """Boxes, segments and parts."""
     how: str
     """Name of the method; ``"functions"`` for user functions."""
     copied_bytes: int
@@ -109,11 +108,9 @@ class ReducePlan(OnePass):
         return [divmod(n, each) for n in spread_over(len(self.shared) * each, self.ranks, rank)]
 
     def takes(self, rank: int) -> list[tuple[int, int]]:
-        """Return the chunks of shared parts that a rank folds, with the numbers of the parts."""
         return [(self.shared[n], chunk) for n, chunk in self.owned(rank)]
 
     def wants(self, source: int, target: int) -> bool:
-        """Return whether one rank has partial results for another."""
         return not self._has[source].isdisjoint(self._folds[target])
 
     @cached_property
@@ -123,13 +120,11 @@ class ReducePlan(OnePass):
 
     @cached_property
     def _folds(self) -> list[set[int]]:
-        """Parts that each rank folds at least partly."""
         return [{part for part, _ in self.takes(rank)} for rank in range(self.ranks)]
 
     # ------------------------------------------------------------------ parts of a journal
 
     def parts(self) -> Iterator[tuple[int, ...]]:
-        """Yield all recorded parts: partial results, and chunks of the result."""
         yield from ((0, unit) for unit in range(self.cut.units))
         yield from ((1, part, chunk) for part in range(self.cut.parts) for chunk in range(self.cut.group_chunks))
 
@@ -141,7 +136,6 @@ class ReducePlan(OnePass):
 
     @property
     def result_bytes(self) -> int:
-        """Bytes of the result."""
         return 8 * math.prod(self.cut.result_shape)
 
     def _state(self, groups: int, elements: int | None = None) -> int:
@@ -202,7 +196,6 @@ class ReducePlan(OnePass):
 
     @cached_property
     def memory(self) -> Memory:
-        """Peak memory of a process."""
         boxes = Memory.of(boxes=self.threads * self.box_bytes)
         if self.processes is None:
             return self.fixed + boxes
@@ -222,7 +215,11 @@ class ReducePlan(OnePass):
     def traffic(self) -> Traffic:
         """Traffic of the reduction; exact if nothing is coded and no chunk is missing."""
         cut, target = self.cut, self.target
-        total = Traffic(tasks=self._tasks, messages=self._messages, exchanged_bytes=self._exchanged)
+        ranks, away = range(self.ranks if self.schedule else 0), bool(self.processes)
+        messages = sum(a != b and self.wants(a, b) for a in ranks for b in ranks)
+        results = len(self.shared) * cut.segments * self._state(self.most_groups[1]) if messages else 0
+        tasks = 2 + (2 + away) * self.ranks + 3 * messages + away
+        total = Traffic(tasks=tasks, messages=messages, exchanged_bytes=results)
         for box, times in self._boxes().items():
             plan = SectionPlan.of(cut.source, tuple(map(range, *box)), self.costs)
             copied = Traffic(pieces=plan.chunks, copied_bytes=WORK.get(self.how, 2) * plan.useful_bytes)
@@ -236,7 +233,6 @@ class ReducePlan(OnePass):
         )
 
     def _boxes(self) -> Counter[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Count boxes of equal shape, by one representative."""
         along = []
         for n, length in zip(self.cut.shape, self.cut.lengths, strict=True):
             full, rest = divmod(n, length)
@@ -247,25 +243,6 @@ class ReducePlan(OnePass):
             box = tuple(first for first, _ in spans), tuple(last for _, last in spans)
             found[box] += math.prod(times)
         return found
-
-    @property
-    def _pairs(self) -> list[tuple[int, int]]:
-        ranks = range(self.ranks)
-        return [(a, b) for a in ranks for b in ranks if a != b and self.wants(a, b)] if self.schedule else []
-
-    @cached_property
-    def _messages(self) -> int:
-        return len(self._pairs)
-
-    @property
-    def _exchanged(self) -> int:
-        """Maximum bytes of all partial results that are sent to another rank."""
-        units = len(self.shared) * self.cut.segments
-        return units * self._state(self.most_groups[1]) if self._messages else 0
-
-    @property
-    def _tasks(self) -> int:
-        return 2 + (2 + bool(self.processes)) * self.ranks + 3 * self._messages + bool(self.processes)
 
     @property
     def _work(self) -> tuple[Stored, Stored, Pipeline]:

@@ -42,9 +42,7 @@ class SectionPlan:
     """Plan of reading a section of an array."""
 
     stored: Stored
-    """Array to read."""
     axes: Axes
-    """Indices to read along each axis."""
     gap: float = 0.0
     """Maximum gap in bytes that is read."""
     buffer_bytes: int = BUFFER_BYTES
@@ -52,7 +50,6 @@ class SectionPlan:
     packed: bool = True
     """Whether the result is contiguous in the order of stored elements and receives reads of local files directly."""
     costs: Costs = field(default_factory=Costs)
-    """Costs of this machine."""
 
     @classmethod
     def of(
@@ -75,7 +72,6 @@ class SectionPlan:
         return [Kind(self, each) for each in product(*map(cuts, axes, stored.grid.chunks))]
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the batches in the order of reading."""
         for kind in self.kinds:
             yield from kind.batches()
 
@@ -99,7 +95,6 @@ class SectionPlan:
 
     @property
     def decoded_bytes(self) -> int:
-        """Bytes produced by codecs."""
         return self.chunks * self.stored.chunk_bytes if self.stored.coded else 0
 
     @cached_property
@@ -109,20 +104,15 @@ class SectionPlan:
 
     @cached_property
     def decoded_at_once(self) -> int:
-        """Maximum bytes of the decoded chunks of a batch."""
         return self.stored.chunk_bytes * max((min(kind.count, kind.at_once) for kind in self.kinds), default=0)
 
     @property
     def useful_bytes(self) -> int:
-        """Bytes of the requested elements."""
         return math.prod(lengths(self.axes)) * self.stored.itemsize
 
     @cached_property
     def held_bytes(self) -> int:
-        """Peak bytes in addition to the result; a core decodes one chunk at a time.
-
-        For stores that are not local, requests under way and their responses are included.
-        """
+        """Peak bytes beside the result, with responses of a store under way; a core decodes one chunk at a time."""
         stored = self.stored
         under_way = 0 if stored.local or not self.chunks else max(IN_FLIGHT * self.buffer_bytes, self.longest_bytes)
         if stored.coded and stored.local:
@@ -222,8 +212,7 @@ class Kind:
             yield from self._divided(less, (*at[:long], at[long] + low, *at[long + 1 :]), times * many, alike=alike)
 
     def _most(self, inside: Axes, axis: int) -> int:
-        """Return the number of indices along an axis that fit a buffer, at least one: about its share of their
-        bytes."""
+        """Return the number of indices along an axis that fit a buffer, at least 1: about its share of their bytes."""
         low, high, stored = 1, len(inside[axis]), self.stored
         share = self.plan.most_ranges / Sieve.count(inside, stored.grid.chunks, stored.itemsize, self.plan.gap)
         if share >= 1 and (part := self._part(inside)):
@@ -248,7 +237,6 @@ class Kind:
         return part if part is not None and (part.buffer_bytes <= plan.buffer_bytes or not fits) else None
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the batches of this kind."""
         for first, last in self._boxes():
             chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
             places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
@@ -282,7 +270,6 @@ class Kind:
         return max(min(most, 64 * in_a_file), 1)
 
     def row(self) -> tuple[str, ...]:
-        """Return the number of chunks, the way of reading them, and their requests."""
         stored, useful = self.stored, math.prod(lengths(self.inside)) * self.stored.itemsize
         if stored.coded:
             asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))

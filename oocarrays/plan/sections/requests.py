@@ -18,7 +18,7 @@ do not divide each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -96,16 +96,13 @@ class Blocks(NamedTuple):
     """Equidistant blocks of one length."""
 
     first: int
-    """First element of the first block."""
     length: int
     """Elements of each block."""
     period: int
     """Elements from the start of one block to the start of the next."""
     times: int
-    """Number of blocks."""
 
     def runs(self, chunk: int) -> int:
-        """Return the number of pieces after cutting every ``chunk`` elements."""
         ends = floor_sum(self.times, self.period, self.first + self.length - 1, chunk)
         return ends - floor_sum(self.times, self.period, self.first, chunk) + self.times
 
@@ -137,7 +134,6 @@ def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> l
 
 
 def _held(axis: Axis, coordinate: int) -> list[Blocks]:
-    """Return the blocks of an axis at a coordinate of the process grid."""
     if not isinstance(axis, BlockCyclicAxis) or axis.ranks == 1:
         return [Blocks(each.start, len(each), max(axis.extent, 1), 1) for each in axis.sections(coordinate) if each]
     first, period = coordinate * axis.block, axis.ranks * axis.block
@@ -150,8 +146,7 @@ def _held(axis: Axis, coordinate: int) -> list[Blocks]:
 
 
 def _longest(lines: Sequence[Line]) -> int:
-    """Return the elements of the longest run in an uncut file: whole lines of the fastest axes, and one piece of
-    the next."""
+    """Return the elements of the longest run: whole lines of the fastest axes, and one piece of the next."""
     if not all(line.elements for line in lines):
         return 0
     length = 1
@@ -163,7 +158,6 @@ def _longest(lines: Sequence[Line]) -> int:
 
 
 def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Line]], stripe: int) -> np.ndarray:
-    """Return the number of stripe edges that each rank's runs cross."""
     crossed = np.zeros(layout.ranks, np.int64)
     whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
     extents = [layout.shape[axis] for axis in order]
@@ -172,22 +166,15 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
         raise ChunksError(
             f"chunk={stripe} makes more than {most} stripes, the maximum: pass the chunk lengths along each axis"
         )
-    for edges in _edges(math.prod(extents), stripe):
+    for first in range(stripe, math.prod(extents), stripe * 2**20):  # in batches of some tens of MiB
+        edges = np.arange(first, min(first + stripe * 2**20, math.prod(extents)), stripe)
         before, after = (_owner(layout, order, extents, places) for places in (edges - 1, edges))
         begun = sum(edges % math.prod(extents[axis:]) == 0 for axis in range(len(extents)))
         crossed += np.bincount(after[(before == after) & (whole[after, begun] > 0)], minlength=layout.ranks)
     return crossed
 
 
-def _edges(size: int, stripe: int) -> Iterator[np.ndarray]:
-    """Yield the starts of stripes in a file, without the first one, in batches of some tens of MiB."""
-    step = stripe * 2**20
-    for first in range(stripe, size, step):
-        yield np.arange(first, min(first + step, size), stripe)
-
-
 def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:
-    """Return the ranks that own the elements at positions in the file."""
     index: list[np.ndarray] = [places] * len(order)
     for axis, along in zip(order, np.unravel_index(places, extents), strict=True):
         index[axis] = along

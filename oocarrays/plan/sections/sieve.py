@@ -52,7 +52,6 @@ class Sieve:
     held_bytes: int
     """Bytes of the buffer for the ranges of one chunk."""
     useful_bytes: int
-    """Bytes of the requested elements."""
     run_axis: int
     """First axis that lies in one range; axes before it are requested index by index."""
     shape: tuple[int, ...]
@@ -68,21 +67,9 @@ class Sieve:
     def whole(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int) -> Sieve:
         """Return the sieve of a chunk that a buffer holds whole, such as a decoded one."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
-        nbytes = math.prod(chunks) * itemsize
-        return cls(
-            starts=np.zeros(1, np.int64),
-            useful_bytes=math.prod(lengths(inside)) * itemsize,
-            run_axis=0,
-            before_bytes=sum(int(taken[0]) * step for taken, step in zip(inside, steps, strict=True)),
-            **_laid_out(inside, steps, 0, nbytes, None)._asdict(),
-        )
-
-    @classmethod
-    def of(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> Sieve:
-        """Return the ranges for the requested elements of a chunk."""
-        sieve = cls.within(inside, chunks, itemsize, gap, math.inf)
-        assert sieve is not None, "no number of ranges is too large"
-        return sieve
+        before = sum(int(taken[0]) * step for taken, step in zip(inside, steps, strict=True))
+        whole, start = math.prod(chunks) * itemsize, np.zeros(1, np.int64)
+        return cls._laid_out(inside, steps, itemsize, start, 0, whole, None, before)
 
     @classmethod
     def within(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float, most: float) -> Sieve | None:
@@ -95,32 +82,52 @@ class Sieve:
         for a, (taken, step) in enumerate(zip(inside, steps, strict=True)):
             along = groups[0] if groups and a == axis - 1 else _places(taken if a < axis else taken[:1])
             starts = (starts[:, None] + along * step).reshape(-1)
+        return cls._laid_out(inside, steps, itemsize, starts, axis, length, groups)
+
+    @classmethod
+    def _laid_out(
+        cls, inside: Axes, steps: tuple[int, ...], itemsize: int, starts: np.ndarray, run_axis: int, length: int,
+        groups: Groups | None, before_bytes: int = 0,
+    ) -> Sieve:  # fmt: skip
+        """Return ranges one after the other in a buffer, and their elements as a strided array."""
+        shape, strides, picks = map(list, zip(*map(_in_range, inside, steps), strict=True)) if inside else ([], [], [])
+        axis, places, sizes = run_axis, np.zeros(1, np.int64), np.full(1, length)
+        if groups:  # at the chunk's own pitch, so that one strided array holds all of them
+            axis, pitch = axis - 1, steps[axis - 1]
+            shape[axis], picks[axis], before, rows = _grouped(_places(inside[axis]), groups)
+            strides[axis], places, sizes = pitch, before * pitch, (rows - 1) * pitch + length
+        held = one = int(places[-1] + sizes[-1])
+        for a in reversed(range(axis)):
+            shape[a], strides[a], picks[a] = len(inside[a]), held, None
+            held *= len(inside[a])
         return cls(
             starts=starts,
+            lengths=np.tile(sizes, held // one),
+            places=(np.arange(0, held, one)[:, None] + places).reshape(-1),
+            held_bytes=held,
             useful_bytes=math.prod(lengths(inside)) * itemsize,
-            run_axis=axis,
-            **_laid_out(inside, steps, axis, length, groups)._asdict(),
+            run_axis=run_axis,
+            shape=tuple(shape),
+            strides=tuple(strides),
+            picks=tuple(picks),
+            before_bytes=before_bytes,
         )
 
     @staticmethod
     def count(inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> int:
-        """Return the number of ranges without listing them."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         return _cheapest(inside, steps, itemsize, gap).requests
 
     @property
     def requests(self) -> int:
-        """Number of ranges of one chunk."""
         return len(self.starts)
 
     @property
     def asked_bytes(self) -> int:
-        """Bytes of all ranges of one chunk."""
         return int(self.lengths.sum())
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of requested elements along each axis."""
         return tuple(n if pick is None else len(pick) for n, pick in zip(self.shape, self.picks, strict=True))
 
     @property
@@ -136,17 +143,6 @@ class Sieve:
         while run and run[0][0] == 1:
             run = run[1:]
         return all(part == whole for part, whole in run[1:])
-
-
-class BufferRanges(NamedTuple):
-    """Places of ranges in a buffer, named as in `Sieve`."""
-
-    places: np.ndarray
-    lengths: np.ndarray
-    held_bytes: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    picks: tuple[np.ndarray | None, ...]
 
 
 Groups = tuple[np.ndarray, np.ndarray]
@@ -169,9 +165,7 @@ class Split(NamedTuple):
     groups: Groups | None
     """Groups along the axis before; None for index by index."""
     requests: int
-    """Number of ranges of one chunk."""
     asked: int
-    """Bytes of those ranges."""
 
 
 def _cheapest(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> Split:
@@ -197,22 +191,6 @@ def _splits(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> 
                 yield Split(axis + 1, length, (first, last), requests * len(first), requests * asked)
         length += (int(taken[-1]) - int(taken[0])) * step
         yield Split(axis, length, None, requests, requests * length)
-
-
-def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, groups: Groups | None) -> BufferRanges:
-    """Return ranges one after the other in a buffer, and their elements as a strided array."""
-    shape, strides, picks = map(list, zip(*map(_in_range, inside, steps), strict=True)) if inside else ([], [], [])
-    places, sizes = np.zeros(1, np.int64), np.full(1, length)
-    if groups:  # at the chunk's own pitch, so that one strided array holds all of them
-        axis, pitch = axis - 1, steps[axis - 1]
-        shape[axis], picks[axis], before, rows = _grouped(_places(inside[axis]), groups)
-        strides[axis], places, sizes = pitch, before * pitch, (rows - 1) * pitch + length
-    held = one = int(places[-1] + sizes[-1])
-    for a in reversed(range(axis)):
-        shape[a], strides[a], picks[a] = len(inside[a]), held, None
-        held *= len(inside[a])
-    places = (np.arange(0, held, one)[:, None] + places).reshape(-1)
-    return BufferRanges(places, np.tile(sizes, held // one), held, tuple(shape), tuple(strides), tuple(picks))
 
 
 def _in_range(taken: Taken, step: int) -> tuple[int, int, np.ndarray | None]:

@@ -79,12 +79,10 @@ class SectionWritePlan:
 
     @property
     def reads(self) -> Traffic:
-        """Reads of the chunks that are changed."""
         return Traffic(read_requests=self.read_requests, read_bytes=self.read_bytes, decoded_bytes=self.decoded_bytes)
 
     @property
     def writes(self) -> Traffic:
-        """Writes of all chunks."""
         return Traffic(
             write_requests=self.write_requests, written_bytes=self.written_bytes, encoded_bytes=self.encoded_bytes
         )
@@ -104,7 +102,6 @@ class SectionWritePlan:
         return product(*self.axes)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return a description of the writes as names and values for display."""
         about = " (estimated)" if self.stored.coded else ""
         unit = self.stored.unit
         return [
@@ -133,7 +130,6 @@ def plan_section_write(
     requests: int = 1,
     costs: Costs | None = None,
 ) -> SectionWritePlan:
-    """Plan to write these indices along each axis of a stored array."""
     _check_method(stored, method)
     stored, axes = stored.lying, turned(axes, stored.order)
     parts = stored.grid.over(axes)
@@ -153,11 +149,13 @@ def plan_section_write(
 def _moved(
     stored: Stored, axes: Axes, parts: OverGrid, method: WriteMethod, window: tuple[int, ...], ratio: float
 ) -> dict[str, int]:
-    """Return requests and bytes of replaced chunks, and of changed ones."""
     direct, whole = method == "direct", _count(parts, whole=True)
     changed = _count(parts) - whole
     rewritten = whole if direct else whole + changed
-    runs, run_elements = _runs_of_changed(parts) if direct else (0, 0)
+    runs = run_elements = 0
+    if direct:  # those of chunks that are written partly
+        every, wholes = (product_line([along.line(whole=only) for along in parts]) for only in (False, True))
+        runs, run_elements = every.runs - wholes.runs, every.elements - wholes.elements
     inner = stored.inner.over(axes) if stored.shard_chunks else parts
     inner_bytes = math.prod(stored.shard_chunks or stored.grid.chunks) * stored.itemsize
     in_whole = _chunks_within(stored, parts, whole=True)
@@ -178,7 +176,7 @@ def _moved(
 
 def _check_method(stored: Stored, method: str) -> None:
     chosen(method, "method", get_args(WriteMethod), error=UnsupportedError)
-    if method == "direct" and not can_change(stored):
+    if method == "direct" and not stored.in_place:
         what = (
             "in shards" if stored.shard_chunks else f"coded by {stored.codec}" if stored.coded else "in no local file"
         )
@@ -187,13 +185,7 @@ def _check_method(stored: Stored, method: str) -> None:
         )
 
 
-def can_change(stored: Stored) -> bool:
-    """Return whether a part of a stored chunk can be accessed separately: uncompressed, alone in a local file."""
-    return stored.local and not stored.made
-
-
 def _count(axes: OverGrid, *, whole: bool = False) -> int:
-    """Return the number of chunks that are written, at least partly or as a whole."""
     return math.prod(sum(n for part, n in along.alike if part.whole or not whole) for along in axes)
 
 
@@ -213,18 +205,12 @@ def _held(stored: Stored, axes: OverGrid, method: str, buffer_bytes: int | None)
     """Return the window that is written at a time, in elements along each axis, and its bytes."""
     chunks, itemsize = stored.grid.chunks, stored.itemsize
     least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
-    if can_change(stored):
+    if stored.in_place:
         piece = math.prod(max((part.size for part, _ in along.alike), default=0) for along in axes) * itemsize
         least = max(piece if method == "direct" else itemsize, itemsize)
     if buffer_bytes is not None and buffer_bytes < least:
         raise BudgetError(buffer_bytes, least, "writing this section")
-    if not can_change(stored):
+    if not stored.in_place:
         return chunks, least
     window = tile_shape(chunks, itemsize, buffer_bytes or max(BUFFER_BYTES, least))
     return window, max(math.prod(window) * itemsize, least)
-
-
-def _runs_of_changed(axes: OverGrid) -> tuple[int, int]:
-    """Return the runs, and elements, of the partly written chunks."""
-    every, whole = (product_line([along.line(whole=only) for along in axes]) for only in (False, True))
-    return every.runs - whole.runs, every.elements - whole.elements

@@ -56,7 +56,6 @@ class SlabAxis(NamedTuple):
     depth: int
     """Number of neighbours that the kernel sees on each side."""
     boundary: Boundary
-    """Boundary condition beyond the edges."""
     shared: bool
     """Whether a rank can read the region of another."""
     way: Way
@@ -66,25 +65,17 @@ class SlabAxis(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Length of the axis, in elements."""
         return self.edges[-1]
-
-    @property
-    def most_bands(self) -> int:
-        """Number of bands of the longest region."""
-        return ceil_div(longest(self.edges), self.height)
 
     def bands(self, region: int) -> int:
         return ceil_div(self.edges[region + 1] - self.edges[region], self.height)
 
     def core(self, region: int, number: int) -> Ends:
-        """Return the ends of the elements that a band computes."""
         start = self.edges[region] + number * self.height
         return start, min(start + self.height, self.edges[region + 1])
 
     def window(self, region: int, number: int) -> Ends:
-        """Return the ends of a band with its halo, including the part beyond the array's edges if the boundary
-        fills it."""
+        """Return the ends of a band with its halo, and with values beyond the edges if the boundary fills them."""
         lower, upper = self.core(region, number)
         lower, upper = lower - self.depth, upper + self.depth
         return (lower, upper) if self.boundary != "none" else (max(lower, 0), min(upper, self.extent))
@@ -132,7 +123,7 @@ class SlabAxis(NamedTuple):
         if self.shared and self.way == "reread":
             return nothing, nothing, nothing.astype(bool)
         regions = np.searchsorted(self.edges, stands, "right") - 1
-        if not self.closest and self.most_bands > 1:  # its bands are not walked consecutively
+        if not self.closest and longest(self.edges) > self.height:  # its bands are not walked consecutively
             return regions, nothing, nothing.astype(bool)
         numbers = (stands - np.take(self.edges, regions)) // self.height
         around = self.closest and self.boundary == "periodic"  # ranks would wait for each other in a ring
@@ -140,7 +131,6 @@ class SlabAxis(NamedTuple):
 
 
 def _straight(stands: np.ndarray) -> Taken:
-    """Return elements as a range if they are consecutive."""
     first, count = int(stands[0]), len(stands)
     if first < 0 or int(stands[-1]) - first != count - 1 or (np.diff(stands) != 1).any():
         return stands

@@ -127,7 +127,6 @@ class _Cut:
 
     @property
     def _requested(self) -> tuple[int, ...] | None:
-        """Requested heights along all axes."""
         asked = self.options.heights
         heights = (n if h is None else h for h, n in zip(asked or (), self.extents, strict=False))
         return None if asked is None else tuple(heights)
@@ -139,16 +138,12 @@ class _Cut:
         return [each.grid.chunks[axis] for each in self.targets]
 
     def _cut_axes(self, heights: Sequence[int]) -> list[int]:
-        """Return the axes along which windows of these heights are cut, ending with the one along which they follow
-        one another."""
+        """Return the axes along which such windows are cut, the one along which they follow one another last."""
         cut = [axis for axis, (h, n) in enumerate(zip(heights, self.extents, strict=True)) if h < n]
         return sorted(cut, key=lambda axis: axis == self.options.axis)
 
     def _plan(self, heights: tuple[int, ...], axis: int, along: int, ranks: int, *, reuse: bool) -> SlabPlan:
-        """Return slabs in the given regions, or in about equal regions for each rank along an axis.
-
-        Without given regions no target chunk is written by two ranks.
-        """
+        """Return slabs in the given regions, or in about equal ones along an axis that share no target chunk."""
         options, edges = self.options, self.options.edges
         if edges is None:
             chunks = () if options.coarser else (target.grid.chunks[along] for target in self.targets)
@@ -188,10 +183,7 @@ class _Cut:
                 yield from self._along(axis, count)
 
     def _along(self, axis: int, ranks: int) -> Iterator[SlabPlan]:
-        """Yield the requested height or the best one: tall enough for large requests, short enough to overlap.
-
-        If none fits, all candidates are yielded.
-        """
+        """Yield the requested height, or one for large requests that overlap; if none fits, all candidates."""
         extents = self.extents
         extent = extents[axis]
 

@@ -59,7 +59,6 @@ class Piece(NamedTuple):
     """Part of a window's halo, with its source."""
 
     place: tuple[slice, ...]
-    """Position in the window."""
     owner: Slab | None
     """Slab that has read it; None if it is read for this window, or constant."""
     elements: Axes
@@ -86,9 +85,7 @@ class SlabGeometry(SlabTerms):
     depth: tuple[int, ...]
     """Number of neighbours that the kernel sees on each side, in each axis."""
     sources: tuple[Stored, ...]
-    """Arrays to read, or the files of one rank."""
     targets: tuple[Stored, ...]
-    """Arrays to write."""
     workspace: int
     """Bytes of the kernel in addition to its blocks and results, in each rank."""
     estimated: bool = False
@@ -98,12 +95,10 @@ class SlabGeometry(SlabTerms):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis, in elements."""
         return tuple(each[-1] for each in self.edges)
 
     @property
     def height(self) -> int:
-        """Elements of a slab along the axis of the walk."""
         return self.heights[self.axis]
 
     @property
@@ -113,12 +108,10 @@ class SlabGeometry(SlabTerms):
 
     @property
     def order(self) -> tuple[int, ...]:
-        """All axes, in the order of the walk."""
         return (*(axis for axis in range(len(self.edges)) if axis != self.axis), self.axis)
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Number of ranks along each axis."""
         return tuple(len(each) - 1 for each in self.edges)
 
     @property
@@ -137,7 +130,6 @@ class SlabGeometry(SlabTerms):
         return "exchange" if self.reuse and not is_outer else "reread"
 
     def region(self, rank: int) -> Section:
-        """Return the elements that a rank computes."""
         place = unravel(rank, self.grid)
         return Section(
             tuple(each[i] for each, i in zip(self.edges, place, strict=True)),
@@ -182,17 +174,14 @@ class SlabGeometry(SlabTerms):
         return [(self.along(axis), region, bands[axis]) for axis, region in enumerate(regions)]
 
     def slab_at(self, regions: Sequence[int], numbers: Sequence[int]) -> Slab:
-        """Return the slab that is the product of a band along each axis."""
         rank = ravel(regions, self.grid)
         counts = self.bands(rank)
         return Slab(ravel([numbers[a] for a in self.order], [counts[a] for a in self.order]), rank)
 
     def core(self, slab: Slab) -> Section:
-        """Return the elements that a slab computes."""
         return _box(along.core(region, number) for along, region, number in self.at(slab))
 
     def made(self, slab: Slab, target: int) -> Section:
-        """Return the elements of a target that a slab computes."""
         return self.standing(self.core(slab), target)
 
     def standing(self, section: Section, target: int) -> Section:
@@ -214,17 +203,15 @@ class SlabGeometry(SlabTerms):
         return Section(tuple(lower), tuple(upper))
 
     def read(self, slab: Slab) -> Section:
-        """Return the main read of a window.
-
-        It is the slab, or the part of its window that no other has read; without reuse, the whole readable window.
-        """
+        """Return the main read of a window: the part that no other has read; without reuse, all of it."""
         return _box(along.read(region, number) for along, region, number in self.at(slab))
 
+    @lru_cache(32)  # noqa: B019  # each task of a slab asks for them
     def pieces(self, slab: Slab) -> tuple[Piece, ...]:
         """Return the parts of a window's halo outside the main read, with their sources."""
-        return _pieces(self, slab)
+        return tuple(self._pieces(slab))
 
-    def _cut_up(self, slab: Slab) -> Iterator[Piece]:
+    def _pieces(self, slab: Slab) -> Iterator[Piece]:
         along = [list(each.segments(region, number)) for each, region, number in self.at(slab)]
         for each in product(*along):
             if all(segment.main for segment in each):
@@ -235,10 +222,11 @@ class SlabGeometry(SlabTerms):
             owner = None if own else self.slab_at([s.region for s in each], [s.number for s in each])
             yield Piece(place, owner, elements, met)
 
+    @lru_cache(1024)  # noqa: B019
     def givers(self, slab: Slab) -> list[Slab]:
-        """Return the other slabs that provide parts of a window, in order: neighbours, and for a wide halo those
-        behind them."""
-        return _givers(self, slab)
+        """Return the other slabs that provide parts of a window, in order; a wide halo reaches behind neighbours."""
+        owners = (piece.owner for piece in self.pieces(slab) if piece.met)
+        return list(dict.fromkeys(owner for owner in owners if owner and owner != slab))
 
     def fetchers(self, slab: Slab) -> list[int]:
         """Return the ranks that read elements again for a window: with local files, across a periodic boundary."""
@@ -249,12 +237,10 @@ class SlabGeometry(SlabTerms):
         return _takers(self)[slab]
 
     def window_bytes(self) -> int:
-        """Return the bytes of the largest window, of all sources together."""
         return self.window_elements * sum(source.itemsize for source in self.sources)
 
     @property
     def window_elements(self) -> int:
-        """Number of elements of the largest window."""
         return math.prod(self.largest(self.depth))
 
     def largest(self, depth: Sequence[int]) -> tuple[int, ...]:
@@ -264,11 +250,7 @@ class SlabGeometry(SlabTerms):
 
     @property
     def held(self) -> int:
-        """Number of windows in a rank's memory at one time: the computed one, those that provide its halo, and those
-        read ahead.
-
-        With local files, its corners are in later slabs of other ranks, which then also hold as many.
-        """
+        """Windows of a rank at one time; with local files, other ranks hold as many: corners are in later slabs."""
         return 1 + (self.reach if self.reuse or not self.shared else 0) + self.prefetch
 
     @property
@@ -302,18 +284,6 @@ def _largest(
 @lru_cache(256)
 def _cut_axes(edges: Edges, heights: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axis for axis in order if heights[axis] < longest(edges[axis]))
-
-
-@lru_cache(32)
-def _pieces(plan: SlabGeometry, slab: Slab) -> tuple[Piece, ...]:
-    """Return the cached pieces of a slab: each of its tasks asks for them."""
-    return tuple(plan._cut_up(slab))
-
-
-@lru_cache(1024)
-def _givers(plan: SlabGeometry, slab: Slab) -> list[Slab]:
-    owners = (piece.owner for piece in plan.pieces(slab) if piece.met)
-    return list(dict.fromkeys(owner for owner in owners if owner and owner != slab))
 
 
 @lru_cache(8)
@@ -357,8 +327,7 @@ def all_of(stored: Stored) -> Section:
 
 
 def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, ...]) -> Iterator[int]:
-    """Yield base lengths for slabs along an axis: multiples cut no group, and no chunk of the largest target, if
-    any."""
+    """Yield lengths whose multiples cut no group along an axis, and no chunk of the largest target."""
     yield from (coarse.unit(axis, extent) for coarse in options.coarser)
     if not targets:
         return

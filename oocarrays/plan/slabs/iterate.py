@@ -97,27 +97,22 @@ class IteratePlan(Holding):
 
     @property
     def budget(self) -> int:
-        """Bytes that each process may hold."""
         return self.passes[0].budget
 
     @property
     def traffic(self) -> Traffic:
-        """Requests and bytes of all passes, without faults."""
         return sum((step.traffic * count for step, count in alike(self.passes)), Traffic())
 
     @property
     def read_bytes(self) -> int:
-        """Decoded bytes that all passes read."""
         return sum(count * each.read_bytes for each, count in alike(self.passes))
 
     @property
     def written_bytes(self) -> int:
-        """Decoded bytes that all passes write."""
         return sum(each.target_bytes for each in self.passes)
 
     @property
     def memory(self) -> Memory:
-        """Peak memory of one process."""
         copy = [(self.copy, 1)] if self.copy else []
         return largest_memory(*(each.memory for each, _ in [*alike(self.passes), *copy]))
 
@@ -153,7 +148,6 @@ def plan_iterate(
     *,
     threads: int = 1,
 ) -> IteratePlan:
-    """Choose the number of fused sweeps, and the slabs."""
     sweeps, fuse = whole(options.sweeps, "sweeps", 0), options.fuse
     asked = options.checked(options.shape_of(sources))
     if sweeps > 2**31:
@@ -194,12 +188,6 @@ def _candidates(sweeps: int, most: int) -> Iterator[int]:
             last = count
 
 
-def shares(sweeps: int, fuse: int) -> list[int]:
-    """Return the sweeps of each pass, as even as possible."""
-    passes = max(ceil_div(sweeps, fuse), 1)
-    return [sweeps * (i + 1) // passes - sweeps * i // passes for i in range(passes)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
     """Passes of any number of sweeps from sources or scratch to scratch or the targets."""
@@ -214,9 +202,9 @@ class _Passes:
     """Numbers of sweeps in the passes."""
 
     def plan(self, sweeps: int, fuse: int) -> IteratePlan:
-        """Return all passes, with slabs of one shape: the best for the pass with the most sweeps, with memory for
-        all others."""
-        counts = shares(sweeps, fuse)
+        """Return passes with slabs of one shape: the best for the most sweeps, with memory for all others."""
+        number = max(ceil_div(sweeps, fuse), 1)
+        counts = [sweeps * (i + 1) // number - sweeps * i // number for i in range(number)]  # as even as possible
         among = (*self.sources, *self.scratch, *self.targets) if len(counts) > 1 else ()
         room = replace(self, counts=frozenset(counts), options=replace(self.options, among=among))
         above = self.options.past_cache_above / len(counts)  # the cache receives the writes of all passes
@@ -318,7 +306,6 @@ class _Passes:
         return replace(slabs, sweeps=swept(slabs.heights), threads=threads, pass_seconds=took)
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
-        """Return the memory of sweeping a tile: buffers, kernel, residuals."""
         block = sweeps.block_bytes(itemsize)
         asked = self.options.workspace
         assert not callable(asked), "callables are made here, of what is asked for"

@@ -56,10 +56,7 @@ def neighbours(plan: SlabGeometry) -> int:
 
 
 def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
-    """Return one band of each kind, which determines all reads and writes along an axis.
-
-    Chunks of coarser targets are left out, as bands do not cut them.
-    """
+    """Return one band of each kind, which determines all accesses along an axis; none cuts a coarser target's chunk."""
     along, arrays = plan.along(axis), (*plan.sources, *(() if plan.coarser else plan.targets))
     chunks = [stored.grid.chunks[axis] for stored in arrays]
     chunk, period = math.lcm(*chunks), math.lcm(*chunks, along.height) // along.height

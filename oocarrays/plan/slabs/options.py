@@ -56,7 +56,6 @@ class SlabTerms:
     budget: int = 0
     """Bytes that each process may hold."""
     costs: Costs = field(default=COSTS, compare=False, repr=False)
-    """Costs of this machine."""
 
     def shapes_made(self, shape: Sequence[int], targets: Sequence[Stored]) -> list[tuple[int, ...]]:
         """Return the shape of each target for a part of the sources with this shape."""
@@ -195,5 +194,4 @@ class SlabOptions(SlabTerms):
 
     @property
     def terms(self) -> Document:
-        """Terms that a plan keeps."""
         return {name: getattr(self, name) for name in TERMS}

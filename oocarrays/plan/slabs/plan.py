@@ -37,7 +37,7 @@ from oocarrays.plan.plan import (
 )
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES, STORE_BUFFER_BYTES
-from oocarrays.plan.sections.write import can_change, plan_section_write
+from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry, all_of, gathered, gathered_bytes, written
 from oocarrays.plan.slabs.kinds import alike, neighbours, read_elements
 from oocarrays.plan.slabs.options import COSTS
@@ -66,7 +66,6 @@ def slab_tasks(plan: SlabGeometry) -> int:
 
 
 def reading(stored: Stored, axes: Axes, *, packed: bool = False) -> SectionPlan:
-    """Return the plan of reading a part of a source."""
     most = buffer_bytes(stored, math.prod(map(len, axes)))
     return SectionPlan.of(stored, axes, COSTS, packed=packed, most=most)
 
@@ -124,10 +123,7 @@ def _written(plan: SlabGeometry, slab: Slab, number: int) -> Traffic:
 
 
 def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Iterator[Axes]:
-    """Yield the elements of a slab in chunks that its rank has partly written before, as one box per axis.
-
-    The box of an axis contains the elements shared with the previous slab along it, and none shared along earlier axes.
-    """
+    """Yield disjoint boxes, one per axis, of a slab's elements in chunks that its rank has partly written before."""
     core, region = plan.core(slab), plan.region(slab.rank)
     stored, _ = _placed(plan, target, (), slab.rank, core.axes)
     parts = [
@@ -218,19 +214,16 @@ class SlabPlan(SlabGeometry, Holding):
         ]
 
     def cut_fact(self, name: str = "") -> tuple[Value, ...]:
-        """Return the number of slabs, with their cut."""
         if len(self.cut_axes) > 1:
             return f"{self.count}{name} of ", self.heights
         return (f"{self.count}{name} of height {self.height} along axis {self.axis}",)
 
     def reuse_fact(self) -> tuple[Value, ...]:
-        """Return the bytes saved by reuse, and those that are read again."""
         again = self.again_bytes
         saved = ("saves ", Bytes(self.saved_bytes)) if self.reuse else ("none: slabs are read with their halo",)
         return *saved, *((", ", Bytes(again), " are read again") if again else ())
 
     def _made(self) -> Facts:
-        """Return the shapes of targets that differ from the sources, and the gathered ones."""
         if not self.coarser:
             return []
         shapes, kept = (
@@ -241,7 +234,6 @@ class SlabPlan(SlabGeometry, Holding):
         return [("targets", (*shapes, *later))]
 
     def _copied(self) -> Facts:
-        """Return the chunks of copies that replace sources, and their cost."""
         if self.copies is None:
             return []
         pairs = zip(self.copies.sources, self.sources, strict=True)
@@ -286,19 +278,15 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def of_rank(self) -> Memory:
         size = sum(source.itemsize for source in self.sources)
+        given = self._reread if self.reuse else (0,) * len(self.depth)
+        sent = max(self.window_elements - math.prod(self.largest(given)), 0)  # by neighbours of a window, at most
         return Memory.of(
             windows=self.held * self.window_bytes(),
-            handed_on=2 * self.held * self._lacking_elements * size,
+            handed_on=2 * self.held * sent * size,
             results=RESULTS * self.result_bytes,
             kernel=self.workspace,
             verified=(self.window_bytes() + self.result_bytes + 2**20) if self.margin else 0,  # compared by pieces
         )
-
-    @property
-    def _lacking_elements(self) -> int:
-        """Maximum number of elements of a window that its neighbours send."""
-        given = self._reread if self.reuse else (0,) * len(self.depth)
-        return max(math.prod(self.largest(self.depth)) - math.prod(self.largest(given)), 0)
 
     @property
     def _reread(self) -> tuple[int, ...]:
@@ -307,7 +295,6 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def fits(self) -> bool:
-        """Whether the plan fits its budget."""
         bare = self.bare.nbytes
         return bare <= self.budget and self.memory.nbytes <= self.budget
 
@@ -354,7 +341,7 @@ class SlabPlan(SlabGeometry, Holding):
     def _lies_as_stored(self, target: Stored) -> bool:
         """Whether a kernel's results are written without a copy: whole plain chunks, each contiguous."""
         core, chunk = self.largest((0,) * len(self.shape)), target.grid.chunks
-        if not self.cores_only or not can_change(target) or target.order or any(map(mod, self.heights, chunk)):
+        if not self.cores_only or not target.in_place or target.order or any(map(mod, self.heights, chunk)):
             return False
         return in_one_piece(tuple(map(min, chunk, core)), core)
 
@@ -369,12 +356,10 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def source_bytes(self) -> int:
-        """Decoded bytes of all sources."""
         return math.prod(self.shape) * sum(source.itemsize for source in self.sources)
 
     @property
     def target_bytes(self) -> int:
-        """Decoded bytes of all targets."""
         return self.bytes_made(self.shape, self.targets)
 
     @property
@@ -384,7 +369,6 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that reuse saves."""
         return self.alone.read_bytes - self.read_bytes
 
     @property
@@ -405,12 +389,10 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def passing(self) -> Traffic:
-        """Requests and bytes of the pass alone."""
         return slab_traffic(self)
 
     @property
     def scratch_bytes(self) -> int:
-        """Peak bytes of the copies on disk."""
         return self.copies.scratch_bytes if self.copies else 0
 
     @property
@@ -441,6 +423,5 @@ def _reading_bytes(stored: Stored, axes: tuple[range, ...]) -> int:
 
 
 def _longest(stored: Stored, start: Sequence[int], wide: Sequence[int]) -> tuple[range, ...]:
-    """Return the longest part of a window in an array file."""
     extents = stored.grid.shape
     return tuple(range(min(a, n), min(a + w, n)) for a, w, n in zip(start, wide, extents, strict=True))

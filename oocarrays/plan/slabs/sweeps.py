@@ -38,9 +38,7 @@ class SweepStep:
     windows: tuple[tuple[int, int], ...]
     """Rows of the read block, then of the kernel's block in each sweep; they may lie beyond the edges."""
     first: bool
-    """Whether it is the first step."""
     last: bool
-    """Whether it is the last step."""
 
     @property
     def top(self) -> int:
@@ -115,7 +113,6 @@ class Sweeps:
         return SweepStep(made=tuple(made), windows=tuple(windows), first=first, last=last)
 
     def block_bytes(self, itemsize: int) -> int:
-        """Return the bytes of the kernel's largest block."""
         rows = self.tile[0] + 3 * (self.reach[0] + self.depth[0])
         most = (n + 2 * max(reach, 1) for n, reach in zip(self.shape, self.reach, strict=True))
         sides = [rows, *(n + 2 * reach for n, reach in zip(self.tile[1:], self.reach[1:], strict=True))]
@@ -128,7 +125,6 @@ class Sweeps:
 
 
 def _even(ends: tuple[int, int], most: int) -> list[tuple[int, int]]:
-    """Return a range cut into pieces of about the same length."""
     (lower, upper), parts = ends, ceil_div(ends[1] - ends[0], most)
     cuts = [lower + (upper - lower) * part // parts for part in range(parts + 1)]
     return list(pairwise(cuts))

@@ -63,9 +63,7 @@ class Level:
     """Values for all cells, with the same number of bytes each."""
 
     values: np.ndarray
-    """Items, with the cells along the first axis."""
     nbytes: int
-    """Bytes of each cell."""
     is_contiguous: bool
     """Whether the values of consecutive cells were adjacent in the caller's memory."""
 
@@ -75,7 +73,6 @@ class Level:
         return values.reshape(-1).view(np.uint8).reshape(len(values), self.nbytes)
 
     def as_runs(self, lower: int) -> CellBytes:
-        """Return the values as bytes of cells, the first of which is number ``lower``."""
         cells = np.arange(lower, lower + len(self.values))
         return CellBytes(cells=cells, counts=np.full(len(cells), self.nbytes), data=self.rows.reshape(-1))
 
@@ -105,9 +102,7 @@ class CellBytes:
     cells: np.ndarray
     """Cells, ascending, by their numbers in the file."""
     counts: np.ndarray
-    """Number of bytes of each cell."""
     data: np.ndarray
-    """Bytes, one cell after the other."""
 
     @property
     def nbytes(self) -> int:

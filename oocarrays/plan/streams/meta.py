@@ -40,7 +40,6 @@ class Cells:
     """Cells of a file, distributed over ranks and chunks along the first axis, in blocks."""
 
     shape: tuple[int, ...]
-    """Extent of each axis."""
     ranks: int
     """Number of logical processors that write."""
     rank_rows: int
@@ -141,11 +140,8 @@ class Meta:
     dtype: Any
     """Type of an item for reading, as numpy's description of a type."""
     nb: Regular = Regular()
-    """First segment."""
     cb: Regular = Regular()
-    """Second segment."""
     ib: Independent = Independent()
-    """Third segment."""
     is_closed: bool = False
     """Whether the file was closed; otherwise a process is writing it, or has died."""
 
@@ -161,17 +157,13 @@ class WriterFacts(NamedTuple):
     """State of a settled writing process."""
 
     nb: Regular
-    """Its first segment."""
     cb: Regular
-    """Its second segment."""
     ib: Independent
-    """Blocks of IB."""
     ends: tuple[tuple[int, tuple[int, int]], ...]
     """Number of each rank that writes in IB, with its position in data and directory."""
 
 
 def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) -> Meta:
-    """Return the metadata of a file after all of its ranks have settled."""
     one, ranks, ib = facts[0], meta.cells.ranks, meta.ib
     ends = dict(end for each in facts for end in each.ends)
     if ends:

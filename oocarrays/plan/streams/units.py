@@ -33,10 +33,7 @@ class ValuesCut(NamedTuple):
 
 
 def cell_chunks(items: np.ndarray, most: int) -> tuple[tuple[int, ...], ...]:
-    """Cut the axes of cells, so that a block has about ``most`` items, and its cells follow one another.
-
-    The first axis is cut. An axis with a mean row larger than that is cut at every row, and the next axis is cut, too.
-    """
+    """Cut the first axis into blocks of about ``most`` items; the next one, too, where its mean row is larger."""
     chunks: list[tuple[int, ...]] = []
     for axis, extent in enumerate(items.shape):
         rows = items.reshape(math.prod(items.shape[:axis]), *items.shape[axis:]).sum(
@@ -52,7 +49,6 @@ def cell_chunks(items: np.ndarray, most: int) -> tuple[tuple[int, ...], ...]:
 
 
 def groups(sizes: np.ndarray, most: int) -> list[slice]:
-    """Return runs of consecutive sizes of up to ``most`` together, at least one size each."""
     ends, found, start = np.cumsum(sizes), [], 0
     while start < len(sizes):
         had = ends[start - 1] if start else 0

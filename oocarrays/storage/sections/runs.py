@@ -44,7 +44,7 @@ class RunReader:
         self.file = file
         self._dtype, self._due = file.dtype, stored.chunk_bytes
         self._key = file.zarr.metadata.encode_chunk_key
-        self._fits = stored.local and not stored.made and not stored.shards
+        self._fits = stored.in_place and not stored.shards
         self._axes: list[tuple[int, int, int, int]] = []
         """Axis, extent, chunk extent, and byte stride of each axis, fastest first."""
         for axis in reversed(turned(range(len(grid.shape)), stored.order)):

@@ -96,17 +96,11 @@ def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: b
 
 
 def write_pieces(
-    file: ArrayFile,
-    pieces: Sequence[RankPiece],
-    coverage: Coverage,
-    inner: Coverage,
-    *,
-    at_once: int = 1,
-    meter: Meter,
+    file: ArrayFile, pieces: Sequence[RankPiece], coverage: Coverage, *, at_once: int = 1, meter: Meter
 ) -> None:
     """Write sections of several ranks, each with its values, each chunk once, and leave the rest unchanged.
 
-    The coverages tell which written chunks, or chunks in shards, must be read first.
+    The coverage tells which written chunks, or chunks in shards, must be read first.
     """
     order, lying = file.stored.order, replacing(file).lying
 
@@ -114,7 +108,7 @@ def write_pieces(
         return lambda index: chunks.needs(turned_back(index, order))
 
     units = (unit for piece in pieces for unit in units_of(lying.stored.grid, *_lying(file, *piece)))
-    each_of(unit_writer(lying, meter), overlays(units, needs(coverage), needs(inner)), at_once)
+    each_of(unit_writer(lying, meter), overlays(units, needs(coverage), needs(coverage.inner)), at_once)
 
 
 # ---------------------------------------------------------------------- uncompressed chunks in local files
