@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import zarr
+from dask.highlevelgraph import HighLevelGraph
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copied, copy_tile, read_copy
-from oocarrays.plan.plan import Resources
+from oocarrays.graphs.lazy.reads import PlainCopy, copied, copy_tile, layers_of, name_of, read_copy
 from oocarrays.storage.files.array_file import describe
-from oocarrays.stored.lazy_array import LazyMeans, lazy_array, read_as
+from oocarrays.stored.lazy_array import to_dask
 from tests.profiles import examples
 from tests.strategies import chunks_for, lengths, shapes
 from tests.test_lazy_array import COLUMNS, CROWDED, DATA, MOST, ZSTD, slabs
@@ -47,11 +48,13 @@ def grouped(draw: st.DrawFn, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple
 @given(stored_arrays(), st.sampled_from(["groups", "scratch", None]), st.data())
 def test_any_blocks_are_what_is_stored_however_they_are_read(case: Any, method: Any, data: st.DataObject) -> None:
     values, made, blocks = case
-    means = LazyMeans(resources=Resources(budget=MOST, threads=2), strict=False, scratch=tempfile.gettempdir())
-    x = lazy_array(StoredPart(file=describe(made), axes=tuple(map(range, values.shape))), blocks, means)
+    x: Any = (lazy := to_dask(describe(made), blocks, memory=MOST, scratch=tempfile.gettempdir()))
     if method:
-        groups = data.draw(grouped(blocks)) if method == "groups" else x.plan.groups
-        x = read_as(x._part, replace(x.plan, method=method, groups=groups), means)
+        groups = data.draw(grouped(blocks)) if method == "groups" else lazy.plan.groups
+        plan = replace(lazy.plan, method=method, groups=groups)
+        name = name_of(lazy._part, plan)
+        graph = HighLevelGraph(*layers_of(name, lazy._part, plan, tempfile.gettempdir()))
+        x = da.Array(graph, name, plan.blocks, dtype=values.dtype)
     assert x.chunks == blocks
     np.testing.assert_array_equal(x.compute(), values)
     every = dask.compute(*x.to_delayed().ravel())
