@@ -168,8 +168,7 @@ class Grouping:
 
 
 def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    """Return groups of blocks along an axis with the chunks they touch."""
-    return _grouping(taken, _edges(lengths), chunk, groups)
+    return _grouping(taken, np.cumsum([0, *lengths], dtype=np.int64), chunk, groups)
 
 
 def cut_line(each: Grouping, taken: range, lengths: Sequence[int], chunk: int, tile: int) -> Line:
@@ -185,7 +184,7 @@ def cut_line(each: Grouping, taken: range, lengths: Sequence[int], chunk: int, t
 
 
 def _grouping(taken: range, edges: np.ndarray, chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    lower, upper = _spans(edges, groups)
+    lower, upper = edges[np.array(groups, np.int64).reshape(-1, 2)].T
     some = upper > lower
     first, last = (taken.start + taken.step * edge[some] for edge in (lower, upper - 1))
     visits = _sum(np.minimum(last // chunk - first // chunk + 1, (upper - lower)[some]))
@@ -194,30 +193,18 @@ def _grouping(taken: range, edges: np.ndarray, chunk: int, groups: tuple[tuple[i
     return Grouping(groups=groups, longest=int((upper - lower).max(initial=0)), line=line, visits=visits)
 
 
-def _spans(edges: np.ndarray, groups: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first element of each group, and one past its last."""
-    ends = edges[np.array(groups, np.int64).reshape(-1, 2)]
-    return ends[:, 0], ends[:, 1]
-
-
-def _edges(lengths: Sequence[int]) -> np.ndarray:
-    """Return the block boundaries in elements."""
-    return np.cumsum([0, *lengths], dtype=np.int64)
-
-
 def _sum(counts: np.ndarray) -> int:
     """Return a sum of unbounded size."""
     return sum(counts.tolist())
 
 
 def singly(count: int) -> tuple[tuple[int, int], ...]:
-    """Return groups of one block each."""
     return tuple((i, i + 1) for i in range(count))
 
 
 def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grouping]:
     """Yield ways to group the blocks of an axis, smallest groups first; each touches fewer chunks than those before."""
-    edges = _edges(lengths)
+    edges = np.cumsum([0, *lengths], dtype=np.int64)
     aligned = _aligned(taken, edges, chunk)
     ways = {groups for marks in (range(len(lengths) + 1), aligned) for groups in _in_runs(marks)}
     fewest: int | None = None
@@ -250,5 +237,4 @@ BlockLengths = tuple[tuple[int, ...], ...]
 
 
 def largest_block(blocks: BlockLengths) -> int:
-    """Return the number of elements of the largest block."""
     return math.prod(max((*lengths, 0)) for lengths in blocks)
