@@ -45,7 +45,7 @@ def cases(folder: Path) -> dict[str, Callable[[], object]]:
             local, shape=LONG[0], dtype="f4", chunks=1000, layout="block", ranks=4, placement="local", depth=1
         )
         opened = ooc.open_array(local, mode="r+")
-        return ooc.ranks.shift(opened, scheduler="threads", memory="2GiB").plan.halos.borders(1)[0].shape
+        return ooc.ranks.shift(opened, scheduler="threads", memory="2GiB").plan.borders(1)[0].shape
 
     def gather() -> object:
         return ooc.ranks.gather_files(folder / "local", folder / "whole.zarr", scheduler="threads")
