@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "schedule": "auto",  # order of messages, such as "pex", "coloring", "unordered"; "auto": the least predicted time
     "steps-below": 8,  # minimum number of ranks at which one task per rank handles all exchange steps of a round
     "collective-buffer": "64MiB",  # maximum bytes that a rank reads for all ranks at one time, or one chunk
-    "same-machine": True,  # whether workers of one machine read messages from each other's memory, if possible
+    "same-machine": True,  # whether workers of one machine share the memory of messages, if possible
     "give-up": "60s",  # time after which a run stops if its workers are paused or all gone
     "requests": 64,  # maximum number of concurrent requests of a process to remote stores
     "sieve-buffer": None,  # bytes of one of the four buffers for sieved sections; None: 4 MiB, for stores 8 MiB

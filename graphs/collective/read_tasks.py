@@ -33,7 +33,7 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.windows import read_pieces
 
 if TYPE_CHECKING:
-    from oocarrays.graphs.cluster.nearby import FilledPart, Message
+    from oocarrays.graphs.cluster.nearby import Message
 
 Packed = tuple[Place, np.ndarray]
 """Elements, and their place in a part."""
@@ -48,6 +48,27 @@ class Read:
 
     The aggregator's own share is in its part already.
     """
+
+
+@dataclass(slots=True)
+class FilledPart:
+    """Part of a rank while it is being filled; Dask does not learn its size, as tasks pass it on."""
+
+    array: np.ndarray
+    """Elements; read-only if the part came from another process."""
+
+    def at(self, place: Place) -> np.ndarray:
+        """Return a writable view of a place; first copy the part if it came read-only from another process."""
+        if not self.array.flags.writeable:
+            self.array = self.array.copy()
+        view: np.ndarray = self.array[(*place, ...)]
+        return view
+
+    def put(self, place: Place, data: np.ndarray) -> None:
+        """Copy data to a place, unless they lie there already."""
+        there = self.at(place)
+        if there.ctypes.data != data.ctypes.data:
+            there[...] = data.reshape(there.shape)
 
 
 def pack(live: Live[Reading], round: Round, rank: int, held: Read, final: int) -> np.ndarray | None:
@@ -175,17 +196,10 @@ def filled(live: Live[Reading], rank: int, part: np.ndarray) -> np.ndarray:
 
 
 def begin(live: Live[Reading], rank: int, versions: Versions | None) -> FilledPart:
-    """Allocate a rank's part, to receive data straight into it."""
-    from oocarrays.graphs.cluster.nearby import FilledPart
-
-    part = FilledPart(make(live, rank, versions), (live.state.id, rank))
-    part.expect()
-    return part
+    return FilledPart(make(live, rank, versions))
 
 
 def end(live: Live[Reading], rank: int, part: FilledPart) -> np.ndarray:
-    """Return a rank's array once its data is complete."""
-    part.done()
     return filled(live, rank, part.array)
 
 
@@ -255,8 +269,8 @@ def keep(live: Live[Reading], number: int, rank: int, part: FilledPart, held: Re
 def message(live: Live[Reading], number: int, final: int, rank: int, held: Read) -> Message:
     from oocarrays.graphs.cluster.nearby import Message
 
-    places, arrays = zip(*held.packed[final], strict=True)
-    made = Message(arrays, into=((live.state.id, final), places))
+    arrays = [data for _, data in held.packed[final]]
+    made = Message(arrays, [(rank, final)] * len(arrays))
     live.meter.add(messages=1, sent_bytes=made.nbytes)
     return made
 
@@ -267,8 +281,11 @@ def fill(
     """Fill a rank's part with its own and the received shares of a round."""
     if held is not None:
         keep(live, number, rank, part, held)
+    plan = live.program.plan
     for each in messages:
-        each.fill(part)
+        pieces = (piece for piece in plan.pieces(number, each.labels[0][0]) if rank in plan.table.of(piece[0]).ranks)
+        for (box, axes), data in zip(pieces, each.arrays, strict=True):
+            part.put(places(plan.requests[rank], box, axes)[0], data)
     return part
 
 

@@ -19,8 +19,8 @@ from distributed import Client, LocalCluster
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.graphs.cluster import nearby
-from oocarrays.graphs.cluster.nearby import LOOK, READ, introduce
+from oocarrays.graphs.cluster import nearby, shared
+from oocarrays.graphs.cluster.nearby import introduce
 from oocarrays.storage.local.pages import give_back
 
 FIELD = np.random.default_rng(1).random((1024, 768), dtype="f4")
@@ -54,30 +54,28 @@ def tight_cluster(workers: int, limit: str) -> Iterator[Client]:
 
 
 @contextmanager
-def only(client: Client, *ways: str) -> Iterator[Client]:
-    """The client while its workers get each other's messages in these ways alone, of those that work here."""
+def only(client: Client, *, looks: bool) -> Iterator[Client]:
+    """The client while its workers get each other's messages in this way alone: shared memory, or sockets."""
     introduce(client)  # once for the same workers: no run does it again
-    worked = ways_that_work()
-    if not worked >= set(ways):
-        pytest.skip(f"{ways} does not work on this system")
-    client.run(nearby.use, ways)
+    worked = looks_work()
+    if looks and not worked:
+        pytest.skip("shared memory does not work on this system")
+    client.run(shared.use, looks)
     try:
         yield client
     finally:
-        client.run(nearby.use, worked)
+        client.run(shared.use, worked)
 
 
-def ways_of(client: Client) -> frozenset[str]:
-    """The ways in which all workers of a cluster get each other's messages now."""
-    (found,) = set(client.run(lambda: nearby._ways).values())
+def they_look(client: Client) -> bool:
+    """Whether all workers of a cluster see each other's messages now."""
+    (found,) = set(client.run(shared.is_on).values())
     return found
 
 
-def ways_that_work() -> frozenset[str]:
-    """How this process gets its own messages: a worker's children and siblings are no nearer."""
-    here, where = nearby._tried()
-    works = {LOOK: nearby._is_seen(where), READ: nearby._is_readable(here)}
-    return frozenset(way for way, each in works.items() if each)
+def looks_work() -> bool:
+    """Whether this process sees its own messages: a worker's children and siblings are no nearer."""
+    return nearby._sees([nearby._probed()])
 
 
 def tight(plan: Callable[..., ooc.Job]) -> ooc.Job:

@@ -15,6 +15,7 @@ from distributed import Client, wait
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
+from oocarrays.graphs.collective.read_tasks import FilledPart
 from tests.flat import flat
 from tests.graphs.clusters import Sampler, cluster, until, within
 from tests.owners import numbered, part
@@ -144,3 +145,12 @@ def test_parts_go_on_as_dask_arrays_without_being_kept(three: Client, place: Pat
 def test_a_store_in_this_process_is_refused(three: Client) -> None:
     with pytest.raises(PlacementError, match="this process's memory"):
         ooc.ranks.read_sections(make({}, X), TILES, scheduler=three)
+
+
+def test_a_part_that_came_from_elsewhere_is_copied_before_it_is_written() -> None:
+    received = np.zeros(4)
+    received.flags.writeable = False
+    part = FilledPart(received)
+    part.put((slice(1, 3),), np.ones(2))
+    assert part.array.tolist() == [0, 1, 1, 0]
+    assert not received.any()

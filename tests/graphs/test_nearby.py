@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import re
@@ -21,9 +20,9 @@ from distributed.protocol import deserialize, serialize
 import oocarrays as ooc
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster import nearby, shared
-from oocarrays.graphs.cluster.nearby import LOOK, READ, Message, introduce
+from oocarrays.graphs.cluster.nearby import Message, introduce
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, Rooms
-from tests.graphs.clusters import cluster, only, until, ways_of, ways_that_work, within
+from tests.graphs.clusters import cluster, looks_work, only, they_look, until, within
 from tests.seams import known_workers
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}
@@ -68,11 +67,11 @@ def client() -> Iterator[Client]:
         yield made
 
 
-@pytest.fixture(params=[(LOOK,), (READ,), ()], ids=["look", "read", "sockets"])
-def ways(request: pytest.FixtureRequest, client: Client) -> Iterator[frozenset[str]]:
-    """Some ways in which the workers get each other's messages, of those that work here."""
-    with only(client, *request.param):
-        yield frozenset(request.param)
+@pytest.fixture(params=[True, False], ids=["look", "sockets"])
+def looks(request: pytest.FixtureRequest, client: Client) -> Iterator[bool]:
+    """Whether the workers look at each other's messages, where that works here."""
+    with only(client, looks=request.param):
+        yield request.param
 
 
 def passed_on(client: Client, make: object = numbers) -> tuple[int, int, int, bool]:
@@ -86,22 +85,21 @@ def passed_on(client: Client, make: object = numbers) -> tuple[int, int, int, bo
 def test_workers_are_introduced_in_all_ways_that_work_here(client: Client) -> None:
     with dask.config.set({"oocarrays.same-machine": False}):
         introduce(client)
-    assert not ways_of(client)
+    assert not they_look(client)
     introduce(client)
-    works = ways_that_work()
-    assert ways_of(client) == ({"read"} if "read" in works else works)
+    assert they_look(client) == looks_work()
 
 
 @pytest.mark.parametrize("make", [numbers, packed_numbers])
-def test_a_message_is_the_same_in_all_ways(client: Client, ways: frozenset[str], make: object) -> None:
+def test_a_message_is_the_same_in_all_ways(client: Client, looks: bool, make: object) -> None:
     assert passed_on(client, make) == EXPECTED
 
 
-def test_what_is_packed_in_a_room_is_looked_at_where_it_is(client: Client, ways: frozenset[str]) -> None:
+def test_what_is_packed_in_a_room_is_looked_at_where_it_is(client: Client, looks: bool) -> None:
     one, other = sorted(known_workers(client))
     message = client.submit(packed_numbers, workers=one, pure=False)
     seen = client.submit(came_by_look, message, workers=other, pure=False).result(timeout=30)
-    assert seen == ("look" in ways)
+    assert seen == looks
 
 
 def test_no_worker_asks_to_be_more_open_than_it_was(client: Client) -> None:
@@ -119,14 +117,14 @@ def _modes_of_segments(dask_worker: Worker) -> list[int]:
 
 
 @pytest.mark.parametrize("schedule", ["pex", "rex", "gen"])
-def test_an_exchange_is_right_in_all_ways(client: Client, ways: frozenset[str], schedule: str) -> None:
+def test_an_exchange_is_right_in_all_ways(client: Client, looks: bool, schedule: str) -> None:
     rows = np.arange(512 * 512, dtype="i4").reshape(512, 512)
     held = ooc.ranks.distribute(rows, "(block, *)", ranks=2, scheduler=client)
     moved = ooc.ranks.redistribute(held, "(*, cyclic)", schedule=schedule)
     np.testing.assert_array_equal(within(moved.to_dask().compute), rows)
 
 
-def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], tmp_path: Path) -> None:
+def test_rechunks_leave_no_shared_memory(client: Client, looks: bool, tmp_path: Path) -> None:
     values = np.arange(1024 * 1024, dtype="f4").reshape(1024, 1024)
     ooc.create_array(tmp_path / "a.zarr", shape=values.shape, dtype="f4", chunks=(64, 1024))[...] = values
     job = ooc.rechunk(
@@ -144,7 +142,7 @@ def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], t
     assert sum(map(sum, left.values())) <= 2**21
 
 
-def test_the_log_of_a_failed_transfer_holds_no_message(client: Client, ways: frozenset[str]) -> None:
+def test_the_log_of_a_failed_transfer_holds_no_message(client: Client, looks: bool) -> None:
     """Dask keeps records of its log, their tracebacks, and so what was sent when the receiver died."""
     home, key = next(iter(known_workers(client))), "a message that is not taken"
     message = client.submit(packed_numbers, workers=[home], pure=False, key=key)
@@ -176,45 +174,33 @@ def _collect() -> None:
     gc.collect()
 
 
-def use(monkeypatch: pytest.MonkeyPatch, *ways: str) -> None:
-    monkeypatch.setattr(nearby, "_ways", frozenset(ways))
-    monkeypatch.setattr(shared, "_on", LOOK in ways)
-
-
 def test_a_large_message_between_ends_of_one_machine_is_only_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, LOOK, READ)
-    assert serialize(numbers(), context=NEAR)[1] == []
-    assert serialize(packed_numbers(), context=NEAR)[1] == []
-    for context in (FAR, None):
-        assert sum(memoryview(frame).nbytes for frame in serialize(numbers(), context=context)[1]) > LEAST_BYTES
-    assert serialize(Message([np.arange(3)]), context=NEAR)[1] != []
-    use(monkeypatch, LOOK)
+    monkeypatch.setattr(shared, "_on", True)
+    message = packed_numbers()
+    assert serialize(message, context=NEAR)[1] == []
     assert serialize(numbers(), context=NEAR)[1] != []
-    assert serialize(packed_numbers(), context=NEAR)[1] == []
-    use(monkeypatch)
-    assert serialize(packed_numbers(), context=NEAR)[1] != []
+    for context in (FAR, None):
+        assert sum(memoryview(frame).nbytes for frame in serialize(message, context=context)[1]) > LEAST_BYTES
+    assert serialize(Message([np.arange(3)]), context=NEAR)[1] != []
+    monkeypatch.setattr(shared, "_on", False)
+    assert serialize(message, context=NEAR)[1] != []
 
 
 def test_a_process_that_is_gone_is_a_lost_connection() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with pytest.raises(ConnectionError, match=f"process {gone.pid} cannot be read"):
-        deserialize({"serializer": "dask", **header(gone.pid)}, [])
-    with pytest.raises(ConnectionError, match=f"process {gone.pid} cannot be read"):
-        shared.look(shared.probe().where._replace(process=gone.pid), 0, 1)
+        received(shared.probe().where._replace(process=gone.pid))
 
 
 def test_a_process_that_is_not_the_sender_is_one_line() -> None:
     with pytest.raises(RunError, match=r"set oocarrays\.same-machine to False"):
-        deserialize({"serializer": "dask", **header(os.getpid())}, [])
-    where = shared.probe().where._replace(owner=b"0" * shared.TOKEN_BYTES)
-    with pytest.raises(RunError, match=r"set oocarrays\.same-machine to False"):
-        nearby._looks([(where, shared.HEAD_BYTES, (1,), "|u1")])
+        received(shared.probe().where._replace(owner=b"0" * shared.TOKEN_BYTES))
 
 
-def header(process: int) -> dict[str, object]:
-    """Of a message of a process that says something else where its token should be."""
-    place = ctypes.addressof(nearby._TOKEN)
-    real, _ = serialize(numbers())
-    sub = {"process": (process, place, b"0" * nearby.TOKEN_BYTES), "arrays": [(place, (4,), "|u1")]}
-    return {**real, "sub-header": sub}
+def received(where: shared.RoomAddress) -> Message:
+    """What comes of a message that is said to lie there."""
+    header, _ = serialize(numbers())
+    sub = {"look": [(where, shared.HEAD_BYTES, (1,), "|u1")], "labels": []}
+    message: Message = deserialize({**header, "sub-header": sub}, [])
+    return message

@@ -18,7 +18,7 @@ import oocarrays as ooc
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.cluster import shared
 from tests.flat import flat
-from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, only, tight, until, ways_of, within
+from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, only, they_look, tight, until, within
 from tests.seams import known_workers
 from tests.small import CODECS, make
 from tests.strategies import taking
@@ -123,7 +123,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_worker_dies_that_others_look_at(four: Client, field: Path, name: str, verb: str) -> None:
     """What it had packed stays until nobody looks at it any more, and no longer."""
     four.wait_for_workers(4, timeout=60)
-    with only(four, "look"):
+    with only(four, looks=True):
         job = tight(lambda **memory: job_of(field, name, **memory))
         victim = job.placement[1]
         kill_when(four, job, victim, lambda: verb in job.meter.seconds)
@@ -153,9 +153,9 @@ def test_every_worker_keeps_its_budget(four: Client, large: Path, tmp_path: Path
 
 def test_workers_that_pass_on_what_they_look_at_keep_their_budget(four: Client, large: Path, tmp_path: Path) -> None:
     four.wait_for_workers(4, timeout=60)
-    with only(four, "look"):
+    with only(four, looks=True):
         keep_their_budget(four, large, tmp_path, "rex", "synchronous")
-        assert ways_of(four) == {"look"}
+        assert they_look(four)
 
 
 def keep_their_budget(four: Client, large: Path, tmp_path: Path, name: str, assembly: str) -> None:
