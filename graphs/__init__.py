@@ -23,7 +23,6 @@ DEFAULTS: dict[str, Any] = {
     "record-every": "10s",  # interval at which progress within a part is recorded: the most that a slow run loses
     "assembly": "synchronous",  # of a rechunk; or "asynchronous": messages are unpacked in the order of arrival
     "schedule": "auto",  # order of messages, such as "pex", "coloring", "unordered"; "auto": the least predicted time
-    "steps-below": 8,  # minimum number of ranks at which one task per rank handles all exchange steps of a round
     "collective-buffer": "64MiB",  # maximum bytes that a rank reads for all ranks at one time, or one chunk
     "same-machine": True,  # whether workers of one machine share the memory of messages, if possible
     "give-up": "60s",  # time after which a run stops if its workers are paused or all gone

@@ -47,4 +47,4 @@ def plans(job: Job) -> dict:
 
 
 def _rounds(plan) -> int:
-    return sum(-(-step.units // (1 if step.whole or step.packed else step.ranks)) for step in plan.passes)
+    return sum(-(-step.units // (1 if step.packed else step.ranks)) for step in plan.passes)

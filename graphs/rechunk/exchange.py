@@ -24,7 +24,6 @@ from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.rechunk.passes import opened, pool, source
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Outbox, ReadSlab, Region
-from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.plan.rechunk.passes import Pass
@@ -36,10 +35,9 @@ if TYPE_CHECKING:  # importing it takes longer than most commands
 
 
 def read(live: Live[Any], number: int, unit: int, rank: int) -> Outbox:
-    """Read this rank's chunks of a partition, and pack each rank's part; offer them if they are fetched on request."""
+    """Read this rank's chunks of a partition, and pack each rank's part; offer them to the other ranks."""
     outbox = _packed(live, number, unit, rank)
-    if _step(live, number).whole:
-        answer(live).hold(live, (number, unit), rank, outbox)
+    answer(live).hold(live, (number, unit), rank, outbox)
     return outbox
 
 
@@ -146,14 +144,6 @@ def order(live: Live[Any], round: Round) -> Schedule:
     return _step(live, round[0]).schedule
 
 
-def place(
-    live: Live[Any], round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]
-) -> Region:
-    """Place the parts due in a stage in a rank's region."""
-    due = {origin: came.get(origin) for origin in arriving(order(live, round), stage, rank)}
-    return unpack(live, round, rank, there, due)
-
-
 def waits(live: Live[Any], round: Round) -> bool:
     """Return whether each step waits until the previous one has been received and taken."""
     return _step(live, round[0]).synchronous
@@ -189,16 +179,10 @@ def copy(
     return there
 
 
-EXCHANGE = Exchange(place=place, copy=copy, order=order, waits=waits, is_over=is_over, begin=begin, unpack=unpack)
-
-
-def receive(live: Live[Any], number: int, unit: int, stage: int, rank: int, outbox: Outbox) -> Region:
-    """Begin a rank's region with the part that it has packed for itself, in stage 0."""
-    return begin(live, (number, unit), rank, outbox)
+EXCHANGE = Exchange(copy=copy, order=order, waits=waits, is_over=is_over, begin=begin, unpack=unpack)
 
 
 def free(live: Live[Any], number: int, unit: int, rank: int, outbox: Outbox) -> None:
     """Release an outbox, when all ranks have written."""
-    if _step(live, number).whole:
-        answer(live).let_go((live.id, (number, unit), rank))
+    answer(live).let_go((live.id, (number, unit), rank))
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)

@@ -11,8 +11,8 @@ A recorded part is a pass, a batch or a partition, and a rank; with a fourth num
                           ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: one chain per rank
                           └─► assemble ─► assemble ──┘
 
-    read ─┬─► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers: see `steps`
-          └─► send step 1 ─────►┘
+    read ─► exchange round ─► write ─┬─► free       between workers: see `oocarrays.graphs.exchange.whole`
+    read ─► exchange round ─► write ─┴─► free
 
 Every edge carries the buffer that the next task fills, or signals that a slab has been read. That bounds memory: a rank
 never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, in any order of the scheduler.
@@ -39,7 +39,7 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, RoundsAhead
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, barrier
-from oocarrays.graphs.run.steps import PHASES, ExchangeTasks, Key, Order, arriving
+from oocarrays.graphs.run.steps import PHASES, Key, Order, arriving
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.limits import STAGES
 from oocarrays.plan.documents import Document, written
@@ -110,7 +110,7 @@ class Rechunk(Program):
 
     @property
     def whole(self) -> bool:
-        return any(step.whole for step in self.plan.passes)
+        return any(step.packed for step in self.plan.passes)
 
     @property
     def sources(self) -> Sequence[ArrayFile]:
@@ -362,32 +362,19 @@ class _PassTasks:
         yield from ((source, now[rank]) for source, rank in pairs)
 
     def _packed(self) -> list[Key]:
-        """Add the tasks of partitions between workers: one per rank for the whole exchange, or one for each step."""
+        """Add the tasks of partitions between workers: one per rank for the whole exchange."""
         add, number, ranks, gone = self.builder.add, self.number, self.ranks, [self.start] * self.step.ranks
-        steps = ExchangeTasks(self.step.schedule, steps_of(self.builder), synchronous=self.step.synchronous)
         freed, done = RoundsAhead(self.step.slabs, gone), RoundsAhead(self.step.depth, gone)
         for unit in self.units():
             outboxes = [add(between.read, number, unit, rank, after=[freed.before[rank]]) for rank in ranks]
-            regions: Sequence[Key | None]
-            if self.step.whole:
-                regions = gone = [
-                    self.builder.add_whole(
-                        whole_round, TOGETHER, number, unit, rank,
-                        held=outboxes[rank], after={done.before[rank], gone[rank]},
-                    )
-                    for rank in ranks
-                ]  # fmt: skip
-            else:
-                own = [
-                    add(
-                        between.receive, number, unit, 0, rank, name="receive step 0",
-                        buffers=(outboxes[rank],), after=[done.before[rank]],
-                    )
-                    for rank in ranks
-                ]  # fmt: skip
-                regions = steps.build(number, unit, outboxes=outboxes, regions=own)
-            writes = [add(tasks.write, number, unit, rank, buffers=(regions[rank],)) for rank in ranks]
-            done.add(writes)
-            over = [add(barrier, number, unit, name="written", after=writes, rank=0)] if self.step.whole else writes
+            gone = [
+                self.builder.add_whole(
+                    whole_round, TOGETHER, number, unit, rank,
+                    held=outboxes[rank], after={done.before[rank], gone[rank]},
+                )
+                for rank in ranks
+            ]  # fmt: skip
+            done.add([add(tasks.write, number, unit, rank, buffers=(gone[rank],)) for rank in ranks])
+            over = [add(barrier, number, unit, name="written", after=done.last, rank=0)]
             freed.add([add(between.free, number, unit, rank, buffers=(outboxes[rank],), after=over) for rank in ranks])
         return [key for keys in freed for key in keys if key != self.start]

@@ -166,7 +166,6 @@ def resources_of(
         workers=len(there),
         threads=min(w.threads for w in there),
         synchronous=setting("assembly") == "synchronous" and not is_unordered(order),
-        steps_below=setting("steps-below"),
         **how,
     )
 

@@ -49,7 +49,7 @@ def save_text(path: Any, text: str, what: str) -> None:
 # ---------------------------------------------------------------------- dataclasses as JSON
 
 
-LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
+LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}, "Pass": {"whole"}}
 """Fields of older journals that are ignored because no run uses them any more."""
 
 

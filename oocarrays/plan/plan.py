@@ -53,10 +53,6 @@ class Resources:
     """Name of the exchange schedule."""
     synchronous: bool = True
     """Whether a step between workers waits until the previous one has been received and consumed."""
-    steps_below: int = 8
-    """Minimum number of ranks on workers at which one task per rank handles all exchange steps of a round; below, each
-    step is a task.
-    """
     requests: int = 64
     """Maximum number of concurrent network requests of a process."""
 

@@ -149,7 +149,6 @@ class Counted(NamedTuple):
             tile=self.tile,
             batch=self.batch,
             packed=workers and shape.method == "two-phase",
-            whole=problem.whole and shape.method == "two-phase",
             scheduler_seconds=workers * self.traffic.tasks * problem.resources.costs.scheduler_seconds,
             synchronous=problem.resources.synchronous,
             outbox_bytes=self.packed[0],
@@ -195,7 +194,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
             workers=problem.resources.on_workers,
             touched=ranks * sum(each),
             synchronous=problem.resources.synchronous,
-            whole=problem.whole,
+            whole=True,
             ahead=shape.slabs > 1,
             behind=shape.write_behind or not target.made or bool(target.travel_bytes),
             waits=_waits(problem, shape, traffic, units, exchanges),
@@ -264,9 +263,7 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
     }
     written = target.padded_bytes
     if exchanges and problem.resources.on_workers:
-        says = load.receives if problem.resources.synchronous else 0
-        each = 4 * ranks + load.messages + load.receives + load.carries + says
-        tasks = rounds * (4 * ranks + 1 if problem.whole else each)
+        tasks = rounds * (4 * ranks + 1)
     elif exchanges:
         tasks = rounds * (2 * ranks + load.receives) + units * ranks
     else:

@@ -58,16 +58,10 @@ class Problem:
         return self.schedule.ranks
 
     @property
-    def whole(self) -> bool:
-        """Whether one task per rank handles a whole exchange round: with many ranks, or without synchronous steps."""
-        steps = self.ranks < self.resources.steps_below and self.resources.synchronous
-        return self.resources.on_workers and not steps
-
-    @property
     def under_way(self) -> int:
         """Maximum messages of a rank besides its region: being consumed, incoming and forwarded ones."""
         load = load_of(self.schedule)
-        if self.whole and not self.schedule.forwards:
+        if not self.schedule.forwards:
             return 2 if self.resources.synchronous else 1 + CREDIT
         return load.held if self.resources.synchronous else load.held_at_most
 
@@ -183,8 +177,6 @@ class Pass(Holding):
     """Peak memory of a process; a journal stores its total bytes."""
     seconds: float
     phases: Phases
-    whole: bool = field(default=False, metadata={"gained": True})
-    """Whether one task per rank handles the whole exchange of a partition, without tasks for single steps (packed)."""
     scheduler_seconds: float = field(default=0.0, metadata={"gained": True})
     """Seconds that the scheduler of a cluster is busy with its tasks; 0 if ranks are threads."""
     exchange: Schedule | None = field(default=None, metadata={"gained": True})
