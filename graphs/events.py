@@ -101,7 +101,6 @@ class Counting(Events):
         self.meter = meter
 
     def on_task(self, counts: Mapping[str, Any]) -> None:
-        """Add the counts of a task."""
         if (meter := self.meter()) is not None:
             meter.put(counts)
 

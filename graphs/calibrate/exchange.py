@@ -98,7 +98,6 @@ TIMEOUT_SECONDS = 60
 
 
 def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]:
-    """Measure the cost of exchanges between workers on a live cluster."""
     workers = workers[:: -(-len(workers) // 8)]  # more add no information, and messages grow as their square
     ranks, sizes = len(workers), message_sizes(workers_of(client, workers))
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
@@ -139,7 +138,6 @@ def _columns(rows: Layout) -> Layout:
 
 
 def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
-    """Return one slab of ones per rank, on its worker."""
 
     def make(key: Key) -> Task:
         return Task(key, _ones, layout.local_shape(key[-1]))

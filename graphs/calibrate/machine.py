@@ -50,7 +50,6 @@ SIDE, PIECE = 32, (8, 200)
 
 
 def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Measure the constants of the cost model."""
     with _work_folder(os.fspath(from_home(folder or os.getcwd()))) as place:
         blobs, data = LocalBlobs(place, past_cache=True), _field()
         keys = [str(number) for number in range(FILES)]
@@ -348,7 +347,6 @@ def _by_all(work: Callable[[], Any], count: int) -> None:
 
 
 def _task_seconds() -> float:
-    """Return the seconds of a task in a chain."""
     count, cores = 2000, costs().cores
     graph = {0: Task(0, int)} | {n: Task(n, abs, TaskRef(n - 1)) for n in range(1, count)}
     return _least_seconds(lambda: dask.threaded.get(graph, count - 1, num_workers=cores)) / count

@@ -199,7 +199,6 @@ def _time_on(address: str) -> float:
 
 
 def _check(live: Live[SmallRound], round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
-    """Check the received messages, and discard them."""
     assert all(part is None or len(part) == live.program.nbytes for part in came.values())
 
 
@@ -210,7 +209,6 @@ class SmallRound(Program):
     exchange: ClassVar[Exchange] = Exchange(order=lambda live, round: live.program.plan, unpack=_check)
     plan: Schedule
     nbytes: int = 64
-    """Bytes of each message."""
 
     @property
     def whole(self) -> bool:

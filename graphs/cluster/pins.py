@@ -83,14 +83,12 @@ class Wishes:
         return len(known) == len(keys)
 
     def release(self, *, by: str) -> None:
-        """Release every result kept for a requester."""
         scheduler = self._scheduler
         if by in scheduler.clients:
             scheduler.client_releases_keys([task.key for task in scheduler.clients[by].wants_what], by)
             del scheduler.clients[by]
 
     def release_all(self, worker: str) -> None:
-        """Release every result kept for the requesters on a worker."""
         for by in [name for name in self._scheduler.clients if name.startswith(f"oocarrays-{worker}-")]:
             self.release(by=by)
 
@@ -220,7 +218,6 @@ class Pins(SchedulerPlugin):
                 self._scheduler.loop.add_callback(self._leave)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Count the events that workers report for the run."""
         if topic == self._topic:
             deliver(self._course, msg)
 

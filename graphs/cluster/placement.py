@@ -88,18 +88,13 @@ TOGETHER = "exchange round"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """Worker of a cluster."""
-
     address: str
-    """Network address."""
     host: str
-    """Host name or address of its machine."""
     threads: int
     """Number of tasks that it runs concurrently."""
     memory_limit: int
     """Memory limit in bytes; 0 for no limit."""
     memory: int
-    """Bytes that it holds now."""
 
 
 def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Worker]:
@@ -265,7 +260,6 @@ Probed = tuple[int, str, str]
 
 
 def probed(address: str, rank: int) -> Probed:
-    """Return a rank, its planned worker and the worker that runs this task."""
     worker = this_worker()
     return rank, address, worker.address if worker else address
 

@@ -48,7 +48,6 @@ class RoomAddress(NamedTuple):
     """Address of a segment for other processes."""
 
     process: int
-    """Process number."""
     file: int
     """File number in that process."""
     owner: bytes

@@ -85,10 +85,7 @@ def _session_of(place: Any) -> SessionStore | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Cluster and the workers chosen on it."""
-
     client: Client
-    """Client connected to the scheduler."""
     chosen: tuple[str, ...] | None
     """Addresses or names of the workers; None for all."""
 

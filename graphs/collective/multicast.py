@@ -37,12 +37,9 @@ from oocarrays.storage.sections.read import read_section
 
 @dataclass(frozen=True, kw_only=True)
 class Multicast(Program):
-    """Multicast of a section to every rank."""
-
     plan: MulticastPlan
     """Pieces, their holders, and the tree of senders."""
     dtype: np.dtype
-    """Dtype of the elements."""
     files: LocalFiles | None
     """Files that ranks read; None if their parts are in memory."""
     workers: int

@@ -94,17 +94,13 @@ def place(
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Program):
-    """Collective read."""
-
     exchange: ClassVar[Exchange] = Exchange(pack=pack, place=place)
     plan: CollectivePlan
     """Rounds, aggregators and the sections that each rank wants."""
     file: ArrayFile
-    """Array on disk."""
     under_way: int = 16
     """Maximum concurrent requests of a rank, for remote stores."""
     costs: Costs | None = None
-    """Cost constants of the plan."""
     selections: tuple[Selection, ...] = ()
     """Arrangement of each rank's array, if it differs from the order of reading."""
 
@@ -311,7 +307,6 @@ class _Want(NamedTuple):
     """Share of one rank in a piece."""
 
     rank: int
-    """Rank that wants the share."""
     there: Place
     """Place in that rank's part."""
     inside: Place
@@ -326,11 +321,8 @@ class _Piece(NamedTuple):
     """Section of the file that is read at one time."""
 
     axes: Axes
-    """Indices along each axis."""
     dtype: np.dtype
-    """Dtype of the elements."""
     wanted: list[_Want]
-    """Shares of the ranks."""
     reader: int
     """Rank that reads the piece."""
     stays: bool

@@ -75,7 +75,6 @@ def collective_read(
     selections: Sequence[Selection] = (),
     **how: Any,
 ) -> Parts:
-    """Return the parts that ranks read."""
     run = Run(tasks.Reading(file=file, plan=plan, selections=tuple(selections), **how))
     run.meter = meter or run.meter
     builder = _ReadBuilder(run)
@@ -155,8 +154,6 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
 
 
 class _ReadBuilder(Builder):
-    """Builder of the tasks of one collective read."""
-
     def __init__(self, run: Run[tasks.Reading]) -> None:
         super().__init__(run.id, call, run)
         self.share("reading")
@@ -203,7 +200,6 @@ class Writing(Program):
     exchange: ClassVar[Exchange] = Exchange(pack=pack)
     plan: CollectiveWritePlan
     file: ArrayFile
-    """Array to write."""
     selections: tuple[Selection, ...] = ()
     """Arrangement of each rank's part, if it differs from the order of writing."""
 

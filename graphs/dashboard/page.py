@@ -53,10 +53,7 @@ class Told:
 
 @dataclass(slots=True, kw_only=True)
 class SeenRun(Events):
-    """State of a run."""
-
     told: Told
-    """Description by the client."""
     homes: Mapping[int, str] = field(default_factory=dict)
     """Worker of each rank."""
     idle: dict[str, int] = field(default_factory=dict)
@@ -84,11 +81,9 @@ class SeenRun(Events):
         self.done[cell] = min(self.done[cell] + 1, self.awaited[cell])
 
     def on_task(self, counts: Mapping[str, Any]) -> None:
-        """Add the counts of a task on a worker."""
         self.counted.update({name: counts[name] for name in COUNTERS if name in counts})
 
     def on_end(self, run: Any, error: BaseException | None) -> None:
-        """Record the end of the run."""
         self.over = time.monotonic()
 
     # ------------------------------------------------------------------ displayed values
@@ -118,7 +113,6 @@ class SeenRun(Events):
         return expected.done(counted["read_requests"], writes) / expected.nbytes
 
     def seconds(self) -> float:
-        """Return the elapsed seconds of the run."""
         return (time.monotonic() if self.over is None else self.over) - self.begun
 
     def left(self) -> float | None:

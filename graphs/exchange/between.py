@@ -53,8 +53,6 @@ _SETUP = threading.Lock()
 
 
 class AskedMessage(NamedTuple):
-    """Request for a message."""
-
     place: Place
     """Run, round and rank of the sender."""
     stage: int
@@ -79,8 +77,6 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Message that has arrived."""
-
     message: Message | None
     """Parts of the message; None if empty."""
     taken: Callable[[], Awaitable[None]]
@@ -113,7 +109,6 @@ class Exchanges(WorkerPlugin):
         return there
 
     def setup(self, worker: Worker) -> None:
-        """Register the request handlers of this worker."""
         self.worker = worker
         self.courses: dict[Place, RankCourse] = {}
         self._held: dict[Place, Held] = {}

@@ -103,7 +103,6 @@ class Came:
 
 
 def plan_order(live: Live, round: Round) -> Schedule:
-    """Return the schedule of the plan, for every round."""
     schedule: Schedule = live.program.plan.schedule
     return schedule
 
@@ -217,7 +216,6 @@ def exchange(live: Live, round: Round, stage: int, rank: int, there: Any, *held:
 
 
 STEPS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (send, carry, receive, taken, exchange)}
-"""Functions of ranks in an exchange."""
 
 
 def step(run: Any, function: Callable[..., Any], args: tuple[int, ...], count: int, *inputs: Any) -> Any:

@@ -94,8 +94,6 @@ class Stopped(Exception):
 
 
 class RankRound:
-    """One rank in one round."""
-
     def __init__(self, live: Live, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
         self.live, self.round, self.rank, self.held = live, round, rank, held
         self.exchange = exchange_of(live)
@@ -301,7 +299,6 @@ class Takes(RankRound):
         self._by = f"oocarrays-{self._worker.address}-{self.live.id}-{self.rank}"
 
     def held_by(self, source: int) -> Place:
-        """Return the place under which a rank holds its data for the others."""
         return self.live.program.sending, self.round, source
 
     def home_of(self, source: int) -> str:
@@ -311,7 +308,6 @@ class Takes(RankRound):
         """Do nothing: this exchange has no schedule to abandon."""
 
     async def through(self) -> Any:
-        """Fetch all parts; return the result."""
         self._exchanges.enter(self)
         try:
             self._region = await self._in_a_thread(self._begun)

@@ -81,7 +81,6 @@ class Files(Program):
 
     @property
     def merges(self) -> bool:
-        """Return whether workers may write to forks of its target: only for a single array."""
         return not self.scatters
 
     @property
@@ -114,7 +113,6 @@ class Files(Program):
         return str(rank) if self.scatters else ""
 
     def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
-        """Return the share of the ranks' writes that remains, over all rounds."""
         share = 1 - sum(len(part) > 1 for part in done) / max(len(self.plan.rounds) * self.plan.ranks, 1)
         return Remaining.of(share, self.plan.traffic)
 

@@ -38,12 +38,9 @@ from oocarrays.storage.sections.write import write_pieces, write_section
 
 @dataclass(frozen=True, kw_only=True)
 class Shift(Program):
-    """Shift of local array files."""
-
     exchange: ClassVar[Exchange] = Exchange()
     plan: ShiftPlan
     files: LocalFiles
-    """Files whose halos are written."""
 
     @property
     def destination(self) -> InPlace:

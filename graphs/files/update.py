@@ -72,9 +72,7 @@ class Update(Program):
     threads_stay: ClassVar[bool] = True
     plan: UpdatePlan
     source: ArrayFile
-    """Source of the array."""
     target: Growing
-    """Array to change."""
 
     @property
     def sources(self) -> Sequence[ArrayFile]:

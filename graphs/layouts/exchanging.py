@@ -55,7 +55,6 @@ class HeldPart:
     live: Live[PartExchange]
     """Live state of the exchange that packs the part."""
     part: np.ndarray
-    """Held array."""
 
     def __reduce__(self) -> Any:
         return _held, (Sealed(self.live.program), self.live.state, self.part)
@@ -70,7 +69,6 @@ class Moving:
     """Elements that move from the parts of one layout to those of another, in one transfer."""
 
     transfer: Transfer
-    """Transfer, with the layouts before and afterwards."""
 
     def sizes(self) -> np.ndarray:
         """Return the number of elements from each origin to each final rank."""
@@ -104,7 +102,6 @@ class Pieces:
     """Halo pieces, or rows, that each rank receives, by sender."""
 
     def sizes(self) -> np.ndarray:
-        """Return the number of elements from each rank to each."""
         return self.of.sizes()
 
     def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
@@ -115,19 +112,16 @@ class Pieces:
         return made
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Copy a rank's pieces from a part into its array."""
         found = lent(part, self.of.taken(source, rank))
         for there, among in self.of.strips(source, rank):
             made[there] = found[among]
 
     def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
-        """Pack the pieces of another rank from the part of ``rank``."""
         if rank not in self.of.lenders(final):
             return None
         return rooms.packed(lent(part, self.of.taken(rank, final))).reshape(-1)
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Copy received pieces into the array."""
         for source, message in came.items():
             found = message.reshape(lengths(self.of.taken(source, rank)))
             for there, among in self.of.strips(source, rank):
@@ -194,8 +188,6 @@ def begun(live: Live[PartExchange], round: Round, rank: int, held: HeldPart | Me
 
 @dataclass(frozen=True, kw_only=True)
 class PartExchange(Program):
-    """Exchange of parts."""
-
     exchange: ClassVar[Exchange] = Exchange(
         pack=pack, place=place, copy=copy, order=schedule_of, sources=lenders, silent=silent, begin=begun,
         is_packed=False,
@@ -206,7 +198,6 @@ class PartExchange(Program):
     assembly: Assembly
     """Time of unpacking: on arrival, or after all messages."""
     dtype: np.dtype
-    """Dtype of the elements."""
     homes: Sequence[str] = ()
     """Worker of each rank's old part."""
     sending: str = ""
@@ -360,5 +351,4 @@ def _between_threads(program: PartExchange, parts: Parts, ranks: int, meter: Met
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:
-    """Return the keys, padded with None to this number of ranks."""
     return [*keys, *[None] * (ranks - len(keys))]

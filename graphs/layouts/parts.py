@@ -37,16 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Parts of all ranks."""
-
     dtype: np.dtype
-    """Dtype of the elements."""
     graph: HighLevelGraph
-    """Graph with the tasks."""
     name: str
     """Name of the parts' layer."""
     keys: tuple[Key, ...]
-    """Key of each rank's part."""
     homes: Mapping[str, Sequence[str]]
     """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
 

@@ -56,8 +56,6 @@ def blocks_run(plan: BlocksPlan, like: ArrayFile, target: Destination) -> Run[Re
 
 
 class BlockTasks:
-    """Tasks that write one lazy array."""
-
     def __init__(self, run: Run[Rechunk], addresses: Sequence[str], keys: Any) -> None:
         self.run, self.addresses, self.suffix = run, addresses, new_suffix()
         self.graph: dict[Any, Any] = {}

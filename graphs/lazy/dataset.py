@@ -113,7 +113,6 @@ def create(live: Live[Dataset]) -> None:
 
 
 def finish(live: Live[Dataset]) -> str:
-    """End the run."""
     recording.end(live)
     return str(live.store)
 

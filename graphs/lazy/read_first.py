@@ -35,11 +35,9 @@ class TaskAccess:
     """Elements of a stored array that a task reads or writes."""
 
     key: Key
-    """Key of the task."""
     number: int
     """Number of the array among the targets."""
     axes: Axes
-    """Indices along each axis."""
 
 
 def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:

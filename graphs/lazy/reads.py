@@ -53,7 +53,6 @@ class StoredPart:
     """Part of a stored array that is read on access: ``part[key]`` is a numpy array."""
 
     file: ArrayFile
-    """Stored array."""
     axes: tuple[range, ...]
     """Indices of the part along each axis, ascending."""
     meter: Meter = field(default_factory=Meter)

@@ -58,11 +58,9 @@ class Staged:
     """Plain chunk files between the old and the new blocks; copies in other processes do not keep them in existence."""
 
     folder: str
-    """Scratch folder."""
     stored: Stored
     """Its chunks, one per file."""
     dtype: np.dtype
-    """Dtype of the elements."""
     owner: Owner | None = field(default=None, compare=False)
     """Owner, in the process that made the graph."""
 
@@ -116,11 +114,8 @@ class Source:
     """Stored array from which blocks are read, with its versions when the graph was made."""
 
     file: ArrayFile
-    """Array that is read."""
     axes: tuple[range, ...]
-    """Indices read along each axis."""
     versions: Versions
-    """Versions of its chunks."""
 
 
 def joined(sources: Sequence[Source], *_: None) -> None:

@@ -67,7 +67,6 @@ class Storing:
     blocks: BlockLengths
     """Lengths of its blocks along each axis, in elements."""
     dtype: np.dtype
-    """Dtype of its elements."""
     file: ArrayFile
     """Target array, described for writing."""
     axes: tuple[range, ...]
@@ -75,7 +74,6 @@ class Storing:
 
     @property
     def edges(self) -> list[tuple[int, ...]]:
-        """Return the edges of the blocks along each axis."""
         return [(0, *accumulate(lengths)) for lengths in self.blocks]
 
     def owned(self) -> Iterator[Spans]:
@@ -229,11 +227,8 @@ class Once:
     """Function that writes once, and does nothing if the write is already done."""
 
     do: Callable[..., None]
-    """Function that writes."""
     last: Key
-    """Key of the last task."""
     name: str
-    """Name of this write."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if this_worker() is None:
@@ -249,11 +244,8 @@ class InTime:
     """Function that reads, and raises if its data was overwritten, unlike what it first read, and may be needed."""
 
     do: Callable[..., Any]
-    """Function that reads."""
     last: Key
-    """Key of the last task."""
     name: str
-    """Name of this read."""
     target: str
     """Name of the overwritten array."""
     writes: tuple[str, ...] = ()

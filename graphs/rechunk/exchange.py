@@ -140,12 +140,10 @@ def unpack(
 
 
 def order(live: Live[Any], round: Round) -> Schedule:
-    """Return the schedule of a partition of a pass."""
     return _step(live, round[0]).schedule
 
 
 def waits(live: Live[Any], round: Round) -> bool:
-    """Return whether each step waits until the previous one has been received and taken."""
     return _step(live, round[0]).synchronous
 
 

@@ -49,7 +49,6 @@ class CopiedGroup(TargetSpec):
     """Target of a group: its groups, and the arrays that are copied unchanged."""
 
     source: GroupFile
-    """Group to copy."""
     copied: tuple[str, ...] = ()
     """Names of the arrays that are copied."""
 

@@ -48,15 +48,11 @@ class OpenPass:
     """Files that one pass reads from and writes to, in this process."""
 
     step: Pass
-    """Pass that reads and writes the files."""
     reader: ChunkReader
-    """Reader of the source."""
     writer: ChunkWriter
-    """Writer of the target."""
     assembly: Assembly | None
     """State of the chunks being assembled; None if the pass assembles none."""
     fill_value: Any
-    """Value of elements that are not stored."""
 
     def parts(
         self, indices: Iterable[Index], section: Section, chunk: np.ndarray
@@ -290,7 +286,6 @@ def mark(live: Live[Any], number: int) -> str:
 
 
 def marks(live: Live[Any]) -> set[str]:
-    """Return the marks of all passes."""
     return {mark(live, number) for number in range(len(live.program.plan.passes))}
 
 

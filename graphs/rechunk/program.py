@@ -85,7 +85,6 @@ class Blocks:
     """Blocks of a lazy array, which tasks of their own write: to the target, or to scratch, the source of a rechunk."""
 
     plan: BlocksPlan
-    """Plan of the writes."""
     like: ArrayFile
     """Array in memory with the same dtype and fill value."""
 
@@ -267,16 +266,12 @@ def add_tasks(builder: Builder, plan: RechunkPlan, addresses: Sequence[str], don
 
 @dataclass(frozen=True, slots=True)
 class _PassTasks:
-    """Tasks of one pass."""
-
     builder: Builder
     number: int
-    """Number of the pass."""
     step: Pass
     start: Key
     """Key of the task that begins the pass."""
     done: Collection[Part]
-    """Parts that are done."""
 
     def build(self) -> list[Key]:
         """Add the tasks; return the keys of the last ones."""

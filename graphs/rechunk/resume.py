@@ -142,7 +142,6 @@ def _located(left: Interrupted, plan: RechunkPlan) -> Interrupted:
 
 
 def planned(left: Interrupted) -> RechunkPlan:
-    """Return the plan in a journal."""
     content, target = left.content, left.target
     if "pass" in content:
         again = f"{content['pass']}(..., resume=True)"

@@ -162,7 +162,6 @@ def copy(live: Live[Any], number: int, batch: int, rank: int, holding: RankBuffe
 
 
 def _build(live: Live[Any], number: int, box: ChunkBox, holding: RankBuffers, receipts: Receipts) -> None:
-    """Build one region, and write it."""
     step, files = live.program.plan.passes[number], opened(live, number)
     region, section = files.region(box, holding.region), step.section(box)
     with live.meter.phase("read"):

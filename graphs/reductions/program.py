@@ -80,7 +80,6 @@ class Reduction(Program):
     reducer: Reducer
     """Array, and the functions that reduce it."""
     dtype: np.dtype
-    """Dtype of the result."""
     target: TargetSpec | None = None
     """Target; None if the result is returned."""
 

@@ -47,7 +47,6 @@ class Groups:
     """Groups of indices along one axis."""
 
     axis: int
-    """Axis."""
     codes: np.ndarray
     """Group of each index; -1 for none."""
     labels: np.ndarray
@@ -76,20 +75,15 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True)
 class Reducer:
-    """Reduction of one array."""
-
     file: ArrayFile
-    """Array to reduce."""
     cut: ReduceCut
     """Division into parts, segments and boxes."""
     steps: Reduction
-    """Functions of the reduction."""
     groups: Groups | None
     """Groups of the indices of one axis, or None."""
     mask: np.ndarray | None
     """Mask of the elements that count, as given by the user; broadcast to the array."""
     decode: Callable[[np.ndarray], np.ndarray] | None
-    """Function that decodes stored values."""
     counts: np.dtype
     """Dtype of the number of elements that count."""
     values: np.dtype

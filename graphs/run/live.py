@@ -60,7 +60,6 @@ class RunState:
     durable: bool
     """Whether data is synced to its device before it is recorded as written."""
     content: Document = field(default_factory=dict)
-    """Content of the journal."""
     recovered: Recovered = NOTHING_LEFT
     """State recovered from an earlier attempt at this run."""
     topic: str = ""
@@ -87,8 +86,6 @@ def _state(id: str, processes: int | None, durable: bool, others: Mapping[str, A
 
 @final
 class Live(Generic[P]):
-    """State of a run in one process."""
-
     def __init__(self, program: P, state: RunState) -> None:
         self.program, self.state = program, state
         self._opening = threading.RLock()

@@ -104,7 +104,6 @@ def itself(given: T) -> T:
 
 
 def new_suffix() -> str:
-    """Return a new suffix for the keys of one graph."""
     return uuid.uuid4().hex[:12]
 
 
@@ -132,8 +131,6 @@ class RoundsAhead(Generic[T]):
 
 
 class Builder:
-    """Builder of the tasks of one graph."""
-
     def __init__(
         self,
         suffix: str,
@@ -242,7 +239,6 @@ class Program:
     """Work of a run: each kind adds its data."""
 
     plan: Any
-    """Plan of the run."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """Request kept beside existing data while a run writes in place; empty for other runs."""
     phases: ClassVar[Mapping[str, str]] = PHASES

@@ -113,7 +113,6 @@ def begin_note(live: Live[Any], *parts: int | None) -> None:
 
 
 def end_note(live: Live[Any]) -> None:
-    """Remove the note of a run in place."""
     if live.program.note:
         live.journal.notes.take(live.state.id)
 

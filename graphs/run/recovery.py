@@ -81,9 +81,7 @@ class Recovered:
     kept: Kept = field(default_factory=dict)
     """Receipts of chunks stored under earlier plans, by location name."""
     trust: Trust = TRUSTED
-    """Degree of trust in the recorded state."""
     notices: tuple[str, ...] = ()
-    """Notices for the user."""
     found: str = ""
     """Beginning recorded in the journal; empty for a run's first beginning."""
     beginning: str = ""
@@ -151,15 +149,11 @@ class Interrupted:
     target: StoreLike
     """Location of the journal."""
     id: str
-    """Run id."""
     content: Document
-    """Content of the journal."""
     trust: Trust
-    """Degree of trust in the recorded state."""
     stored: Mapping[Part, Kept | None] = field(default_factory=dict)
     """Parts recorded as done, with their receipts; None for a part without receipts."""
     kept: Kept = field(default_factory=dict)
-    """Receipts of chunks stored under earlier plans, by location name."""
     notices: tuple[str, ...] = ()
     """Notices for the user about the sources."""
 

@@ -218,7 +218,6 @@ class Run(Generic[P]):
         self.live.release()
 
     def look_back(self) -> None:
-        """Start over, before a job is run again, if a source has changed since it failed, or cannot be checked."""
         for part in self.parts:
             part.look_back()
         recording.look_back(self.live)

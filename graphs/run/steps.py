@@ -51,9 +51,7 @@ class Send:
     """Message from one rank to another in a step."""
 
     source: int
-    """Sending rank."""
     destination: int
-    """Receiving rank."""
     parts: tuple[Pair, ...]
     """Parts of the message, by origin and final rank."""
 

@@ -159,8 +159,6 @@ def _are_of(sources: Sequence[ArrayFile], wanted: Any, kept: Any, *, moved: bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress of a run."""
-
     residuals: tuple[float, ...] = ()
     """Residuals of the finished passes."""
     parts: frozenset[Part] = frozenset()
@@ -192,7 +190,6 @@ class Course:
     """Common data of the passes of an iteration."""
 
     plan: IteratePlan
-    """Plan of the passes."""
     kernel: Kernel
     """Kernel of one sweep."""
     residual: Residual | None
@@ -210,7 +207,6 @@ class Course:
     content: Document
     """Content of the journal."""
     id: str
-    """Id of the run."""
     processes: int | None
     """Number of workers in the plan; None for threads of one process."""
     recovered: Recovered = NOTHING_LEFT
@@ -227,7 +223,6 @@ class Course:
         return Run(self._program(progress), self.content, recovered, self.id)
 
     def _program(self, progress: Progress) -> SlabPass:
-        """Return the program of the next pass."""
         (step, last), number = self.step(progress.residuals), len(progress.residuals)
         return SlabPass(
             plan=step, reads=self.beside if number else (*self.sources, *self.beside), writes=self.targets,

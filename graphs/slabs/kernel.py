@@ -69,7 +69,6 @@ class SlabState:
 
 
 def state_of(live: Live[Any]) -> SlabState:
-    """Return the memory and threads of a pass in this process."""
     return live.once("slabs", lambda: SlabState(live.program.kernel))
 
 

@@ -259,5 +259,4 @@ def as_bits(residual: float) -> int:
 
 
 def as_residual(bits: int) -> float:
-    """Return the residual with these bits."""
     return float(np.uint64(bits).view(np.float64))

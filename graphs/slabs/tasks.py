@@ -226,7 +226,6 @@ def _is_done(live: Live[Any], slab: Slab) -> bool:
 
 
 def _windows(live: Live[Any]) -> Windows:
-    """Return the reader of windows, with the counter of this process."""
     return Windows(live.program.plan, _sources(live), live.meter, state_of(live).pool)
 
 
@@ -239,7 +238,6 @@ def _sources(live: Live[Any]) -> Sequence[Any]:
 
 
 def _targets(live: Live[Any]) -> Sequence[Any]:
-    """Return the arrays that a pass writes, opened in this process."""
     return live.once("targets", partial(_opened, live))
 
 

@@ -38,9 +38,7 @@ class BlockRead(NamedTuple):
     """Read of a layer of blocks."""
 
     name: str
-    """Name of the array."""
     indices: set[str]
-    """Indices of its blocks."""
     axes: dict[str, int]
     """Axes of the array that are read whole, by block index."""
 

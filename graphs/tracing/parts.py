@@ -54,7 +54,6 @@ class TaskUse(NamedTuple):
     key: Any
     """Index; None if unknown; the rank of the part for a collective read."""
     writes: bool = False
-    """Whether it is a write."""
 
 
 def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
@@ -164,7 +163,6 @@ class TakenPart:
     """Part of a stored array that an object covers before it is indexed."""
 
     array: zarr.Array
-    """Stored array."""
     by: str
     """Reader: one of `oocarrays.plan.advice.access.BY`."""
     axes: tuple[range | np.ndarray, ...]

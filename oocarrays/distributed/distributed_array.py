@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 def applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
-    """Return ``operation(part, other)``."""
     return operation(part, other)
 
 

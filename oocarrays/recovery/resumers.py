@@ -41,7 +41,6 @@ class ResumeRequest:
     """Interrupted job, and the arguments of `resume`."""
 
     left: Interrupted
-    """Its run."""
     given: Sequence[Any] | None
     """Its sources, if given again."""
     functions: Sequence[Callable[..., Any]]
@@ -69,7 +68,6 @@ class ResumeRequest:
         }  # fmt: skip
 
     def sources(self, missing: str | None = None) -> list[Any]:
-        """Open its sources."""
         known = self.call["source"]
         places = known if self.given is None else self.given
         if len(places) != len(known):
