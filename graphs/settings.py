@@ -144,7 +144,6 @@ def _or_looked_at(available: int | None) -> int:
 
 
 def refuse_array_expressions() -> None:
-    """Raise if Dask's array expressions are enabled."""
     if dask.config.get("array.query-planning", False):
         raise UnsupportedError("Dask's array.query-planning is on, which does not accept graphs; set it to False")
 

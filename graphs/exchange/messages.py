@@ -193,12 +193,10 @@ def send(live: Live, round: Round, stage: int, rank: int, held: Any, carried: Ca
 def carry(
     live: Live, round: Round, stage: int, rank: int, carried: Carried | None, *messages: Message | None
 ) -> Carried:
-    """Return the parts that this rank carries for others after a step."""
     return carried_parts(exchange_of(live).order(live, round), stage, rank, carried, messages, live.rooms)
 
 
 def receive(live: Live, round: Round, stage: int, rank: int, there: Any, *messages: Message | None) -> Any:
-    """Place or keep the parts received for this rank."""
     return exchange_of(live).place(live, round, stage, rank, there, arrived_parts(rank, messages))
 
 

@@ -210,7 +210,6 @@ class RankRound:
         self._exchanges.changed()
 
     def _kept(self, stage: int, came: Sequence[Message | None]) -> Carried:
-        """Return the parts that this rank carries for others after a stage."""
         return carried_parts(self.order, stage, self.rank, self._carried, came, self.live.rooms)
 
     def _begun(self) -> Any:

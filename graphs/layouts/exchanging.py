@@ -176,7 +176,6 @@ def place(
 
 
 def silent(live: Live[PartExchange], round: Round, rank: int) -> Sequence[int]:
-    """Return the ranks that have no elements for this rank."""
     found: list[int] = np.flatnonzero(live.once("sizes", live.program.plan.sizes)[:, rank] == 0).tolist()
     return found
 

@@ -178,7 +178,6 @@ def _alone(node: Any) -> StoredPart | zarr.Array | None:
 
 
 def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
-    """Yield the reads of the targets by each task."""
     named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
     for key, task in graph.items():
         if key in named or _is_no_read(task):
@@ -220,7 +219,6 @@ def _whole(thing: StoredPart | zarr.Array) -> Axes:
 
 
 def _is_getter(function: Any) -> bool:
-    """Return whether a function is one of Dask's getters, which index their argument."""
     from dask.array.core import getter, getter_inline, getter_nofancy
 
     return function in (getter, getter_inline, getter_nofancy)

@@ -247,7 +247,6 @@ def scratch_place(live: Live[Any], name: str | int) -> str | RemoteStore:
 
 
 def opened(live: Live[Any], number: int) -> OpenPass:
-    """Return the files that a pass reads from and writes to."""
     return live.once(("pass", number), lambda: _open(live, number))
 
 
@@ -274,7 +273,6 @@ def _open(live: Live[Any], number: int) -> OpenPass:
 
 
 def assembly_of(live: Live[Any], number: int) -> Assembly:
-    """Return the state that ranks of this process share while they assemble the target of a pass."""
     assembly = opened(live, number).assembly
     assert assembly is not None, "chunks are assembled in passes of that method"
     return assembly

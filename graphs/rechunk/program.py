@@ -117,7 +117,6 @@ class Rechunk(Program):
 
     @property
     def blocks(self) -> Blocks:
-        """Blocks of a lazy array, the source of this rechunk."""
         assert isinstance(self.source, Blocks), "other rechunks read a stored array"
         return self.source
 
@@ -168,7 +167,6 @@ class Rechunk(Program):
         return kept.get("", {}) if number == len(self.plan.passes) - 1 else {}
 
     def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
-        """Return the work that remains in all passes."""
         each = [(self._share(number, done, kept), step.traffic) for number, step in enumerate(self.plan.passes)]
         sizes = [max(traffic.read_bytes + traffic.written_bytes, 1) for _, traffic in each]
         share = sum(left * size for (left, _), size in zip(each, sizes, strict=True)) / sum(sizes) if sizes else 1.0

@@ -174,5 +174,4 @@ def _explained(error: BaseException, client: Client, run: Any, *, taken_away: bo
 
 
 def _is_lost(client: Client) -> bool:
-    """Return whether the connection to the scheduler is lost."""
     return client.status != "running"

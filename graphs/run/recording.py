@@ -386,7 +386,6 @@ def keep_source_of(journal: Journal, arrays: Sequence[zarr.Array], *, durable: b
 
 
 def check_folder(store: StoreLike) -> None:
-    """Raise if this worker does not see the folder that is to contain the target."""
     folder = local_folder(store)
     if folder and not os.path.isdir(os.path.dirname(folder)):
         raise RunError(
@@ -395,7 +394,6 @@ def check_folder(store: StoreLike) -> None:
 
 
 def check_room(wants: Mapping[str, int]) -> None:
-    """Raise if the bytes to be written to folders exceed the free space of their devices."""
     for place, wanted in wants.items():
         free = free_bytes(place)
         if sum(wants.values()) > free and wanted:

@@ -239,7 +239,6 @@ class Run(Generic[P]):
 
     @property
     def topic(self) -> str:
-        """Name of the cluster topic for the events of this run."""
         return self.state.topic or topic_of(self.id)
 
     @property

@@ -155,16 +155,13 @@ class SlabPass(Program):
                 ) from error
 
     def part(self, slab: Slab) -> Part:
-        """Return a slab as a part of the journal."""
         return slab if self.sweep is None else (self.sweep.number, *slab)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the parts: the files of all ranks, if there are any, and all slabs."""
         yield from ((rank,) for rank in range(self.plan.ranks) if self.in_ranks)
         yield from map(self.part, self.plan.all_slabs())
 
     def sections(self, part: Part) -> Sections:
-        """Return the elements of a slab in every file that it is written to."""
         if len(part) == 1:
             return {}
         slab, plan = Slab(*part[-2:]), self.plan
@@ -182,7 +179,6 @@ class SlabPass(Program):
         return next((each.store for n, each in enumerate(self.arrays) if self.place_name(n, 0) == name), None)
 
     def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
-        """Return the share of the slabs that remains to be written."""
         share = 1 - sum(len(part) > 1 for part in done) / max(self.plan.count, 1)
         return Remaining.of(share, self.plan.passing)
 
