@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
 import dask.config
 import numpy as np
+import yaml  # type: ignore[import-untyped]  # of Dask
 from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, ScheduleError, UnsupportedError
@@ -175,17 +175,5 @@ def _written(settings: dict[str, Any]) -> Path:
     path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), "oocarrays.yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
-    path.write_text("".join(_yaml_lines(kept)))
+    path.write_text(yaml.safe_dump(kept, sort_keys=False))
     return path
-
-
-def _yaml_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Yield settings by name as YAML, which reads a number with an exponent as text unless it has a point."""
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield f"{indent}{name}:\n"
-            yield from _yaml_lines(value, indent + "  ")
-        elif isinstance(value, float):
-            yield f"{indent}{name}: {value:.6e}\n".replace(" inf", " .inf").replace(" -inf", " -.inf")
-        else:
-            yield f"{indent}{name}: {json.dumps(value)}\n"
