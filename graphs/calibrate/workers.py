@@ -2,12 +2,11 @@
 
     chain of each worker    link → link → link → …
 
-    step of an exchange     make on i ──message──► take on its partner      next make on i
-                            take on i ("I have received")               ──►  waits for both
-                            take on its partner ("mine was taken")      ──►
+    round of each rank      step → step → step → …        beside as many tasks without messages
 
-Every task is pinned strictly, and checks its worker. As in a run, a message is a dependency between two pinned tasks,
-one partner a step. A step of n bytes takes α + n·β seconds (Thakur 1995, section 4.2), and two sizes determine both.
+Every task is pinned strictly, and checks its worker. A round is that of a run: one partner a step, which has received
+and whose message was taken before the next one. A step of n bytes takes α + n·β seconds (Thakur 1995, section 4.2), and
+two sizes determine both.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError, RunError
-from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all, calibrate_exchange
+from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all, calibrate_exchange, message_sizes
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import TOGETHER, cores_of, known_workers, workers_of
 from oocarrays.graphs.events import this_worker
@@ -37,18 +36,15 @@ from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
-from oocarrays.storage.local.pages import allocate
 
 if TYPE_CHECKING:  # its import takes longer than most commands
     from distributed import Client, Future
 
 LINKS = 50
 """Tasks in the chain of each worker."""
-STEPS = 9
-"""Steps of an exchange; the first opens connections, and is not timed."""
-SMALL_BYTES, LARGE_BYTES = 4096, 8 * 2**20
+SMALL_BYTES = 64
 NOISE = 0.1
-"""Share of a step below which the difference of two measurements is noise."""
+"""Share of a round below which the difference of two measurements is noise."""
 
 Key = tuple[str, int, int]
 """Name, rank and number; a task is pinned to the worker of its rank."""
@@ -65,22 +61,10 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
     measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers)) / crowd}
     measured["scheduler_seconds"] = _least(lambda: _scheduler_seconds(client, workers))
     if len(workers) > 1:
-        small = _least(lambda: _step_seconds(client, workers, SMALL_BYTES))
-        large = _least(lambda: _step_seconds(client, workers, LARGE_BYTES))
-        measured["message_seconds"], measured["message_bandwidth"] = fit(small / crowd, large / crowd)
-        measured["step_seconds"] = whole_step_seconds(client, workers, cores)
+        measured["step_seconds"], measured["message_bandwidth"] = step_of_rounds(client, workers, cores)
+        measured["message_seconds"] = measured["step_seconds"] + 2 * measured["worker_task_seconds"]
         measured |= calibrate_exchange(client, workers)
     return measured
-
-
-def fit(small: float, large: float) -> tuple[float, float]:
-    """Return α in seconds and 1/β in bytes a second, from the seconds of steps of ``SMALL_BYTES`` and ``LARGE_BYTES``.
-
-    α is at least zero. The bytes of the large step take at least the share ``NOISE`` of its time, so that noise cannot
-    make β zero or negative.
-    """
-    byte_seconds = max(large - small, NOISE * large) / (LARGE_BYTES - SMALL_BYTES)
-    return max(small - SMALL_BYTES * byte_seconds, 0.0), 1 / byte_seconds
 
 
 def _least(measure: Callable[[], float], times: int = 3) -> float:
@@ -114,34 +98,6 @@ def _chains(workers: list[str]) -> tuple[Graph, str]:
     return graph, name
 
 
-def _step_seconds(client: Client, workers: list[str], nbytes: int) -> float:
-    """Return the seconds of a step of the slowest rank, each by the clock of its worker."""
-    graph, take = _exchange(workers, nbytes)
-    ranks = range(len(workers))
-    times = _run(client, workers, graph, [(take, rank, step) for step in (0, STEPS - 1) for rank in ranks])
-    first, last = times[: len(workers)], times[len(workers) :]
-    return max(end - start for start, end in zip(first, last, strict=True)) / (STEPS - 1)
-
-
-def _exchange(workers: list[str], nbytes: int) -> tuple[Graph, str]:
-    make, take = (f"calibrate-{verb}-{uuid.uuid4().hex}" for verb in ("make", "take"))
-    graph: Graph = {}
-    before: list[list[TaskRef]] = [[] for _ in workers]
-    for number, step in enumerate(_steps(len(workers))):
-        for rank, partner in enumerate(step):
-            message, taken = (make, rank, number), (take, partner, number)
-            graph[message] = Task(message, _make, workers[rank], nbytes, *before[rank])
-            graph[taken] = Task(taken, _take, workers[partner], TaskRef(message))
-        before = [[TaskRef((take, r, number)) for r in (rank, partner)] for rank, partner in enumerate(step)]
-    return graph, take
-
-
-def _steps(ranks: int) -> list[list[int]]:
-    """Return the receiver of each rank in each of ``STEPS`` steps, spread over those of the complete exchange."""
-    schedule = complete_exchange(ranks)
-    return [schedule.step(number * (ranks - 1) // STEPS).destinations.tolist() for number in range(STEPS)]
-
-
 # ---------------------------------------------------------------------- on the cluster
 
 
@@ -152,16 +108,12 @@ def _run(client: Client, workers: list[str], graph: Graph, wanted: list[Key]) ->
     pinned = HighLevelGraph({name: layer}, {name: set()})
     futures: list[Future] = client.get(pinned, wanted, sync=False)  # type: ignore[no-untyped-call]
     try:
-        return _gathered(client, futures)
+        await_all(futures, "small tasks", TIMEOUT_SECONDS)
+        times: list[float] = client.gather(futures)  # type: ignore[no-untyped-call]
+        return times
     finally:
         for future in futures:
             future.release()  # type: ignore[no-untyped-call]
-
-
-def _gathered(client: Client, futures: list[Future]) -> list[float]:
-    await_all(futures, "small tasks", TIMEOUT_SECONDS)
-    times: list[float] = client.gather(futures)  # type: ignore[no-untyped-call]
-    return times
 
 
 def _pins(workers: list[str], key: Key) -> list[str]:
@@ -169,19 +121,6 @@ def _pins(workers: list[str], key: Key) -> list[str]:
 
 
 def _link(address: str, *before: float) -> float:
-    return _time_on(address)
-
-
-def _make(address: str, nbytes: int, *before: float) -> np.ndarray:
-    """Return a message with every page allocated."""
-    _time_on(address)
-    message = allocate(nbytes)
-    message[::PAGE_BYTES] = 1
-    return message
-
-
-def _take(address: str, message: np.ndarray) -> float:
-    message[::PAGE_BYTES].sum()
     return _time_on(address)
 
 
@@ -198,17 +137,20 @@ def _time_on(address: str) -> float:
 # ---------------------------------------------------------------------- rounds of one task per rank
 
 
-def _check(live: Live[SmallRound], round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
-    assert all(part is None or len(part) == live.program.nbytes for part in came.values())
+def _check(live: Live[MeasuredRound], round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
+    """Read a byte of each page of the received messages, and discard them."""
+    for part in came.values():
+        assert part is not None, "every rank has a message for every other"
+        part[::PAGE_BYTES].sum()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallRound(Program):
-    """Round in which every rank has a few bytes for every other rank."""
+class MeasuredRound(Program):
+    """Round in which every rank has some bytes for every other rank."""
 
     exchange: ClassVar[Exchange] = Exchange(order=lambda live, round: live.program.plan, unpack=_check)
     plan: Schedule
-    nbytes: int = 64
+    nbytes: int
 
     @property
     def whole(self) -> bool:
@@ -219,32 +161,43 @@ class SmallRound(Program):
         return self.plan.ranks
 
 
-def read(live: Live[SmallRound], rank: int) -> Outbox:
+def read(live: Live[MeasuredRound], rank: int) -> Outbox:
     """Make the messages of a rank, and register them for the other ranks."""
     worker, program = this_worker(), live.program
     assert worker is not None, "ranks are workers"
-    outbox = Outbox([np.zeros(program.nbytes, "u1") for _ in range(program.plan.ranks)], None)
+    buffer = live.rooms.take(program.plan.ranks * program.nbytes)
+    buffer[:] = 1
+    outbox = Outbox(np.split(buffer, program.plan.ranks), buffer)
     Exchanges.of(worker).hold(live, (), rank, outbox)
     return outbox
 
 
-def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> float:
-    """Measure a step of a round handled by one task per rank, on an idle cluster of two or more workers.
+def step_of_rounds(client: Client, workers: Sequence[str], cores: int) -> tuple[float, float]:
+    """Measure a step of a round, and the bytes a second of its messages, on an idle cluster of two or more workers.
 
-    Rounds with steps are compared with as many tasks without: by eight ranks, or one rank a worker. The result is
-    scaled to at most two ranks for each of the ``cores``. Thakur 1995, section 4.2: a step costs its start-up time,
-    however small its messages.
+    Rounds are compared with as many tasks without messages: small ones by eight ranks, or one rank a worker, and large
+    ones by one rank for each of up to eight workers. The results are scaled to at most two ranks for each of the
+    ``cores``. The bytes of large messages take at least the share ``NOISE`` of a round, so that noise cannot make the
+    bandwidth negative. Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
     """
-    ranks = max(8, len(workers))
+    ranks, some = max(8, len(workers)), workers[:: -(-len(workers) // 8)]
+    step = max(_steps_seconds(client, workers, ranks, SMALL_BYTES) / (ranks - 1), 1e-4) / crowding(ranks, cores)
+    nbytes, many = message_sizes(workers_of(client, some))[0], len(some)
+    large = _steps_seconds(client, some, many, nbytes) / crowding(many, cores)
+    return step, (many - 1) * nbytes / max(large - (many - 1) * step, NOISE * large, 1e-9)
+
+
+def _steps_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: int) -> float:
+    """Return the seconds of all steps of a round, without those of its other tasks."""
     with_steps, without = (  # the first of four opens connections
-        min(_round_seconds(client, workers, ranks, whole=whole) for _ in range(4)) for whole in (True, False)
+        min(_round_seconds(client, workers, ranks, nbytes, whole=whole) for _ in range(4)) for whole in (True, False)
     )
-    return max(with_steps - without, 1e-4) / (ranks - 1) / crowding(ranks, cores)
+    return with_steps - without
 
 
-def _round_seconds(client: Client, workers: Sequence[str], ranks: int, *, whole: bool) -> float:
+def _round_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: int, *, whole: bool) -> float:
     homes = spread(ranks, workers)
-    run = Run(SmallRound(plan=complete_exchange(ranks)))
+    run = Run(MeasuredRound(plan=complete_exchange(ranks), nbytes=nbytes))
     builder = run.builder(homes, suffix=run.id)
     builder.share("exchange")
     made = [builder.add(read, rank) for rank in range(ranks)]
@@ -255,7 +208,7 @@ def _round_seconds(client: Client, workers: Sequence[str], ranks: int, *, whole:
     pin(client, run.id, homes, run.topic)
     start = time.perf_counter()
     futures: list[Any] = client.get(builder.graph, ends, sync=False)  # type: ignore[no-untyped-call]
-    await_all(futures, "a round of small messages", TIMEOUT_SECONDS)
+    await_all(futures, "a round of messages", TIMEOUT_SECONDS)
     for future in futures:
         future.result()
     return time.perf_counter() - start
