@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import numpy as np
 import pytest
 import yaml
 from distributed import Client, LocalCluster
