@@ -88,10 +88,6 @@ class Files(Program):
         return (self.source,)
 
     @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return (self.target,)
-
-    @property
     def local(self) -> LocalFiles:
         if isinstance(self.target, LocalTarget):
             return self.target.files

@@ -79,10 +79,6 @@ class Update(Program):
         return (self.source,)
 
     @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return (self.target,)
-
-    @property
     def removable(self) -> bool:
         return False
 

@@ -88,10 +88,6 @@ class Dataset(Program):
     target: Frame
 
     @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return (self.target,)
-
-    @property
     def made_place(self) -> StoreLike | None:
         """Return the first lazy array: beside a group's own metadata, Zarr would treat the request as a member."""
         return next((group_file.member_store(self.target.store, name) for name, _ in self.plan.arrays), None)

@@ -115,10 +115,6 @@ class Group(Program):
         return [self.source.presences[name] for name in self.target.copied]
 
     @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return (self.target,)
-
-    @property
     def stores(self) -> dict[str, Any]:
         return {"source": self.source.zarr.store_path.store, "target": self.target.store}
 

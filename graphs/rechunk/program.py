@@ -121,10 +121,6 @@ class Rechunk(Program):
         return self.source
 
     @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return (self.target,)
-
-    @property
     def merges(self) -> bool:
         return True
 

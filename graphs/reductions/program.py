@@ -92,10 +92,6 @@ class Reduction(Program):
     def sources(self) -> Sequence[ArrayFile]:
         return (self.reducer.file,)
 
-    @property
-    def targets(self) -> Sequence[TargetSpec]:
-        return () if self.target is None else (self.target,)
-
     def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
         """Return the share of the segments to be read, and the chunks to be written."""
         cut, reads = self.plan.cut, self.plan.traffic.read_requests

@@ -294,8 +294,9 @@ class Program:
 
     @property
     def targets(self) -> Sequence[TargetSpec]:
-        """Targets of the run, the first one with its journal; empty if it keeps none."""
-        return ()
+        """Targets of the run, the first one with its journal: by default its ``target``; empty if it has none."""
+        target: TargetSpec | None = getattr(self, "target", None)
+        return () if target is None else (target,)
 
     @property
     def destination(self) -> TargetSpec | InPlace:
