@@ -133,7 +133,6 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
     exchange = ExchangeTasks(plan.schedule, steps_of(builder))
     parts = builder.first(tasks.begin)
     begun = tuple(parts)
-    pad = [None] * (plan.schedule.ranks - plan.ranks)
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.read.sizes(number)
@@ -144,8 +143,8 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
         ]
         made = exchange.build(
             number,
-            outboxes=[*packed, *pad],
-            regions=[*kept, *pad],
+            outboxes=packed,
+            regions=kept,
             wants=lambda origin, final, sizes=sizes: bool(sizes[origin, final]),  # type: ignore[misc]
         )
         parts = [part for part in made if part is not None]
@@ -182,7 +181,7 @@ def _last(worker: Worker) -> Key:
 def pack(live: Live[Writing], round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
     """Pack the elements of a rank for an aggregator, box by box; a view if a single contiguous piece."""
     plan = live.program.plan
-    if final == rank or final >= plan.ranks:
+    if final == rank:
         return None
     found = [
         np.ascontiguousarray(values, live.program.file.dtype)

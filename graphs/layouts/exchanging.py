@@ -26,7 +26,7 @@ from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.events import this_worker
-from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, steps_of
+from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, message_for, steps_of
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import Parts
 from oocarrays.graphs.run.live import Live, RunState, Sealed
@@ -212,10 +212,7 @@ class PartExchange(Program):
 
 def lend(live: Live[PartExchange], rank: int, part: np.ndarray | HeldPart) -> Message | None:
     """Pack a rank's elements for itself, if its new part is on another worker."""
-    from oocarrays.graphs.cluster.nearby import Message
-
-    own = pack(live, (), rank, part, rank)
-    return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
+    return message_for(live, (), rank, part, rank)
 
 
 def begin(live: Live[PartExchange], rank: int, held: np.ndarray | Message | None) -> np.ndarray:

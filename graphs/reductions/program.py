@@ -112,11 +112,7 @@ class Reduction(Program):
         held = [builder.add(reduce, rank, after=[created]) for rank in ranks]
         came: list[tuple[Key | None, ...]] = [() for _ in ranks]
         if plan.schedule is not None and plan.shared:
-            pad = [None] * (plan.schedule.ranks - plan.ranks)
-            messages = ExchangeTasks(plan.schedule, steps_of(builder))
-            came = messages.inputs(
-                0, held=[*held, *pad], wants=lambda a, b: max(a, b) < plan.ranks and plan.wants(a, b)
-            )
+            came = ExchangeTasks(plan.schedule, steps_of(builder)).inputs(0, held=held, wants=plan.wants)
         made = [builder.add(write, rank, buffers=(held[rank], *came[rank])) for rank in ranks]
         return builder.add(finish, buffers=tuple(made), rank=0)
 

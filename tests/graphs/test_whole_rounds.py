@@ -37,8 +37,6 @@ from tests.small import make
 
 pytestmark = pytest.mark.long
 
-WHOLE = {"oocarrays.steps-below": 2}
-
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Client]:
@@ -74,7 +72,7 @@ def field(tmp_path: Path) -> Path:
 def job_of(source: Path, client: Client, assembly: str = "synchronous", **options: Any) -> ooc.Job:
     given: dict[str, Any] = {"chunks": (1024, 64), "method": "two-phase", "ranks": 4, "scheduler": client}
     target = source.parent / "target.zarr"
-    with dask.config.set(WHOLE | {"oocarrays.assembly": assembly}):
+    with dask.config.set({"oocarrays.assembly": assembly}):
         return tight(lambda **memory: flat(ooc.rechunk, source, target, overwrite=True, **(given | options | memory)))
 
 
@@ -85,7 +83,7 @@ def test_elements_and_messages(two: Client, field: Path, name: str, assembly: st
     job = job_of(field, two, assembly, schedule=name.lower())
     np.testing.assert_array_equal(within(job.run), FIELD)
     (step,), planned = job.plan.passes, job.plan.traffic
-    assert step.whole
+    assert step.packed
     assert step.units > 1
     assert len(job._graph) == job.plan.tasks
     if step.schedule.forwards:

@@ -18,7 +18,7 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 32)
 
 @pytest.mark.parametrize("schedule", [Schedule.of(name, n) for n in SIZES for name in taking(n)], ids=str)
 def test_loads_are_what_following_every_part_counts(schedule: Schedule) -> None:
-    load, sent, carries, receives = load_of(schedule), [], 0, 0
+    load, sent, receives = load_of(schedule), [], 0
     carried: list[set] = [set() for _ in range(schedule.ranks)]
     most = most_at_any_time = 0
     for number, step in enumerate(schedule):
@@ -30,7 +30,6 @@ def test_loads_are_what_following_every_part_counts(schedule: Schedule) -> None:
         receives += len(came)
         for rank, parts in came.items():
             new = {part for part in parts if part[1] != rank}
-            carries += bool(new)
             most = max(most, len(carried[rank]) + len(new) + len(parts))
         for rank in range(schedule.ranks):
             new = {part for part in came.get(rank, ()) if part[1] != rank}
@@ -45,7 +44,7 @@ def test_loads_are_what_following_every_part_counts(schedule: Schedule) -> None:
         most_at_any_time = max(most_at_any_time, len(coming) + sum(final != rank for _, final in coming))
     assert not any(carried)
     assert (load.messages, load.parts) == (len(sent), sum(map(len, sent)))
-    assert (load.receives, load.carries) == (receives, carries)
+    assert load.receives == receives
     assert most <= load.held <= max(2 * most, 2), "what is held, and the message that comes next"
     assert load.held_at_most >= most_at_any_time
 
@@ -58,11 +57,10 @@ def test_forwarding_holds_what_the_thesis_says() -> None:
 
 
 def test_threads_take_in_place_and_do_not_forward() -> None:
-    """Each takes once from each other, in the steps in which messages would come: none carries anything."""
+    """Each takes once from each other, in the steps in which messages would come."""
     for name in taking(8):
         schedule = schedule_for(name, 8)
         steps = [[len(arriving(schedule, stage, rank)) for rank in range(8)] for stage in range(1, len(schedule) + 1)]
         load = load_in_place(schedule)
         assert load.messages == load.parts == sum(map(sum, steps)) == 56
         assert load.receives == sum(takes > 0 for step in steps for takes in step)
-        assert not load.carries

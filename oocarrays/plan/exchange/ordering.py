@@ -293,8 +293,6 @@ class Load:
     """Number of messages sent by all ranks together."""
     receives: int
     """Number of receives, counted once per rank and step, from one partner or from all."""
-    carries: int
-    """Number of times that a rank stores data to forward."""
     parts: int
     """Number of parts in all messages; a forwarded part counts each time."""
     held: int
@@ -317,7 +315,6 @@ def load_of(schedule: Schedule) -> Load:
     return Load(
         messages=messages,
         receives=receives,
-        carries=0,
         parts=messages,
         held=max(at_once, 2),
         held_at_most=max(schedule.ranks - 1, at_once, 2),
@@ -327,7 +324,7 @@ def load_of(schedule: Schedule) -> Load:
 def load_in_place(schedule: Schedule) -> Load:
     """Return the work on threads: each part is copied in the step that would send it, and none is forwarded."""
     takes = schedule.ranks * (schedule.ranks - 1)
-    return replace(load_of(schedule), messages=takes, carries=0, parts=takes)
+    return replace(load_of(schedule), messages=takes, parts=takes)
 
 
 def _rex(schedule: Schedule, messages: int, receives: int) -> Load:
@@ -338,7 +335,6 @@ def _rex(schedule: Schedule, messages: int, receives: int) -> Load:
     return Load(
         messages=messages,
         receives=receives,
-        carries=ranks * max(steps - 1, 0),
         parts=messages * half,
         held=2 * max(half, 1) + max((c + n for c, n in zip(carried, comes, strict=True)), default=0),
         held_at_most=max(steps * half, 2) + sum(comes),
@@ -353,7 +349,6 @@ def _ipex(schedule: Schedule, messages: int, receives: int) -> Load:
     return Load(
         messages=messages,
         receives=receives,
-        carries=ranks * along if rows > 1 else 0,
         parts=ranks * received,
         held=2 * (rows if along else 1) + min(along, 2) * (rows - 1),
         held_at_most=max(received, 2) + along * (rows - 1),
