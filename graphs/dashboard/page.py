@@ -1,7 +1,7 @@
 """Page ``/oocarrays`` of a scheduler's dashboard: runs, ranks by steps, bytes, memory, percentage, seconds left.
 
     ┌ rechunk a → b  62 %, 3.1 s left ┐
-    │ rank  read  send 1  …  write    │    pale: to be done; dark: done
+    │ rank  read  exchange  …  write  │    pale: to be done; dark: done
     ├ held by each worker, of budget ─┤
     └─────────────────────────────────┘
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Cell = tuple[str, int]
 """Column name and rank of a group of tasks."""
-ORDER = ("read", "send", "receive", "assemble", "copy", "write")
+ORDER = ("read", "send", "receive", "exchange", "assemble", "copy", "write")
 """Order of the columns of a rank; the steps of an exchange follow the reads."""
 
 
@@ -90,7 +90,7 @@ class SeenRun(Events):
 
     def columns(self) -> list[str]:
         """Return the names of the columns, in the order of the work, without tasks that move no data."""
-        unseen = ("run", "create", "probe", "start", "free", "finish", "taken", "name", "carry")
+        unseen = ("run", "create", "probe", "start", "free", "finish", "taken", "written", "name", "carry")
         names = {name for name, _ in self.awaited if name.split()[0] not in unseen}
         return sorted(names, key=_place)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -180,3 +181,21 @@ def most_held(client: Client, run: Callable[[], Any], least: int) -> list[int]:
 def anonymous(pid: int) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
+
+
+def assert_steps(job: ooc.Job) -> None:
+    """One step after the other, read back from when messages of a pass went and came (DESIGN, promise 4)."""
+    (step,) = job.plan.passes
+    went = {span.args for span in job.meter.spans if span.phase == "send"}
+    came = {span.args for span in job.meter.spans if span.phase == "receive"}
+    stages = [(stage, pair) for stage, each in enumerate(step.schedule, 1) for pair in each.pairs]
+    steps = [(unit, *stage) for unit in range(step.units) for stage in stages]
+    assert went == {(0, unit, stage, source) for unit, stage, (source, _) in steps}
+    assert came == {(0, unit, stage, destination) for unit, stage, (_, destination) in steps}
+    of_rank = defaultdict(list)
+    for span in job.meter.spans:
+        if span.phase in ("send", "receive"):
+            of_rank[span.args[3]].append((span.args[1:3], span.start, span.stop))
+    for spans in of_rank.values():
+        for now, start, _ in spans:
+            assert all(stop <= start for other, _, stop in spans if other < now), "received, and mine was taken"

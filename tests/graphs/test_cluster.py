@@ -8,7 +8,6 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
 from tests.flat import flat
-from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, until, within
+from tests.graphs.clusters import FIELD, cluster, events, home_of, tight_cluster, until, within
 from tests.seams import PROCESS, known_workers, set_constants
 from tests.small import CODECS, make
 
@@ -92,24 +91,6 @@ def test_only_chosen_workers_do_anything(three: Client, field: Path) -> None:
     np.testing.assert_array_equal(within(job.run), FIELD)
     assert list(job.placement.values()) == [there[2], there[2], there[0], there[0]]
     assert {event["worker"] for event in events(three, job)} == {there[0], there[2]}
-
-
-@pytest.mark.parametrize(("ranks", "name"), [(4, "PEX"), (5, "GEN")])
-def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks: int, name: str) -> None:
-    """As it really happened: a rank sends when its last message has been taken and its own has come."""
-    job = tight(lambda **memory: job_of(field, **{"ranks": ranks, "chunks": (1024, 40), "schedule": name} | memory))
-    schedule = ooc.ranks.Schedule.of(name, ranks)
-    assert job.plan.passes[0].schedule == schedule
-    within(job.run)
-    at = {(event["verb"], *event["args"]): place for place, event in enumerate(events(three, job))}
-    partners = {stage: step.destinations.tolist() for stage, step in enumerate(schedule, 1)}
-    steps = [(unit, stage) for unit in range(job.plan.passes[0].units) for stage in range(1, ranks)]
-    assert len(steps) > ranks
-    for (unit, stage), after in pairwise(steps):
-        for rank in range(ranks):
-            assert at["send", 0, unit, stage, rank] < at["receive", 0, unit, stage, partners[stage][rank]]
-            done = {at["taken", 0, unit, stage, other] for other in (rank, partners[stage][rank])}
-            assert max(done) < at["send", 0, *after, rank]
 
 
 @pytest.mark.parametrize("method", METHODS)

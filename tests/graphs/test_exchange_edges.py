@@ -1,10 +1,9 @@
-"""The edges of a graph for workers prove: memory is bounded, the exchange goes in steps, buffers stay at home."""
+"""The edges of a graph for workers prove: memory is bounded, a rank is in one round at a time, buffers stay at home."""
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections import defaultdict
 from itertools import product
 
 import pytest
@@ -91,141 +90,30 @@ def test_an_outbox_is_kept_until_all_have_written(job: Job, data: st.DataObject)
         read = free._replace(verb="read")
         assert read in edges.direct[free]
         takers = {each for each, formers in edges.direct.items() if read in formers} - {free}
-        stages = [stage for stage, _, riding in stages_of(step) if free.rank in dict(riding.get(free.rank, ()))]
-        sends = {free._replace(verb="send", stage=stage) for stage in stages}
-        assert takers == {free._replace(verb="receive", stage=0)} | sends
+        assert takers == {free._replace(verb="exchange")}
         assert takers <= edges.before[free]
-        assert {free._replace(verb="write", rank=other) for other in range(step.ranks)} <= edges.direct[free]
+        assert {free._replace(verb="write", rank=other) for other in range(step.ranks)} <= edges.before[free]
 
 
 @given(data=st.data())
 @edges_of_any_pass
 def test_a_rank_holds_at_most_depth_regions(job: Job, data: st.DataObject) -> None:
-    """The first message is unpacked after the region of ``depth`` partitions before has been written."""
+    """A round begins after the region of ``depth`` partitions before has been written, and after the round before."""
     step = data.draw(packed(job.plan.passes[0]))
     edges = graph_of(job, step)
     for rank in range(step.ranks):
         writes = of_rank(edges.named("write"), rank)
         assert [write.unit for write in writes] == list(range(step.units))
         for unit, write in enumerate(writes):
-            received = [stage for stage, pairs, _ in stages_of(step) if rank in dict(map(reversed, pairs))]
-            chain = [write._replace(verb="receive", stage=stage) for stage in [0, *received]]
-            in_this_place = writes[unit % step.depth : unit : step.depth]
-            assert set(in_this_place) <= edges.before[chain[0]]
-            assert set(in_this_place[-1:]) <= edges.direct[chain[0]]
-            assert all(former in edges.direct[key] for former, key in zip(chain, [*chain[1:], write], strict=True))
+            round, in_this_place = write._replace(verb="exchange"), writes[unit % step.depth : unit : step.depth]
+            assert set(in_this_place) <= edges.before[round]
+            assert set(in_this_place[-1:]) <= edges.direct[round]
+            assert {round._replace(unit=unit - 1)} <= edges.direct[round] or not unit
+            assert round in edges.direct[write]
 
 
 def of_rank(deeds: list[Deed], rank: int) -> list[Deed]:
     return [each for each in deeds if each.rank == rank]
-
-
-# ---------------------------------------------------------------------- one partner a step
-
-
-@given(data=st.data())
-@edges_of_any_pass
-def test_a_rank_has_one_partner_a_step(job: Job, data: st.DataObject) -> None:
-    """But for LEX, in which all send to one."""
-    step = data.draw(packed(job.plan.passes[0]))
-    edges = graph_of(job, step)
-    takers = defaultdict(set)
-    for former, later in edges.pairs():
-        if former.verb == "send":
-            takers[former].add(later)
-    for unit, (stage, pairs, _) in product(range(step.units), stages_of(step)):
-        sources = [source for source, _ in pairs]
-        destinations = [destination for _, destination in pairs]
-        assert len(set(sources)) == len(pairs)
-        assert len(set(destinations)) == (1 if step.schedule.name == "LEX" else len(pairs))
-        for source, destination in pairs:
-            took = takers.pop(Deed("send", source, 0, unit, stage))
-            assert {each.verb for each in took} <= {"receive", "carry", "taken"}
-            assert {(each.rank, each.stage) for each in took} == {(destination, stage)}
-    assert not takers, "no other message is sent"
-
-
-@given(data=st.data())
-@edges_of_any_pass
-def test_every_part_gets_to_its_rank_along_the_edges(job: Job, data: st.DataObject) -> None:
-    """Followed from outbox to region: what is sent is there, in what the send takes over, and all comes once."""
-    step = data.draw(packed(job.plan.passes[0]))
-    edges = graph_of(job, step)
-    rides = {(stage, source): ride for stage, _, riding in stages_of(step) for source, ride in riding.items()}
-    held: dict[Deed, set] = {}
-    for deed in edges.in_order():
-        verb, rank = deed.verb, deed.rank
-        sources = [held.get(former, set()) for former in edges.direct[deed] if former.verb in HOLDS[verb]]
-        if verb == "read":
-            held[deed] = {(rank, final) for final in range(step.ranks)}
-        elif verb == "send":
-            held[deed] = rides[deed.stage, rank]
-            assert held[deed] <= set().union(*sources), "what it sends is in what it takes over"
-        elif verb == "carry":
-            held[deed] = {(origin, final) for origin, final in set().union(*sources) if final != rank}
-        elif verb in ("receive", "write"):
-            mine = [part for parts in sources for part in parts if part[1] == rank]
-            assert len(mine) == len(set(mine)), "nothing comes twice"
-            held[deed] = set(mine)
-    for write in edges.named("write"):
-        assert held[write] == {(origin, write.rank) for origin in range(step.ranks)}
-
-
-HOLDS: dict[str, set[str]] = defaultdict(
-    set,
-    {
-        "send": {"read", "carry"},
-        "carry": {"send", "carry"},
-        "receive": {"read", "send", "receive"},
-        "write": {"receive"},
-    },
-)
-"""Whose values a task takes over."""
-
-
-def stages_of(step: Pass) -> list[tuple[int, list[tuple[int, int]], dict[int, set]]]:
-    """Each stage: its number, sources and destinations, and what rides with each source."""
-    return [
-        (number + 1, each.pairs, {source: set(step.schedule.ride(number, source).pairs) for source, _ in each.pairs})
-        for number, each in enumerate(step.schedule)
-    ]
-
-
-@pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])
-@given(data=st.data())
-@edges_of_any_pass
-def test_a_step_waits_for_received_and_for_mine_was_taken(job: Job, within: bool, data: st.DataObject) -> None:
-    """So a rank never has two partners at once (DESIGN, promise 4)."""
-    step = data.draw(packed(job.plan.passes[0]))
-    edges = graph_of(job, step)
-    received: dict[int, Deed] = {}
-    sent: dict[int, Deed] = {}
-    for unit, (stage, pairs, _) in product(range(step.units), stages_of(step)):
-        for rank, _ in pairs:
-            before = edges.direct[Deed("send", rank, 0, unit, stage)]
-            if rank in received and (received[rank].unit == unit) == within:
-                assert received[rank] in before, "I have received"
-            if rank in sent and (sent[rank].unit == unit) == within:
-                assert sent[rank] in before, "mine was taken"
-        for source, destination in pairs:
-            received[destination] = sent[source] = Deed("taken", destination, 0, unit, stage)
-    for taken in edges.named("taken"):
-        took = {taken._replace(verb=verb) for verb in ("receive", "carry")} & edges.direct.keys()
-        assert took
-        assert took <= edges.direct[taken]
-
-
-@given(data=st.data())
-@edges_of_any_pass
-def test_messages_that_come_as_they_come_wait_for_what_they_send_alone(job: Job, data: st.DataObject) -> None:
-    step = dataclasses.replace(data.draw(packed(job.plan.passes[0])), synchronous=False)
-    edges = graph_of(job, step)
-    assert not edges.named("taken")
-    for send in edges.named("send"):
-        waits = edges.direct[send] - {Deed("create", 0), send._replace(verb="read", stage=None)}
-        assert len(waits) <= 1
-        assert all(each._replace(stage=send.stage) == send._replace(verb="carry") for each in waits)
-        assert not waits or step.schedule.forwards
 
 
 # ---------------------------------------------------------------------- what stays at home
@@ -242,9 +130,9 @@ def test_between_ranks_go_messages_and_tokens_only(job: Job, synchronous: bool, 
     edges = graph_of(job, *passes)
     crossing = {(former.verb, later.verb) for former, later in edges.pairs() if former.rank != later.rank}
     after_run = {("run", "probe"), ("probe", "create")}
-    after_create = {("create", verb) for verb in ("read", "send", "receive", "carry", "taken", "write", "free", "copy")}
-    after_start = {("start", verb) for verb in ("read", "receive", "copy")}
-    exchanged = {("send", verb) for verb in ("receive", "carry", "taken")} | {("taken", "send"), ("write", "free")}
+    after_create = {("create", verb) for verb in ("read", "exchange", "written", "write", "free", "copy")}
+    after_start = {("start", verb) for verb in ("read", "exchange", "copy")}
+    exchanged = {("write", "written"), ("written", "free")}
     at_the_end = {(last, verb) for last in ("free", "copy") for verb in ("start", "finish")}
     assert crossing <= after_run | after_create | after_start | exchanged | at_the_end
 
@@ -266,7 +154,7 @@ def test_every_key_ends_with_its_rank(job: Job, data: st.DataObject) -> None:
     probed = {each.number: each.rank for each in edges.direct if each.verb == "probe"}
     assert probed == {f"w{rank}": rank for rank in range(exchange.ranks)}
     for former, later in edges.pairs():
-        if {former.verb, later.verb} <= {"read", "receive", "write", "copy"}:
+        if {former.verb, later.verb} <= {"read", "exchange", "write", "copy"}:
             assert former.rank == later.rank
 
 

@@ -78,7 +78,7 @@ def test_every_rank_runs_where_it_was_put(three: Client, group: Path) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("verb", "member"), [("copy", 0), ("write", 0), ("receive", 1), ("finish", 1)])
+@pytest.mark.parametrize(("verb", "member"), [("copy", 0), ("write", 0), ("round", 1), ("finish", 1)])
 def test_a_lost_worker_is_no_loss(three: Client, group: Path, verb: str, member: int) -> None:
     """What is finished is not written again, though tasks of it may run again."""
     three.wait_for_workers(3, timeout=60)

@@ -77,7 +77,7 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
 
 
 TASKS, JOURNAL = "oocarrays.graphs.rechunk.tasks", "oocarrays.storage.journal.journal:Journal"
-MESSAGES, EXCHANGE = "oocarrays.graphs.exchange.messages", "oocarrays.graphs.rechunk.exchange"
+ROUND, EXCHANGE = "oocarrays.graphs.exchange.whole:RankRound", "oocarrays.graphs.rechunk.exchange"
 INDEPENDENT = [
     (TASKS, "probe", 1, "before", 1),
     (TASKS, "create", 1, "before", 0),
@@ -89,9 +89,9 @@ TWO_PHASE = [
     (TASKS, "create", 1, "after", 0),
     (EXCHANGE, "read", 2, "before", 1),
     (EXCHANGE, "read", 3, "after", 2),
-    (MESSAGES, "send", 3, "after", 0),
-    (MESSAGES, "receive", 5, "after", 1),
-    (MESSAGES, "taken", 3, "before", 0),
+    (ROUND, "_open", 3, "after", 0),
+    (ROUND, "_take", 5, "after", 1),
+    (ROUND, "went", 3, "before", 0),
     (TASKS, "write", 2, "after", 1),
     (EXCHANGE, "free", 2, "after", 0),
     (JOURNAL, "_publish", 3, "before", 1),
@@ -158,7 +158,7 @@ def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable
     job = job_of("two-phase", ranks=2 * RANKS)
     assert all(job.__dask_graph__() for _ in range(3)), "who only looks has nothing moved"
     victim = job.placement[2]
-    dies(spare, victim, MESSAGES, "receive", 4, "after")
+    dies(spare, victim, ROUND, "_take", 4, "after")
     check(job, within(job.run))
     assert [list(move.ranks) for move in job.moves] == [[2, 3]]
     check_moves(job, victim)

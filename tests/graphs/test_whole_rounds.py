@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -30,7 +30,7 @@ from oocarrays.graphs.exchange.whole import RankRound
 from oocarrays.graphs.rechunk import exchange
 from oocarrays.plan.exchange.ordering import CREDIT
 from tests.flat import flat
-from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
+from tests.graphs.clusters import FIELD, assert_steps, cluster, kill_when, most_held, tight, until, within
 from tests.profiles import examples
 from tests.seams import SCHEDULES
 from tests.small import make
@@ -99,25 +99,15 @@ def test_threads_cannot_do_what_workers_do_together(two: Client, field: Path) ->
         dask.threaded.get(*job._run.graph(["x"] * 4))
 
 
+ORDERED = [(4, name) for name in SCHEDULES if name != "LEX"] + [(3, "GEN"), (5, "GEN"), (7, "PEX-GEN")]
+
+
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "LEX"])
-def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> None:
-    """Read back from when messages went and came (DESIGN, promise 4)."""
-    job = job_of(field, two, schedule=name.lower())
+@pytest.mark.parametrize(("ranks", "name"), ORDERED, ids=str)
+def test_steps_come_one_after_the_other(two: Client, field: Path, ranks: int, name: str) -> None:
+    job = job_of(field, two, schedule=name.lower(), ranks=ranks)
     within(job.run)
-    schedule, units = ooc.ranks.Schedule.of(name, 4), range(job.plan.passes[0].units)
-    went = {span.args for span in job.meter.spans if span.phase == "send"}
-    came = {span.args for span in job.meter.spans if span.phase == "receive"}
-    steps = [(unit, stage, pair) for unit in units for stage, step in enumerate(schedule, 1) for pair in step.pairs]
-    assert went == {(0, unit, stage, source) for unit, stage, (source, _) in steps}
-    assert came == {(0, unit, stage, destination) for unit, stage, (_, destination) in steps}
-    of_rank = defaultdict(list)
-    for span in job.meter.spans:
-        if span.phase in ("send", "receive"):
-            of_rank[span.args[3]].append((span.args[1:3], span.start, span.stop))
-    for spans in of_rank.values():
-        for step, start, _ in spans:
-            assert all(stop <= start for other, _, stop in spans if other < step), "received, and mine was taken"
+    assert_steps(job)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, PlacementError, TargetError
 from tests.flat import flat
-from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, within
+from tests.graphs.clusters import FIELD, assert_steps, cluster, events, home_of, tight, tight_cluster, within
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers, replace_step, set_constants
 from tests.small import CODECS, make
 
@@ -84,29 +82,8 @@ def test_ranks_run_where_they_were_put_and_exchange_in_steps(field: Path, count:
     assert len(set(job.placement.values())) == count
     for event in told:
         assert event["worker"] == home_of(job, event), event
-    check_steps(told, ooc.ranks.Schedule.of(name, count))
+    assert_steps(job)
     assert job.plan.passes[0].units > 2
-
-
-def check_steps(told: list[dict], schedule: ooc.ranks.Schedule) -> None:
-    """Every step of every partition is sent and received once by each rank, and begins after the one before."""
-    count, partners = schedule.ranks, {stage: step.destinations.tolist() for stage, step in enumerate(schedule, 1)}
-    at: dict[tuple, int] = {}
-    steps = defaultdict(set)
-    for number, event in enumerate(told):
-        at[event["verb"], *event["args"]] = number
-        if event["verb"] == "send":
-            _, unit, stage, rank = event["args"]
-            steps[unit, stage].add((rank, partners[stage][rank]))
-    order = sorted(steps)
-    for unit, stage in order:
-        senders, receivers = zip(*steps[unit, stage], strict=True)
-        assert sorted(senders) == sorted(receivers) == list(range(count)), "one partner a step"
-    for before, after in pairwise(order):
-        for rank in range(count):
-            sent = at["send", 0, *after, rank]
-            assert at["receive", 0, *before, rank] < sent, "I have received"
-            assert at["receive", 0, *before, partners[before[1]][rank]] < sent, "mine was taken"
 
 
 @pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])
@@ -134,9 +111,7 @@ def test_elements_are_stored_in_the_order_that_was_asked_for(three: Client, tmp_
 
 def test_messages_may_come_as_they_come(three: Client, field: Path) -> None:
     with dask.config.set({"oocarrays.assembly": "asynchronous"}):
-        job = job_of(field)
-        np.testing.assert_array_equal(run(job), FIELD)
-    assert not any(event["verb"] == "taken" for event in events(three, job))
+        np.testing.assert_array_equal(run(job_of(field)), FIELD)
 
 
 @pytest.mark.parametrize(
