@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int,
     given = four.run(noted)
     schedule, units = ooc.ranks.Schedule.of(name, ranks), job.plan.passes[0].units
     steps = [(unit, stage, each.pairs) for unit in range(units) for stage, each in enumerate(schedule, 1)]
-    assert sorted(sum(given.values(), [])) == [(*at, *pair) for *at, pairs in steps for pair in sorted(pairs)]
+    assert sorted(chain(*given.values())) == [(*at, *pair) for *at, pairs in steps for pair in sorted(pairs)]
     assert all(job.placement[source] == home for home, each in given.items() for _, _, source, _ in each)
     assert units > 2
     assert name in job.explain()
