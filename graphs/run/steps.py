@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,11 +66,11 @@ class Send:
         return any(final != self.destination for _, final in self.parts)
 
 
-def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = None) -> Iterator[list[Send]]:
+def messages_of(schedule: Schedule, wants: Callable[[int, int], bool]) -> Iterator[list[Send]]:
     """Yield the messages of each step, without empty ones."""
     for number, step in enumerate(schedule):
         rides = ((*pair, schedule.ride(number, pair[0]).pairs if schedule.forwards else [pair]) for pair in step.pairs)
-        messages = [Send(s, d, tuple(p for p in ride if wants is None or wants(*p))) for s, d, ride in rides]
+        messages = [Send(s, d, tuple(p for p in ride if wants(*p))) for s, d, ride in rides]
         yield [message for message in messages if message.parts]
 
 
@@ -103,22 +103,17 @@ class ExchangeTasks:
         self._add = add
         self._order = Order(schedule.ranks)
 
-    @cached_property
-    def _all(self) -> list[list[Send]]:
-        """Messages of each step if every rank has data for every other."""
-        return list(messages_of(self.schedule))
-
     def build(
         self,
         *args: Any,
         outboxes: Sequence[Key | None],
         regions: Sequence[Key | None],
-        wants: Callable[[int, int], bool] | None = None,
+        wants: Callable[[int, int], bool],
     ) -> list[Key | None]:
         """Add one all-to-all; return the key of each rank's region after it."""
         filled: list[Key | None] = list(regions)
         carried: list[Key | None] = [None] * self.schedule.ranks
-        for stage, messages in enumerate(messages_of(self.schedule, wants) if wants else self._all, 1):
+        for stage, messages in enumerate(messages_of(self.schedule, wants), 1):
             self._step((*args, stage), messages, outboxes, filled, carried)
         return filled
 
