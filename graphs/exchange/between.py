@@ -87,14 +87,10 @@ def _answers(dask_worker: Worker) -> None:
     Exchanges.of(dask_worker)
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class Exchanges(WorkerPlugin):
     """Exchanges of a worker, one object for all graphs.
 
-    All methods run in the worker's event loop, except `of`, `hold`, `hold_as` and `let_go`.
+    All methods run in the worker's event loop, except `of`, `hold` and `let_go`.
     """
 
     name = "oocarrays-exchanges"
@@ -125,11 +121,7 @@ class Exchanges(WorkerPlugin):
 
     def hold(self, live: Any, round: tuple[int, ...], rank: int, what: Any) -> None:
         """Register a rank's data for requests while the data exists; callable from any thread."""
-        self.hold_as((live.id, round, rank), live, what)
-
-    def hold_as(self, place: Place, live: Any, what: Any) -> None:
-        """Register data for requests under a place; callable from any thread."""
-        self.worker.loop.add_callback(self._hold, live, place, what)  # type: ignore[no-untyped-call]
+        self.worker.loop.add_callback(self._hold, live, (live.id, round, rank), what)  # type: ignore[no-untyped-call]
 
     def _hold(self, live: Any, place: Place, what: Any) -> None:
         there = self._held.get(place)
@@ -223,7 +215,7 @@ class Exchanges(WorkerPlugin):
                     message = packed() if exchange_of(live).is_packed else await self.in_a_thread(packed)
                 if message is not None:
                     live.meter.add(messages=1, sent_bytes=message.nbytes)
-                yield message, partial(course.went, stage) if course else _nothing
+                yield message, partial(course.went, stage) if course else lambda: None
 
     def _can_give(self, place: Place, stage: int) -> bool:
         """Return whether a rank's message of a stage is ready."""
@@ -251,7 +243,7 @@ class Exchanges(WorkerPlugin):
 
     async def fetch(self, course: RankCourse, source: int, stage: int, patience: float | None) -> Delivered:
         """Fetch a message of another rank; the caller must acknowledge it."""
-        asked = AskedMessage(course.held_by(source), stage, course.place[2], patience)
+        asked = AskedMessage((course.live.id, course.round, source), stage, course.place[2], patience)
         home = course.home_of(source)
         return await (self._here(asked) if home == self.worker.address else self._from(home, asked))
 

@@ -146,7 +146,7 @@ class Exchange:
     sources: Callable[[Live, Round, int, int], Sequence[int]] = arriving_from
     """Return the ranks from which one copies in a stage, between threads."""
 
-    # functions of a round held by one task: see `whole`; its program has ``homes`` and ``sending``
+    # functions of a round held by one task: see `whole`; its run has the ``homes`` of the data
 
     silent: Callable[[Live, Round, int], Sequence[int]] = lambda live, round, rank: ()
     """Return the ranks known to have nothing for a rank."""

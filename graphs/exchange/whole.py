@@ -38,7 +38,7 @@ from distributed.worker_state_machine import SecedeEvent
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.events import tell
-from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
+from oocarrays.graphs.exchange.between import Delivered, Exchanges
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, bytes_for, exchange_of, held_key
 from oocarrays.graphs.run.live import is_given_up
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
@@ -112,10 +112,6 @@ class RankRound:
         self._unpacking = asyncio.Lock()
 
     # ------------------------------------------------------------------ interface for its worker
-
-    def held_by(self, source: int) -> Place:
-        """Return the place under which a rank holds its data for the others."""
-        return self.live.id, self.round, source
 
     def home_of(self, source: int) -> str:
         return self._exchanges.home(self.suffix, source, self.live.state.homes[source])
@@ -292,13 +288,10 @@ class Takes(RankRound):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._came |= set(self.exchange.silent(self.live, self.round, self.rank))
-        self._homes: list[str] = list(self.live.program.homes)
+        self._homes: list[str] = list(self.live.state.homes)
         self._look_at, self._pause = 0.0, LOOK_SECONDS
         self._wanted: set[Any] = set()
         self._by = f"oocarrays-{self._worker.address}-{self.live.id}-{self.rank}"
-
-    def held_by(self, source: int) -> Place:
-        return self.live.program.sending, self.round, source
 
     def home_of(self, source: int) -> str:
         return self._homes[source]
@@ -325,7 +318,7 @@ class Takes(RankRound):
             return
         self._look_at, self._pause = now + self._pause, min(2 * self._pause, 5.0)
         others = (rank for rank in range(self.order.ranks) if rank not in self._came)
-        left = {held_key(self.live.program.sending, rank): rank for rank in others}
+        left = {held_key(self.live.id, rank): rank for rank in others}
         scheduler = self._worker.scheduler
         states, there = await scheduler.get_task_status(keys=[*left]), await scheduler.who_has(keys=[*left])
         gone = [key for key in left if states[key] in (None, "released", "forgotten")]

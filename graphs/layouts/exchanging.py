@@ -17,7 +17,7 @@ part. Thakur 1995, sections 3.4 and 4.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -197,10 +197,6 @@ class PartExchange(Program):
     assembly: Assembly
     """Time of unpacking: on arrival, or after all messages."""
     dtype: np.dtype
-    homes: Sequence[str] = ()
-    """Worker of each rank's old part."""
-    sending: str = ""
-    """Suffix in the keys of old parts, held for ranks that fetch them in any order."""
 
     @property
     def processes(self) -> int | None:
@@ -235,7 +231,7 @@ def hold(live: Live[PartExchange], rank: int, part: np.ndarray) -> HeldPart:
     held, worker = HeldPart(live, part), this_worker()
     if worker is None:
         raise PlacementError("the exchange was made for a cluster, whose workers exchange: compute it there")
-    Exchanges.of(worker).hold_as((live.program.sending, (), rank), live, held)
+    Exchanges.of(worker).hold(live, (), rank, held)
     return held
 
 
@@ -270,7 +266,8 @@ class _ExchangeBuilder(Builder):
         sending, receiving = homes
         suffix = new_suffix()
         self._sending = suffix if sending == receiving else new_suffix()
-        run = Run(replace(program, sending=self._sending, homes=tuple(sending)), id=suffix)
+        run = Run(program, id=self._sending)
+        run.state.homes = tuple(sending)
         super().__init__(suffix, call, run)
         self.share("exchange")
         self.homes = {self._sending: sending, self.suffix: receiving} if receiving else {}
