@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -163,13 +163,25 @@ def _seconds(client: Client, parts: Parts) -> float:
 
 
 def _futures(client: Client, parts: Parts) -> list[Any]:
-    for suffix, addresses in parts.homes.items():
+    return finished(client, parts.graph, parts.keys, parts.homes, "an exchange")
+
+
+def finished(
+    client: Client, graph: Any, keys: Iterable[Key], homes: Mapping[str, Sequence[str]], what: str
+) -> list[Any]:
+    """Compute tasks, each on the worker of its rank by the suffix in its key; return the futures of some, all done."""
+    for suffix, addresses in homes.items():
         pin(client, suffix, addresses, f"oocarrays-{suffix}")
-    futures: list[Any] = client.get(parts.graph, list(parts.keys), sync=False)  # type: ignore[no-untyped-call]
-    await_all(futures, "an exchange", TIMEOUT_SECONDS)
-    for future in futures:
-        if future.status == "error":  # results of finished ones are large
-            future.result()
+    futures: list[Any] = client.get(graph, list(keys), sync=False)  # type: ignore[no-untyped-call]
+    try:
+        await_all(futures, what, TIMEOUT_SECONDS)
+        for future in futures:
+            if future.status == "error":  # results of finished ones are large
+                future.result()
+    except BaseException:
+        for future in futures:
+            future.release()
+        raise
     return futures
 
 

@@ -12,43 +12,36 @@ two sizes determine both.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError, RunError
-from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all, calibrate_exchange, message_sizes
-from oocarrays.graphs.cluster.pins import pin
+from oocarrays.graphs.calibrate.exchange import calibrate_exchange, finished, message_sizes
 from oocarrays.graphs.cluster.placement import TOGETHER, cores_of, known_workers, workers_of
 from oocarrays.graphs.events import this_worker
 from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Outbox, Program
+from oocarrays.graphs.run.program import Outbox, Program, new_suffix
 from oocarrays.graphs.run.run import Run, barrier
+from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 
 if TYPE_CHECKING:  # its import takes longer than most commands
-    from distributed import Client, Future
+    from distributed import Client
 
 LINKS = 50
 """Tasks in the chain of each worker."""
 SMALL_BYTES = 64
 NOISE = 0.1
 """Share of a round below which the difference of two measurements is noise."""
-
-Key = tuple[str, int, int]
-"""Name, rank and number; a task is pinned to the worker of its rank."""
-Graph = dict[Key, Task]
 
 
 def calibrate_workers(client: Client) -> dict[str, Any]:
@@ -73,65 +66,37 @@ def _least(measure: Callable[[], float], times: int = 3) -> float:
 
 def _task_seconds(client: Client, workers: list[str]) -> float:
     """Return the wall seconds of a task in a chain, with one chain per worker."""
-    graph, name = _chains(workers)
     start = time.perf_counter()
-    _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
+    _chains(client, workers)
     return (time.perf_counter() - start) / LINKS
 
 
 def _scheduler_seconds(client: Client, workers: list[str]) -> float:
     """Return the processor seconds that the scheduler's event loop spends on a task."""
-    graph, name = _chains(workers)
     before = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
-    _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
+    _chains(client, workers)
     after = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
-    return max(float(after - before), 1e-6) / len(graph)
+    return max(float(after - before), 1e-6) / (LINKS * len(workers))
 
 
-def _chains(workers: list[str]) -> tuple[Graph, str]:
-    name = f"calibrate-link-{uuid.uuid4().hex}"
-    graph: Graph = {}
+def _chains(client: Client, workers: list[str]) -> None:
+    """Run a chain of small tasks on each worker."""
+    suffix, graph = new_suffix(), dict[Key, Task]()
     for rank, address in enumerate(workers):
         for number in range(LINKS):
-            before = [TaskRef((name, rank, number - 1))] if number else []
-            graph[name, rank, number] = Task((name, rank, number), _link, address, *before)
-    return graph, name
+            key = f"link-{suffix}", number, rank
+            graph[key] = Task(key, _link, address, *([TaskRef((key[0], number - 1, rank))] if number else []))
+    ends = [(f"link-{suffix}", LINKS - 1, rank) for rank in range(len(workers))]
+    finished(client, graph, ends, {suffix: workers}, "small tasks")
 
 
-# ---------------------------------------------------------------------- on the cluster
-
-
-def _run(client: Client, workers: list[str], graph: Graph, wanted: list[Key]) -> list[float]:
-    """Run tasks, each on the worker of its rank, and return the wanted results; remove everything from the cluster."""
-    name = wanted[0][0]
-    layer = MaterializedLayer(graph, annotations={"workers": partial(_pins, workers), "allow_other_workers": False})
-    pinned = HighLevelGraph({name: layer}, {name: set()})
-    futures: list[Future] = client.get(pinned, wanted, sync=False)  # type: ignore[no-untyped-call]
-    try:
-        await_all(futures, "small tasks", TIMEOUT_SECONDS)
-        times: list[float] = client.gather(futures)  # type: ignore[no-untyped-call]
-        return times
-    finally:
-        for future in futures:
-            future.release()  # type: ignore[no-untyped-call]
-
-
-def _pins(workers: list[str], key: Key) -> list[str]:
-    return [workers[key[1]]]
-
-
-def _link(address: str, *before: float) -> float:
-    return _time_on(address)
-
-
-def _time_on(address: str) -> float:
-    """Return the clock of this process, after checking that it is the worker at ``address``."""
+def _link(address: str, *before: None) -> None:
+    """Check that this process is the worker at ``address``."""
     from distributed import get_worker
 
     here = get_worker().address
     if here != address:
         raise RunError(f"a task pinned to the worker {address} ran on {here}")
-    return time.perf_counter()
 
 
 # ---------------------------------------------------------------------- rounds of one task per rank
@@ -205,10 +170,6 @@ def _round_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: i
         ends = [builder.add_whole(whole_round, TOGETHER, rank, held=made[rank], after=made) for rank in range(ranks)]
     else:
         ends = [builder.add(barrier, rank, name="alone", buffers=(made[rank],), after=made) for rank in range(ranks)]
-    pin(client, run.id, homes, run.topic)
     start = time.perf_counter()
-    futures: list[Any] = client.get(builder.graph, ends, sync=False)  # type: ignore[no-untyped-call]
-    await_all(futures, "a round of messages", TIMEOUT_SECONDS)
-    for future in futures:
-        future.result()
+    finished(client, builder.graph, ends, {run.id: homes}, "a round of messages")
     return time.perf_counter() - start

@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 
 from oocarrays.cli.main import main
 from oocarrays.graphs.calibrate.exchange import message_sizes
+from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.exchange.between import TAKE, Exchanges
 from tests.seams import replace_step, set_constants
@@ -142,7 +143,8 @@ def test_a_cluster_without_workers_is_one_clear_line(capsys: pytest.CaptureFixtu
 def test_a_task_that_runs_elsewhere_is_an_error(
     two_workers: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replace_step(monkeypatch, "pin calibration", lambda workers, key: [workers[1 - key[1]]])
+    elsewhere = lambda client, suffix, addresses, topic: pin(client, suffix, addresses[::-1], topic)  # noqa: E731
+    replace_step(monkeypatch, "pin calibration", elsewhere)
     assert main(["calibrate", *at(two_workers)]) == 1
     assert re.fullmatch(r"oocarrays: a task pinned to the worker tcp://\S+ ran on tcp://\S+\n", capsys.readouterr().err)
     assert tasks_left(two_workers) == 0
