@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import dask.config
 import numpy as np
-import yaml  # type: ignore[import-untyped]  # of Dask
 from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, ScheduleError, UnsupportedError
@@ -175,5 +174,5 @@ def _written(settings: dict[str, Any]) -> Path:
     path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), "oocarrays.yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
-    path.write_text(yaml.safe_dump(kept, sort_keys=False))
+    path.write_text(dask.config.yaml.safe_dump(kept, sort_keys=False))  # type: ignore[attr-defined]
     return path
