@@ -121,8 +121,8 @@ def events(client: Client, job: ooc.Job) -> list[dict[str, Any]]:
 
 
 def home_of(job: ooc.Job, event: dict[str, Any]) -> str:
-    """The worker on which a task was to run: beginnings and ends belong to rank 0."""
-    rank = 0 if event["verb"] in ("create", "start", "finish") else event["args"][-1]
+    """The worker on which a task was to run: beginnings, ends and what waits for all belong to rank 0."""
+    rank = 0 if event["verb"] in ("create", "start", "finish", "barrier") else event["args"][-1]
     return job.placement[rank]
 
 
