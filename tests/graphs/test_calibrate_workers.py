@@ -16,7 +16,7 @@ import yaml
 from distributed import Client, LocalCluster
 
 from oocarrays.cli.main import main
-from oocarrays.graphs.calibrate.exchange import message_sizes
+from oocarrays.graphs.calibrate.workers import message_sizes
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.exchange.between import TAKE, Exchanges

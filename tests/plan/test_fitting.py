@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oocarrays.graphs.calibrate.exchange import NAMES, fitted
+from oocarrays.graphs.calibrate.workers import NAMES, fitted
 from oocarrays.networks import FlatCluster
 from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
