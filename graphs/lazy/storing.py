@@ -43,7 +43,7 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.lazy.read_first import ReadOrder, TaskAccess, names_read, order_of
 from oocarrays.graphs.lazy.reads import Spans, tiles
-from oocarrays.graphs.run.program import itself
+from oocarrays.graphs.run.program import Unfused, itself
 from oocarrays.kernels.results import block_of, on_host
 from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.casting import lost_value
@@ -211,17 +211,6 @@ def _tasks(
 DONE = "done"
 
 
-class LastTask(Task):
-    """Task that keeps its key during graph optimisation, since notes are kept under it."""
-
-    __slots__ = ()
-
-    @property
-    def block_fusion(self) -> bool:
-        """Return True, so that the task is not fused."""
-        return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
     """Function that writes once, and does nothing if the write is already done."""
@@ -289,7 +278,7 @@ def in_time(
         made[key] = _around(graph[key], reads)
     for key in graph[last].dependencies:
         made[key] = _around(graph[key], partial(Once, last=last, name=_name(key)))
-    made[last] = LastTask(last, graph[last].func, *graph[last].args)
+    made[last] = Unfused(last, graph[last].func, *graph[last].args)
     return _renamed(made, last)
 
 

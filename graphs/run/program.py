@@ -12,10 +12,13 @@ not spill it.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -94,6 +97,8 @@ class Region:
 T = TypeVar("T")
 Work = Callable[..., Any]
 """Function of a task: its first argument is the live state of the run, or the shared argument of a plan."""
+AROUND: ContextVar[Any] = ContextVar("around", default=None)
+"""Key of the task around a coroutine, whose own key the worker does not know."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
 """Suffix in every key of a graph; Dask may append to it."""
 
@@ -105,6 +110,34 @@ def itself(given: T) -> T:
 
 def new_suffix() -> str:
     return uuid.uuid4().hex[:12]
+
+
+class Unfused(Task):
+    """Task that graph optimisation fuses with no other: its key is known elsewhere, or a worker awaits its result."""
+
+    __slots__ = ()
+
+    @property
+    def block_fusion(self) -> bool:
+        return True
+
+    def __call__(self, values: Any = ()) -> Any:
+        """Return the result. Inside another task, as in `dask.delayed`, no worker awaits it: this thread does."""
+        made = super().__call__(values)
+        if not asyncio.iscoroutine(made):
+            return made
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            return made  # to the worker's loop
+        from distributed import get_worker, secede
+
+        worker = get_worker()
+        token = AROUND.set(worker.get_current_task())
+        try:
+            secede()  # its peers may need a thread of this worker
+            return asyncio.run_coroutine_threadsafe(made, worker.loop.asyncio_loop).result()  # type: ignore[attr-defined]
+        finally:
+            AROUND.reset(token)
 
 
 class RoundsAhead(Generic[T]):
@@ -190,7 +223,7 @@ class Builder:
     def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:
         """Add a task for a coroutine function, which takes its own key and waits for its peers without a thread."""
         key = (f"{name}-{self.suffix}", *args)
-        self.graph[key] = Task(
+        self.graph[key] = Unfused(
             key, do, self.shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)
         )
         return key
