@@ -108,7 +108,8 @@ class Exchanges(WorkerPlugin):
         self.worker = worker
         self.courses: dict[Place, RankCourse] = {}
         self._held: dict[Place, Held] = {}
-        self._moved: dict[str, dict[int, str]] = {}
+        self.moved: dict[str, dict[int, str]] = {}
+        """Current workers of moved ranks, by the suffix of a graph that has lost a worker."""
         self._answer: set[str] = set()
         self._peers = Peers(worker)
         self._known: dict[str, asyncio.Future[None]] = {}
@@ -210,7 +211,7 @@ class Exchanges(WorkerPlugin):
             with live.meter.phase("send", (*place[1], stage, place[2])):
                 packed = partial(message_for, live, place[1], place[2], what, destination)
                 if course:
-                    message = course.message(stage, destination)
+                    message = course.going[stage]
                 else:
                     message = packed() if exchange_of(live).is_packed else await self.in_a_thread(packed)
                 if message is not None:
@@ -222,7 +223,7 @@ class Exchanges(WorkerPlugin):
         held, course = self._held.get(place), self.courses.get(place)
         if (held is None or held.what() is None) and not self._is_kept(place):
             return False
-        return course is not None and course.is_at(stage) if stage else True
+        return course is not None and stage in course.going if stage else True
 
     def _is_kept(self, place: Place) -> bool:
         """Register data that came from another worker or from this worker's disk; return whether it is here."""
@@ -297,14 +298,6 @@ class Exchanges(WorkerPlugin):
 
     # ------------------------------------------------------------------ lost workers
 
-    def home(self, suffix: str, source: int, planned: str) -> str:
-        """Return the current worker of a graph's rank, which may have moved."""
-        return self._moved.get(suffix, {}).get(source, planned)
-
-    def is_broken(self, suffix: str) -> bool:
-        """Return whether a worker with ranks of a graph was lost."""
-        return suffix in self._moved
-
     async def know(self, suffix: str) -> None:
         """Ask the scheduler, at the first use of a graph here, whether a worker was lost before."""
         if suffix not in self._known:
@@ -318,7 +311,7 @@ class Exchanges(WorkerPlugin):
 
     def lost(self, suffix: str, homes: Sequence[tuple[int, str]]) -> None:
         """Record the new workers of the ranks that have moved, and abandon the schedules of that graph."""
-        self._moved.setdefault(suffix, {}).update((rank, home) for rank, home in homes)
+        self.moved.setdefault(suffix, {}).update((rank, home) for rank, home in homes)
         for course in list(self.courses.values()):
             if course.suffix == suffix:
                 course.give_up()

@@ -106,7 +106,8 @@ class RankRound:
         self._region: Any = None
         self._came = {rank}
         self._carried: Carried | None = None
-        self._going: dict[int, Message | None] = {}
+        self.going: dict[int, Message | None] = {}
+        """Message of each stage that is offered, until it was taken."""
         self._interrupted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopped = False
         self._unpacking = asyncio.Lock()
@@ -114,18 +115,11 @@ class RankRound:
     # ------------------------------------------------------------------ interface for its worker
 
     def home_of(self, source: int) -> str:
-        return self._exchanges.home(self.suffix, source, self.live.state.homes[source])
-
-    def is_at(self, stage: int) -> bool:
-        return stage in self._going
-
-    def message(self, stage: int, destination: int) -> Message | None:
-        """Return the message of a stage, kept until it was taken."""
-        return self._going[stage]
+        return self._exchanges.moved.get(self.suffix, {}).get(source, self.live.state.homes[source])
 
     def went(self, stage: int) -> None:
         """Record that the message of a stage was taken."""
-        self._going.pop(stage, None)
+        self.going.pop(stage, None)
         self._exchanges.changed()
 
     def give_up(self) -> None:
@@ -168,7 +162,7 @@ class RankRound:
         self._exchanges.begin(self, self.live, self.held)
         try:
             await self._exchanges.know(self.suffix)
-            self.given_up = self.given_up or self._exchanges.is_broken(self.suffix)
+            self.given_up = self.given_up or self.suffix in self._exchanges.moved
             self._region = await self._in_a_thread(self._begun)
             if not self.given_up:
                 with suppress(GivenUp):
@@ -195,14 +189,14 @@ class RankRound:
                 came.append(delivered.message)
                 await self._take(stage, delivered, source)
             if waits:
-                await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
+                await self._unless_interrupted(self._exchanges.until(lambda: not self.going))
             if self.order.forwards:
                 self._carried = await self._in_a_thread(partial(self._kept, stage, came))
-        await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
+        await self._unless_interrupted(self._exchanges.until(lambda: not self.going))
 
     def _open(self, stage: int) -> None:
         """Offer the message of a stage from now on."""
-        self._going[stage] = sent_parts(self.order, stage, self.rank, self._own, self._carried)
+        self.going[stage] = sent_parts(self.order, stage, self.rank, self._own, self._carried)
         self._exchanges.changed()
 
     def _kept(self, stage: int, came: Sequence[Message | None]) -> Carried:

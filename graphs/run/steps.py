@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -46,24 +46,13 @@ Add = Callable[..., Key]
 # ---------------------------------------------------------------------- the tasks
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Message from one rank to another in a step."""
 
     source: int
     destination: int
     parts: tuple[Pair, ...]
     """Parts of the message, by origin and final rank."""
-
-    @property
-    def arrives(self) -> bool:
-        """Whether some parts are for the receiving rank."""
-        return any(final == self.destination for _, final in self.parts)
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether some parts are for other ranks."""
-        return any(final != self.destination for _, final in self.parts)
 
 
 def messages_of(schedule: Schedule, wants: Callable[[int, int], bool]) -> Iterator[list[Send]]:
@@ -148,10 +137,11 @@ class ExchangeTasks:
         taken = {}
         for rank, each in came.items():
             keys, took = [sends[message.source] for message in each], []
-            if any(message.arrives for message in each):
+            finals = {final for message in each for _, final in message.parts}
+            if rank in finals:
                 took.append(self._task("receive", args, rank, regions[rank], *keys))
                 regions[rank] = took[-1]
-            if any(message.goes_on for message in each):
+            if finals - {rank}:
                 took.append(self._task("carry", args, rank, carried[rank], *keys))
                 carried[rank] = took[-1]
             if self.synchronous:
