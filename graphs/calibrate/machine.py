@@ -252,13 +252,13 @@ def _place_seconds(folder: str) -> float:
     shape, chunks = (rows * SIDE, columns * SIDE), (rows * SIDE, columns)
     array = zarr.create_array(os.path.join(folder, "pieces"), shape=shape, chunks=chunks, dtype="i4", compressors=None)
     file, data = describe(array, written=True), np.ones((rows, columns * SIDE), "i4")
-    stage = allocate(data.nbytes)
+    stage, take = allocate(data.nbytes), lambda section, out: scatter(out, section.lower, section, data)
 
     def place_all(mark: int) -> None:
         assembler = Assembler(file, Meter(), f"{mark:032x}", past_cache=False)
         for row in range(0, rows * SIDE, rows):
             piece = Section((row, 0), (row + rows, columns))
-            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, _taking(data)))
+            list(assembler.place((0, 0), (1, SIDE), piece, stage, piece.shape, take))
         assembler.chunks.close()
 
     return min(seconds_of(partial(place_all, mark), time.thread_time) for mark in range(3)) / SIDE**2
@@ -283,10 +283,6 @@ def _put_runs(folder: str, data: np.ndarray, nbytes: int) -> None:
     chunks.close()
     for key in keys:
         chunks.discard(key)
-
-
-def _taking(rows: np.ndarray) -> Callable[[Section, np.ndarray], None]:
-    return lambda section, out: scatter(out, section.lower, section, rows)
 
 
 def _scatter(data: np.ndarray) -> None:

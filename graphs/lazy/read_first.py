@@ -180,17 +180,14 @@ def _alone(node: Any) -> StoredPart | zarr.Array | None:
 def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
     named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
     for key, task in graph.items():
-        if key in named or _is_no_read(task):
-            continue
+        if key in named or (
+            isinstance(task, Task) and (task.func == PlainCopy.make or ArrayFile in map(type, task.args))
+        ):
+            continue  # a task that only writes to its arrays, or makes others like them
         of_others = [named[needed] for needed in get_dependencies(graph, key) if needed in named]
         for thing in (*held(task), *of_others):
             for number in places.numbers(thing):
                 yield from (TaskAccess(key=key, number=number, axes=axes) for axes in _taken(task, thing, named))
-
-
-def _is_no_read(task: Any) -> bool:
-    """Return whether a task only writes to its arrays, or makes others like them."""
-    return isinstance(task, Task) and (task.func == PlainCopy.make or ArrayFile in map(type, task.args))
 
 
 def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) -> Iterator[Axes]:
@@ -218,20 +215,16 @@ def _whole(thing: StoredPart | zarr.Array) -> Axes:
     return thing.axes if isinstance(thing, StoredPart) else tuple(map(range, thing.shape))
 
 
-def _is_getter(function: Any) -> bool:
-    from dask.array.core import getter, getter_inline, getter_nofancy
-
-    return function in (getter, getter_inline, getter_nofancy)
-
-
 def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -> Axes:
     """Return the elements that a function reads of its argument; all for an unknown function."""
+    from dask.array.core import getter, getter_inline, getter_nofancy
+
     whole, spans = _whole(thing), []
     if function is read_group:
         spans = [slice(edges[0], edges[-1]) for edges in given[1]]
     elif function in (copy_tile, read_copy):
         spans = [slice(*ends) for ends in given[-1]]
-    elif _is_getter(function) and isinstance(given[1], tuple):
+    elif function in (getter, getter_inline, getter_nofancy) and isinstance(given[1], tuple):
         spans = list(given[1])
     if len(spans) != len(whole) or not all(isinstance(span, slice) and (span.step or 1) > 0 for span in spans):
         return whole

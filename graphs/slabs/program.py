@@ -171,7 +171,7 @@ class SlabPass(Program):
     def place_name(self, number: int, rank: int) -> str:
         """Return the name of the place at which a rank writes an array, as in the journal."""
         name = self.arrays[number].place_name(number, rank)
-        return name if self.sweep is None else field_name(name)
+        return "" if self.sweep is not None and name == "0" else name  # of an iteration, the first array has none
 
     def place_of(self, part: Part, name: str) -> StoreLike | None:
         if self.in_ranks or (self.sweep and part[0] != self.sweep.number):
@@ -297,8 +297,3 @@ def room_for(arrays: Sequence[TargetSpec], plan: SlabPlan) -> dict[str, int]:
     plain = [(local_folder(array.store), known) for array, known in each if not known.coded]
     wants = {folder: known.grid.count * known.chunk_bytes for folder, known in plain if folder}
     return {} if isinstance(arrays[0], LocalTarget) else wants
-
-
-def field_name(name: str) -> str:
-    """Return the name of a swept array's location in the journal of an iteration, where the first has none."""
-    return "" if name == "0" else name
