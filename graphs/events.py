@@ -2,7 +2,7 @@
 
 client      a job begins, ends or fails                              ─► on_begin, on_end
 worker      a task is done: {verb, args, worker, new counts}  ─┐
-scheduler   ranks move: {moved, lost, worker}; the last task   ├─ a topic ─► on_task, on_moved, on_end
+scheduler   ranks move: {moved: `Move`}; the last task     ├─ a topic ─► on_task, on_moved, on_end
             of a graph is done: {ended}                       ─┘
 """
 
@@ -32,15 +32,6 @@ class Move:
     """Address of the lost worker."""
     worker: str
     """Address of the ranks' new worker."""
-
-    def event(self) -> dict[str, object]:
-        """Return the move as an entry of a scheduler's event log."""
-        return {"moved": list(self.ranks), "lost": self.lost, "worker": self.worker}
-
-    @classmethod
-    def of_event(cls, told: Mapping[str, Any]) -> Move:
-        """Read a move from an entry of a scheduler's event log."""
-        return cls(ranks=tuple(told["moved"]), lost=told["lost"], worker=told["worker"])
 
 
 def this_worker() -> Worker | None:
@@ -115,7 +106,7 @@ def tell(topic: str, verb: str, args: tuple[int, ...], meter: Meter) -> None:
 def deliver(listener: Events, event: Mapping[str, Any]) -> None:
     """Report an entry of a scheduler's event log to a listener."""
     if "moved" in event:
-        listener.on_moved(Move.of_event(event))
+        listener.on_moved(Move(**event["moved"]))
     elif "ended" in event:
         listener.on_end(event["ended"], None)
     else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import dask.config
@@ -190,7 +191,7 @@ class Pins(SchedulerPlugin):
         mine = [key for key in self._mine if self._homes.get(key[-1]) == worker]
         for key in mine:
             self._pin(key)
-        scheduler.log_event(self._topic, Move(ranks=tuple(ranks), lost=lost, worker=worker).event())
+        scheduler.log_event(self._topic, {"moved": asdict(Move(ranks=tuple(ranks), lost=lost, worker=worker))})
         waiting = {key: "processing" for key in mine if scheduler.tasks[key].state == "no-worker"}
         scheduler.transitions(waiting, stimulus_id=f"{self.name}-moved")  # type: ignore[arg-type]
 
