@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dask.config
 
 from oocarrays.errors import BudgetError, PlacementError
-from oocarrays.graphs.events import this_worker
+from oocarrays.graphs.events import ask_scheduler
 from oocarrays.graphs.settings import local_cores
 from oocarrays.storage.meter import available_bytes
 
@@ -259,24 +259,11 @@ Probed = tuple[int, str, str]
 """Rank, its planned worker and its actual worker."""
 
 
-def probed(address: str, rank: int) -> Probed:
-    worker = this_worker()
-    return rank, address, worker.address if worker else address
-
-
 def check_placement(probes: Sequence[Probed]) -> None:
     """Raise if ranks ran on other workers than planned, unless the planned workers are gone."""
     astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
-    if astray and any(put in live_workers() for _, put, _ in astray):
+    if astray and not {put for _, put, _ in astray}.isdisjoint(ask_scheduler("identity", n_workers=-1)["workers"]):
         rank, put, ran = astray[0]
         raise PlacementError(
             f"rank {rank} was pinned to worker {put} and ran on {ran}: this cluster moves pinned tasks"
         )
-
-
-def live_workers() -> set[str]:
-    """Return the addresses of the workers that this task's scheduler knows."""
-    from distributed import worker_client
-
-    with worker_client() as client:
-        return set(known_workers(client))

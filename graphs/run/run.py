@@ -35,8 +35,8 @@ from typing import Any, Generic, TypeVar, final
 from dask.task_spec import Task
 
 from oocarrays.errors import DescriptorError, KernelError, NotFoundError, RunError, UnsupportedError
-from oocarrays.graphs.cluster.placement import Probed, probed
-from oocarrays.graphs.events import tell, topic_of
+from oocarrays.graphs.cluster.placement import Probed
+from oocarrays.graphs.events import tell, this_worker, topic_of
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.live import GIVEN_UP, LIVE, SETTLE_SECONDS, Live, P, RunState, Sealed, is_given_up
 from oocarrays.graphs.run.program import Builder, InPlace, Part, Remaining, new_suffix
@@ -319,7 +319,8 @@ def probe(live: Live[Any], address: str, rank: int) -> Probed:
     live.program.check_visible()
     for target in live.program.targets:
         recording.check_folder(target.store)
-    return probed(address, rank)
+    worker = this_worker()
+    return rank, address, worker.address if worker else address
 
 
 def create(live: Live[Any], *probes: Probed) -> None:
