@@ -169,7 +169,7 @@ def read(live: Live[MeasuredRound], rank: int) -> Outbox:
     assert worker is not None, "ranks are workers"
     buffer = live.rooms.take(program.plan.ranks * program.nbytes)
     buffer[:] = 1
-    outbox = Outbox(np.split(buffer, program.plan.ranks), buffer)
+    outbox = Outbox([*np.split(buffer, program.plan.ranks)], buffer)
     Exchanges.of(worker).hold(live, (), rank, outbox)
     return outbox
 
@@ -223,7 +223,7 @@ def parts(exchange: Exchange, network: Network) -> np.ndarray:
     found = np.zeros(len(NAMES))
     for turn in exchange:
         sources, sizes = turn.step.senders, turn.sizes
-        largest = int(sizes.argmax())
+        largest = int(sizes.argmax())  # type: ignore[call-overload]
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
         found[[0, 5, 6]] += 1, turn.forwards * sizes[largest], turn.tasks
         if link > sizes[largest]:

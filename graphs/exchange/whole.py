@@ -115,7 +115,8 @@ class RankRound:
     # ------------------------------------------------------------------ interface for its worker
 
     def home_of(self, source: int) -> str:
-        return self._exchanges.moved.get(self.suffix, {}).get(source, self.live.state.homes[source])
+        planned: str = self.live.state.homes[source]
+        return self._exchanges.moved.get(self.suffix, {}).get(source, planned)
 
     def went(self, stage: int) -> None:
         """Record that the message of a stage was taken."""
