@@ -40,6 +40,7 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.events import tell
 from oocarrays.graphs.exchange.between import Delivered, Exchanges
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, bytes_for, exchange_of, held_key
+from oocarrays.graphs.run.program import AROUND, SUFFIX
 from oocarrays.graphs.run.live import is_given_up
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.plan.exchange.ordering import CREDIT
@@ -62,10 +63,13 @@ async def arrivals(run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: 
 
 async def _through(kind: type[RankRound], run: Any, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
     *round, rank = args
+    around = AROUND.get()
+    key = around or key
     withdrawn: BaseException | None = None
     with run.during("round", args, key=key):
         worker = get_worker()
-        worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
+        if around is None:
+            worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
         try:
             region = await kind(run.live, tuple(round), rank, held, worker, key).through()
         except asyncio.CancelledError as error:  # no failure of the run
@@ -97,7 +101,7 @@ class RankRound:
     def __init__(self, live: Live, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
         self.live, self.round, self.rank, self.held = live, round, rank, held
         self.exchange = exchange_of(live)
-        self.key, self.suffix = key, key[0].rpartition("-")[2]
+        self.key, self.suffix = key, SUFFIX.findall(key[0])[0]
         self.place = live.id, round, rank
         self.order = self.exchange.order(live, round)
         self.given_up = False
