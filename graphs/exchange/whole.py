@@ -40,8 +40,8 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.events import tell
 from oocarrays.graphs.exchange.between import Delivered, Exchanges
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, bytes_for, exchange_of, held_key
-from oocarrays.graphs.run.program import AROUND, SUFFIX
 from oocarrays.graphs.run.live import is_given_up
+from oocarrays.graphs.run.program import AROUND, SUFFIX
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import IDLE
