@@ -123,7 +123,7 @@ class Unfused(Task):
 
     def __call__(self, values: Any = ()) -> Any:
         """Return the result. Inside another task, as in `dask.delayed`, no worker awaits it: this thread does."""
-        made = super().__call__(values)
+        made = super().__call__(values)  # type: ignore[no-untyped-call]
         if not asyncio.iscoroutine(made):
             return made
         with suppress(RuntimeError):
