@@ -56,8 +56,8 @@ from oocarrays.graphs.settings import costs
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
-from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster, Network, busiest
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import Constants, flat_constants, message_kinds
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, schedules
 from oocarrays.plan.layouts.assembly import Messaging, crowded_seconds
