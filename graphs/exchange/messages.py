@@ -102,27 +102,11 @@ class Came:
 # ---------------------------------------------------------------------- exchanges, as data of a program
 
 
-def plan_order(live: Live, round: Round) -> Schedule:
-    schedule: Schedule = live.program.plan.schedule
-    return schedule
-
-
-def packed_before(live: Live, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:
-    """Return a message that was packed when the data was read."""
-    message: np.ndarray | None = held.messages[final]
-    return message
-
-
 def kept(live: Live, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Came:
     """Keep received parts until all have arrived; copy a part that shared its message with others."""
     if exchange_of(live).order(live, round).forwards:
         came = {origin: part.copy() for origin, part in came.items()}
     return Came((there.messages if there else {}) | came)
-
-
-def arriving_from(live: Live, round: Round, stage: int, rank: int) -> Sequence[int]:
-    """Return the ranks that packed the parts received in a stage; in stage 0 only the rank itself."""
-    return arriving(exchange_of(live).order(live, round), stage, rank) if stage else (rank,)
 
 
 def placed_on_arrival(live: Live, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> Any:
@@ -135,16 +119,20 @@ def placed_on_arrival(live: Live, round: Round, rank: int, there: Any, came: dic
 class Exchange:
     """Functions by which the ranks of a program exchange data; a program has it as ``exchange``."""
 
-    pack: Callable[[Live, Round, int, Any, int], np.ndarray | None] = packed_before
-    """Return the contiguous part of a rank's held data for a final rank, or None if empty, when the message is sent."""
+    pack: Callable[..., np.ndarray | None] = lambda live, round, rank, held, final: held.messages[final]
+    """Return the contiguous part of a rank's held data for a final rank, or None if empty, when the message is sent; by
+    default, it was packed when the data was read.
+    """
     place: Callable[[Live, Round, int, int, Any, dict[int, np.ndarray]], Any] = kept
     """Place parts received in a stage, given by origin, in what the rank has received before; return both."""
     copy: Callable[[Live, Round, int, int, Any, Mapping[int, Any]], Any] | None = None
     """Copy a rank's elements straight from other ranks' buffers, between threads; None if no task does only that."""
-    order: Callable[[Live, Round], Schedule] = plan_order
-    """Return the schedule of a round."""
-    sources: Callable[[Live, Round, int, int], Sequence[int]] = arriving_from
-    """Return the ranks from which one copies in a stage, between threads."""
+    order: Callable[[Live, Round], Schedule] = lambda live, round: live.program.plan.schedule
+    """Return the schedule of a round; by default, that of the plan."""
+    sources: Callable[[Live, Round, int, int], Sequence[int]] = lambda live, round, stage, rank: (
+        arriving(exchange_of(live).order(live, round), stage, rank) if stage else (rank,)
+    )
+    """Return the ranks from which one copies in a stage, between threads; by default, those that pack parts for it."""
 
     # functions of a round held by one task: see `whole`; its run has the ``homes`` of the data
 

@@ -131,12 +131,6 @@ class Pieces:
 # ---------------------------------------------------------------------- functions of the exchange
 
 
-def schedule_of(live: Live[PartExchange], round: Round) -> Schedule:
-    schedule = live.program.schedule
-    assert schedule is not None, "workers send messages"
-    return schedule
-
-
 def pack(
     live: Live[PartExchange], round: Round, rank: int, held: np.ndarray | HeldPart, final: int
 ) -> np.ndarray | None:
@@ -188,8 +182,8 @@ def begun(live: Live[PartExchange], round: Round, rank: int, held: HeldPart | Me
 @dataclass(frozen=True, kw_only=True)
 class PartExchange(Program):
     exchange: ClassVar[Exchange] = Exchange(
-        pack=pack, place=place, copy=copy, order=schedule_of, sources=lenders, silent=silent, begin=begun,
-        is_packed=False,
+        pack=pack, place=place, copy=copy, order=lambda live, round: live.program.schedule, sources=lenders,
+        silent=silent, begin=begun, is_packed=False,
     )  # fmt: skip
     plan: Moving | Pieces
     schedule: Schedule | None
