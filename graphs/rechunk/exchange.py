@@ -24,7 +24,6 @@ from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.rechunk.passes import opened, pool, source
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Outbox, ReadSlab, Region
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.elements import chunk_major, common_part, scatter
@@ -139,14 +138,6 @@ def unpack(
     return region
 
 
-def order(live: Live[Any], round: Round) -> Schedule:
-    return _step(live, round[0]).schedule
-
-
-def waits(live: Live[Any], round: Round) -> bool:
-    return _step(live, round[0]).synchronous
-
-
 def is_over(live: Live[Any], round: Round, rank: int) -> bool:
     """Return whether a rank has no part of a partition, or has written it."""
     number, unit = round
@@ -177,7 +168,11 @@ def copy(
     return there
 
 
-EXCHANGE = Exchange(copy=copy, order=order, waits=waits, is_over=is_over, begin=begin, unpack=unpack)
+EXCHANGE = Exchange(
+    copy=copy, is_over=is_over, begin=begin, unpack=unpack,
+    order=lambda live, round: _step(live, round[0]).schedule,
+    waits=lambda live, round: _step(live, round[0]).synchronous,
+)  # fmt: skip
 
 
 def free(live: Live[Any], number: int, unit: int, rank: int, outbox: Outbox) -> None:
