@@ -179,22 +179,23 @@ def step_of_rounds(client: Client, workers: Sequence[str], cores: int) -> tuple[
 
     Rounds are compared with as many tasks without messages: small ones by eight ranks, or one rank a worker, and large
     ones by one rank for each of up to eight workers. The results are scaled to at most two ranks for each of the
-    ``cores``. The bytes of large messages take at least the share ``NOISE`` of a round, so that noise cannot make the
-    bandwidth negative. Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
+    ``cores``. Steps take at least the share ``NOISE`` of a round, and bytes that of its steps, so that noise cannot make
+    them negative. Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
     """
     ranks, some = max(8, len(workers)), workers[:: -(-len(workers) // 8)]
-    step = max(_steps_seconds(client, workers, ranks, SMALL_BYTES) / (ranks - 1), 1e-4) / crowding(ranks, cores)
+    step = _steps_seconds(client, workers, ranks, SMALL_BYTES) / (ranks - 1) / crowding(ranks, cores)
     nbytes, many = message_sizes(workers_of(client, some))[0], len(some)
     large = _steps_seconds(client, some, many, nbytes) / crowding(many, cores)
-    return step, (many - 1) * nbytes / max(large - (many - 1) * step, NOISE * large, 1e-9)
+    return step, (many - 1) * nbytes / max(large - (many - 1) * step, NOISE * large)
 
 
 def _steps_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: int) -> float:
     """Return the seconds of all steps of a round, without those of its other tasks."""
-    with_steps, without = (  # the first of four opens connections
-        min(_round_seconds(client, workers, ranks, nbytes, whole=whole) for _ in range(4)) for whole in (True, False)
-    )
-    return with_steps - without
+    took = [  # the first of four opens connections
+        [_round_seconds(client, workers, ranks, nbytes, whole=whole) for whole in (True, False)] for _ in range(4)
+    ]
+    with_steps, without = map(min, zip(*took, strict=True))
+    return max(with_steps - without, NOISE * with_steps)
 
 
 def _round_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: int, *, whole: bool) -> float:

@@ -116,11 +116,11 @@ def test_messages_that_take_longer_are_measured_to_take_longer(
     """Sleep is never shorter than asked for, however busy the machine is."""
     replace_step(monkeypatch, "measure exchange", lambda *_: {})
     with cluster_of(2) as client:
-        client.run(slow_down, 0.02, 100e6)
+        client.run(slow_down, 0.02, 20e6)
         measured = kept(*at(client))["oocarrays"]["cost"]
     assert measured["step_seconds"] > 0.02 * 4 / 7 / 2  # four of seven steps are between the workers, two ranks a core
     assert measured["message_seconds"] > measured["step_seconds"]
-    assert measured["message_bandwidth"] < 110e6
+    assert measured["message_bandwidth"] < 30e6
 
 
 def test_one_worker_sends_no_messages(kept: Callable[..., dict[str, Any]]) -> None:

@@ -137,9 +137,7 @@ def test_rechunks_leave_no_shared_memory(client: Client, looks: bool, tmp_path: 
     )
     np.testing.assert_array_equal(within(job.run), values)
     del job
-    client.run(_collect)
-    left = client.run(lambda: [len(segment) for segment in shared._segments if segment is not shared.probe()])
-    assert sum(map(sum, left.values())) <= 2**21
+    until(lambda: sum(client.run(_shared_bytes).values()) <= 2**21)
 
 
 def test_the_log_of_a_failed_transfer_holds_no_message(client: Client, looks: bool) -> None:
@@ -168,10 +166,10 @@ def _messages() -> int:
     return sum(type(each) is Message for each in gc.get_objects())
 
 
-def _collect() -> None:
-    import gc
-
+def _shared_bytes() -> int:
+    """Bytes of shared memory that a worker still has, when what nobody holds is gone."""
     gc.collect()
+    return sum(len(segment) for segment in shared._segments if segment is not shared.probe())
 
 
 def test_a_large_message_between_ends_of_one_machine_is_only_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
