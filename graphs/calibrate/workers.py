@@ -179,8 +179,8 @@ def step_of_rounds(client: Client, workers: Sequence[str], cores: int) -> tuple[
 
     Rounds are compared with as many tasks without messages: small ones by eight ranks, or one rank a worker, and large
     ones by one rank for each of up to eight workers. The results are scaled to at most two ranks for each of the
-    ``cores``. Steps take at least the share ``NOISE`` of a round, and bytes that share of its steps: noise makes neither
-    negative. Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
+    ``cores``. Steps take at least the share ``NOISE`` of a round, and bytes that share of its steps, despite noise.
+    Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
     """
     ranks, some = max(8, len(workers)), workers[:: -(-len(workers) // 8)]
     step = _steps_seconds(client, workers, ranks, SMALL_BYTES) / (ranks - 1) / crowding(ranks, cores)
