@@ -194,7 +194,7 @@ def _steps_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: i
     took = [  # the first of four opens connections
         [_round_seconds(client, workers, ranks, nbytes, whole=whole) for whole in (True, False)] for _ in range(4)
     ]
-    with_steps, without = map(min, zip(*took, strict=True))
+    with_steps, without = (min(seconds) for seconds in zip(*took, strict=True))
     return max(with_steps - without, NOISE * with_steps)
 
 
