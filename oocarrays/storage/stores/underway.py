@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.core.sync import _get_loop, sync
+from zarr.core.sync import sync
 
 from oocarrays.errors import CorruptChunkError, OocError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
@@ -40,8 +40,13 @@ Fetch = tuple[str, RangeByteRequest | None]
 """Key and byte range of a read; None for the whole value."""
 
 
+async def _this_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
 def _submitting() -> Callable[..., Future[Any]]:
-    return partial(asyncio.run_coroutine_threadsafe, loop=_get_loop())
+    """Return a function that starts a coroutine in Zarr's event loop without waiting."""
+    return partial(asyncio.run_coroutine_threadsafe, loop=sync(_this_loop()))
 
 
 async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
