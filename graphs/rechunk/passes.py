@@ -226,7 +226,7 @@ def _writers(step: Pass) -> np.ndarray:
     return reduce(np.multiply.outer, along, np.ones((), np.int32)).reshape(step.target.grid.counts)
 
 
-# ---------------------------------------------------------------------- what a process has opened
+# ---------------------------------------------------------------------- open files and buffers of a process
 
 
 def source(live: Live[Any]) -> ArrayFile:

@@ -65,7 +65,7 @@ class Means:
     """Cached prices by box: many sets of aggregators read the same boxes, and many boxes lie alike in their chunks."""
 
 
-# ---------------------------------------------------------------------- what each holds
+# ---------------------------------------------------------------------- memory of each process
 
 
 def _lanes(plan: CollectivePlan, means: Means) -> int:
@@ -107,7 +107,7 @@ def _messages(plan: CollectivePlan, at_once: int) -> int:
     return int(2 * between.max(initial=0)) + carried
 
 
-# ---------------------------------------------------------------------- what it takes
+# ---------------------------------------------------------------------- seconds
 
 
 class _Reads(NamedTuple):

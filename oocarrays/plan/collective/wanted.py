@@ -60,7 +60,7 @@ def _of(axis: range, taken: Taken) -> Taken:
     return ascending(axis[taken.start : taken.stop : taken.step])
 
 
-# ---------------------------------------------------------------------- of one box
+# ---------------------------------------------------------------------- one box
 
 
 def _union(along: Sequence[Taken]) -> Taken:
@@ -97,7 +97,7 @@ def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
     return slice(found.start, found.stop, found.step) if isinstance(found, range) else found
 
 
-# ---------------------------------------------------------------------- of all
+# ---------------------------------------------------------------------- all boxes
 
 
 class Shared(NamedTuple):
@@ -128,7 +128,7 @@ class AccessTable:
     def __reduce__(self) -> tuple[type[AccessTable], tuple[ChunkGrid, tuple[Axes, ...]]]:
         return AccessTable, (self.grid, self.requests)  # derived tables are recomputed after unpickling
 
-    # ------------------------------------------------------------------ of one box
+    # ------------------------------------------------------------------ one box
 
     def of(self, box: Section) -> Shared:
         if box not in self._known:
@@ -150,7 +150,7 @@ class AccessTable:
     def counts(self, box: Section) -> np.ndarray:
         return self.of(box).counts
 
-    # ------------------------------------------------------------------ of many chunks
+    # ------------------------------------------------------------------ many chunks
 
     @cached_property
     def chunks(self) -> Union:

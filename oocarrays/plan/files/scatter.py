@@ -98,7 +98,7 @@ class FilesPlan(OnePass):
         """Number of logical processors; each has a local file and a domain of the global one."""
         return self.layout.ranks
 
-    # ------------------------------------------------------------------ who does what
+    # ------------------------------------------------------------------ assignment of the work
 
     def domains(self, number: int) -> tuple[tuple[Section, ...], ...]:
         """Return the boxes of whole chunks of the global file that each rank reads or writes for all in a round."""
@@ -145,7 +145,7 @@ class FilesPlan(OnePass):
         block = self.block(rank, self.rounds[number])
         return {str(rank): [block.place]} if block else {}
 
-    # ------------------------------------------------------------------ what it costs
+    # ------------------------------------------------------------------ costs
 
     @cached_property
     def memory(self) -> Memory:
