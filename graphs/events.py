@@ -141,9 +141,6 @@ def warn_person(text: str, category: type[Warning]) -> None:
         warnings.warn(text, category, stacklevel=2)
 
 
-# ---------------------------------------------------------------------- notes on the scheduler, for later tasks
-
-
 BEGUN = "begun"
 """Name of the note made when an array that other tasks read begins to be overwritten."""
 

@@ -147,9 +147,6 @@ def refuse_array_expressions() -> None:
         raise UnsupportedError("Dask's array.query-planning is on, which does not accept graphs; set it to False")
 
 
-# ---------------------------------------------------------------------- measured constants
-
-
 def keep(measured: dict[str, Any]) -> Path:
     """Write measured constants to Dask's configuration folder, apply them in this process too, and return the file.
 

@@ -126,8 +126,6 @@ class Advice:
             return None
         return tuple(ceil_div(s, c) * c for s, c in zip(shards, each.chunks, strict=True))
 
-    # ------------------------------------------------------------------ with advice:
-
     def __enter__(self) -> Advice:
         self._tokens.append(ADVISING.set(self._method_for))
         return self
@@ -165,8 +163,6 @@ class Advice:
         if chunks == block.chunks:
             return block.method
         return block.today_method if chunks == verdict.stored.grid.chunks else "auto"
-
-    # ------------------------------------------------------------------ reports
 
     def draw(self) -> Figure:
         """Return a figure of blocks, arrays, and the flows between them, with their seconds today and as advised.

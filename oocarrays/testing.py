@@ -166,8 +166,6 @@ class SlowDisk(Wrapped[Store]):
         self._draw = random.Random(seed)
         self._head: tuple[str, int] = ("", 0)
 
-    # ------------------------------------------------------------------------------------------------- its time
-
     def begin(self, name: str, offset: int, nbytes: int) -> float:
         """Reserve a turn for some bytes of a file, and return its end; raise an `OSError` if the disk has failed."""
         if self.fails_after is not None and self.station.served >= self.fails_after:
@@ -183,8 +181,6 @@ class SlowDisk(Wrapped[Store]):
         left = self.begin(name, offset, nbytes) - time.monotonic()
         if left > 0:
             await asyncio.sleep(left)
-
-    # ------------------------------------------------------------------------------------------------ as a store
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Return the value of ``key``, at the speed of the disk."""
@@ -233,8 +229,6 @@ class SlowDisk(Wrapped[Store]):
         return isinstance(other, SlowDisk) and self._store == other._store and self.service == other.service
 
     __hash__ = None  # type: ignore[assignment]
-
-    # ------------------------------------------------------------------------------------------------- as a disk
 
     @property
     def label(self) -> str:

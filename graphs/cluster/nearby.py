@@ -143,9 +143,6 @@ def _dtype(kind: Any) -> np.dtype:
     return np.dtype(kind if isinstance(kind, str) else [tuple(field) for field in kind])
 
 
-# ---------------------------------------------------------------------- tests of transfers
-
-
 def introduce(client: Client) -> None:
     """Test shared memory between workers that share a machine, and enable it if it works for all of them.
 

@@ -252,9 +252,6 @@ def _check_certificates(address: str) -> None:
         )
 
 
-# ---------------------------------------------------------------------- where ranks have run
-
-
 Probed = tuple[int, str, str]
 """Rank, its planned worker and its actual worker."""
 

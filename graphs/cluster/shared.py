@@ -148,9 +148,6 @@ def is_on() -> bool:
     return _on
 
 
-# ---------------------------------------------------------------------- packing
-
-
 class Rooms:
     """Pool of memory for packing; reused pages cost a tenth of new ones."""
 
@@ -233,9 +230,6 @@ def _memory(nbytes: int) -> np.ndarray | Segment:
         with suppress(OSError):  # no memory or no file: messages are sent another way
             return Segment.of(nbytes)
     return allocate(nbytes) if nbytes >= LEAST_BYTES else np.empty(nbytes, np.uint8)
-
-
-# ---------------------------------------------------------------------- mapping
 
 
 def found(array: np.ndarray) -> tuple[RoomAddress, int] | None:

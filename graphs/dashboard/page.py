@@ -86,8 +86,6 @@ class SeenRun(Events):
     def on_end(self, run: Any, error: BaseException | None) -> None:
         self.over = time.monotonic()
 
-    # ------------------------------------------------------------------ displayed values
-
     def columns(self) -> list[str]:
         """Return the names of the columns, in the order of the work, without tasks that move no data."""
         unseen = ("run", "create", "probe", "start", "free", "finish", "taken", "written", "name", "carry")

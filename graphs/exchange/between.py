@@ -118,8 +118,6 @@ class Exchanges(WorkerPlugin):
         worker.handlers |= {TAKE: self.take, LOST: self.lost}
         worker.extensions[self.name] = self
 
-    # ------------------------------------------------------------------ data held here
-
     def hold(self, live: Any, round: tuple[int, ...], rank: int, what: Any) -> None:
         """Register a rank's data for requests while the data exists; callable from any thread."""
         self.worker.loop.add_callback(self._hold, live, (live.id, round, rank), what)  # type: ignore[no-untyped-call]
@@ -182,8 +180,6 @@ class Exchanges(WorkerPlugin):
             self._held = {place: held for place, held in self._held.items() if held.what() is not None}
             await asyncio.sleep(LOOK_SECONDS)
 
-    # ------------------------------------------------------------------ sending
-
     async def take(self, comm: Comm, *, place: Sequence[Any], **asked: Any) -> Any:
         """Send a rank of another worker its message, and wait until it was taken."""
         id, round, rank = place
@@ -240,8 +236,6 @@ class Exchanges(WorkerPlugin):
         done: T = await asyncio.shield(loop.run_in_executor(self.worker.executors["default"], context.run, work))
         return done
 
-    # ------------------------------------------------------------------ receiving
-
     async def fetch(self, course: RankCourse, source: int, stage: int, patience: float | None) -> Delivered:
         """Fetch a message of another rank; the caller must acknowledge it."""
         asked = AskedMessage((course.live.id, course.round, source), stage, course.place[2], patience)
@@ -295,8 +289,6 @@ class Exchanges(WorkerPlugin):
             said = await self._peers.answer(home, self.worker.rpc(home).run(function=dumps(_answers)))
             if said["status"] == "OK":
                 self._answer.add(home)
-
-    # ------------------------------------------------------------------ lost workers
 
     async def know(self, suffix: str) -> None:
         """Ask the scheduler, at the first use of a graph here, whether a worker was lost before."""

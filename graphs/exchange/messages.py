@@ -99,9 +99,6 @@ class Came:
     """Bytes by the rank that packed them."""
 
 
-# ---------------------------------------------------------------------- exchanges, as data of a program
-
-
 def kept(live: Live, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Came:
     """Keep received parts until all have arrived; copy a part that shared its message with others."""
     if exchange_of(live).order(live, round).forwards:

@@ -78,9 +78,6 @@ def finish(live: Live[Shift]) -> str:
     return live.program.files.name
 
 
-# ---------------------------------------------------------------------- reading
-
-
 def read(live: Live[Shift], rank: int) -> Outbox:
     """Read a rank's borders, each once, and pack them for every rank that sees them."""
     plan, dtype = live.program.plan, live.program.files.open(rank).dtype
@@ -114,9 +111,6 @@ def _borders(live: Live[Shift], rank: int) -> Iterator[tuple[Section, Any]]:
     for index, chunk in ChunkReader(file, live.meter).whole(indices, repeat(np.empty(grid.chunks, file.dtype))):
         section = grid.section(index)
         yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def write(live: Live[Shift], rank: int, *inputs: Any) -> None:

@@ -94,9 +94,6 @@ def whole_layout(shape: Sequence[int]) -> Layout:
     return Layout.of(shape, [Collapsed()] * len(shape), ranks=1)
 
 
-# ---------------------------------------------------------------------- into parts
-
-
 def parts_of_array(array: np.ndarray, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
     """Distribute an array of this process: on threads tasks cut it, for a cluster it is cut before it is sent."""
 
@@ -149,9 +146,6 @@ def _section(layout: Layout, rank: int) -> Section:
 
 def _part(block: Any, section: Section, dtype: np.dtype) -> np.ndarray:
     return np.asarray(block_of(block, section, dtype), dtype, order="C")
-
-
-# ---------------------------------------------------------------------- out of parts
 
 
 def block_tasks(parts: Parts, layout: Layout, name: str) -> dict[Key, Alias]:

@@ -95,9 +95,6 @@ class BlockTasks:
         return puts or [created]
 
 
-# ---------------------------------------------------------------------- functions of tasks
-
-
 def create(live: Live[Rechunk]) -> None:
     """Make the scratch array, unless scratch already holds every block."""
     if not live.on_workers:

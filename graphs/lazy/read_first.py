@@ -117,9 +117,6 @@ def _before(graph: Mapping[Key, Any], bits: Mapping[Key, int], asked: Sequence[K
     return held
 
 
-# ---------------------------------------------------------------------- reads of tasks
-
-
 class _Places:
     """Targets of readable objects; each object is examined once."""
 

@@ -97,9 +97,6 @@ def _of_range(axis: range, taken: Taken) -> Taken:
     return axis[taken.start : taken.stop : taken.step]
 
 
-# ---------------------------------------------------------------------- functions of tasks
-
-
 def read_span(part: StoredPart, span: Spans) -> np.ndarray:
     """Read a single block: ``result.shape == tuple(last - first for first, last in span)``."""
     return part[tuple(slice(*each) for each in span)]
@@ -190,9 +187,6 @@ def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: 
     if folders != {copy.folder} or copy.file is None:
         return read_span(part, span)
     return read_section(copy.file, tuple(range(*each) for each in span), threads=1)
-
-
-# ---------------------------------------------------------------------- the graph
 
 
 def name_of(part: StoredPart, plan: LazyReadsPlan) -> str:

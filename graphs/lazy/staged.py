@@ -150,9 +150,6 @@ def _whole(array: zarr.Array) -> StoredPart:
     return StoredPart(file=array_file.describe(array), axes=tuple(map(range, array.shape)))
 
 
-# ---------------------------------------------------------------------- the graph
-
-
 def staged(x: da.Array, stored: Stored, blocks: BlockLengths, scratch: str, client: Client | None) -> da.Array:
     """Return ``x`` in other blocks, by way of chunks of ``stored``."""
     import dask.array as da

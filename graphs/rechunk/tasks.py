@@ -44,8 +44,6 @@ from oocarrays.storage.journal.texts import Receipts
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.pages import allocate
 
-# ---------------------------------------------------------------------- beginning and end
-
 
 def probe(live: Live[Any], address: str, rank: int) -> Probed:
     """Return a rank, its planned and its actual worker; set up that worker's exchanges if a pass needs them."""
@@ -101,9 +99,6 @@ def finish(live: Live[Any]) -> str:
     return ended
 
 
-# ---------------------------------------------------------------------- ranks that work jointly
-
-
 def read(live: Live[Any], number: int, unit: int, turn: int, rank: int, former: ReadSlab | None) -> ReadSlab:
     """Read this rank's source chunks of a round, for other threads; a slab is refilled in place in a later round."""
     step, files = live.program.plan.passes[number], opened(live, number)
@@ -131,9 +126,6 @@ def write(live: Live[Any], number: int, unit: int, rank: int, held: np.ndarray |
         pool(live, number).give(held.buffer)
     held.buffer = None
     return None
-
-
-# ---------------------------------------------------------------------- ranks that work by themselves
 
 
 def copy(live: Live[Any], number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:

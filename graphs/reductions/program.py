@@ -117,9 +117,6 @@ class Reduction(Program):
         return builder.add(finish, buffers=tuple(made), rank=0)
 
 
-# ---------------------------------------------------------------------- tasks
-
-
 def reduce(live: Live[Reduction], rank: int) -> RankPartials:
     """Reduce a rank's segments, and write the parts that it has alone."""
     return _reduce(live, rank, partial(_put, live))
@@ -167,9 +164,6 @@ def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[n
     _reduce(run.live, 0, put)
     recording.end(run.live)
     return result, run
-
-
-# ---------------------------------------------------------------------- partial results
 
 
 def _reduce(live: Live[Reduction], rank: int, put: Put) -> RankPartials:

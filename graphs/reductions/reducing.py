@@ -108,8 +108,6 @@ class Reducer:
         )  # fmt: skip
         return plan.within(resources.threads)
 
-    # ------------------------------------------------------------------ partial results
-
     def partials(
         self, units: Iterable[int], pool: ThreadPoolExecutor, ahead: int, meter: Meter
     ) -> Iterator[tuple[int, Partial]]:
@@ -159,8 +157,6 @@ class Reducer:
         while states:
             key, state = states.popitem()
             into[key] = called(self.steps.fold, into[key], state) if key in into else state
-
-    # ------------------------------------------------------------------ the result
 
     def finished(self, part: int, group_chunk: int, states: Mapping[tuple[int, int], Any], dtype: np.dtype) -> Any:
         """Return a chunk of the result from its states."""

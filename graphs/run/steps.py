@@ -43,9 +43,6 @@ Add = Callable[..., Key]
 """Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""
 
 
-# ---------------------------------------------------------------------- the tasks
-
-
 class Send(NamedTuple):
     """Message from one rank to another in a step."""
 
@@ -175,9 +172,6 @@ class Taking:
         """Return the inputs of each rank's final task: the buffers of all ranks with data for it; add no task."""
         ranks = range(len(held))
         return [tuple(key if wants(origin, rank) else None for origin, key in enumerate(held)) for rank in ranks]
-
-
-# ---------------------------------------------------------------------- work of the tasks
 
 
 @dataclass(slots=True)

@@ -187,9 +187,6 @@ def own_line(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-# ---------------------------------------------------------------------- checks, and memory
-
-
 def is_verified(plan: SlabGeometry, slab: Slab) -> bool:
     """Return whether a slab is computed twice: the first, middle and last one of a rank."""
     count = len(plan.numbers(slab.rank))

@@ -182,8 +182,6 @@ class SlabPass(Program):
         share = 1 - sum(len(part) > 1 for part in done) / max(self.plan.count, 1)
         return Remaining.of(share, self.plan.passing)
 
-    # ------------------------------------------------------------------ beginning, and a failed run
-
     def begin(self, live: Live[Any]) -> None:
         """Make levels that a lost worker had not made, and scratch; raise if a target was replaced meanwhile."""
         first, sweep = self.writes[0], self.sweep
@@ -209,8 +207,6 @@ class SlabPass(Program):
             live.give_up(folder, rank)
         if self.sweep and not resumable:
             self.sweep.scratch.remove()
-
-    # ------------------------------------------------------------------ tasks
 
     def graph(self, builder: Builder, addresses: Sequence[str], done: Collection[Part]) -> Key:
         created, ranks = builder.create(addresses), range(self.plan.ranks)

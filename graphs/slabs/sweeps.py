@@ -220,9 +220,6 @@ def _places(part: Sequence[tuple[int, int]], whole: Sequence[tuple[int, int]]) -
     return tuple(_rows(each, start) for each, (start, _) in zip(part, whole, strict=True))
 
 
-# ---------------------------------------------------------------------- residuals
-
-
 Residual = Callable[[Any, Any], float]
 """Measure of the last sweep's change, from a part of the array before and after it; of several arrays, from tuples.
 """

@@ -34,9 +34,6 @@ Parts = list[tuple[tuple[int, ...], np.ndarray]]
 """Lower corner and values of a part of each gathered target."""
 
 
-# ---------------------------------------------------------------------- tasks of slabs
-
-
 def read(live: Live[Any], number: int, rank: int) -> Blocks | None:
     """Read a band of each source into the middle of a window; return None if no slab needs it."""
     slab, state = Slab(number, rank), state_of(live)
@@ -112,9 +109,6 @@ def _put(
     return receipts.kept
 
 
-# ---------------------------------------------------------------------- gathered targets
-
-
 def _parts(plan: SlabPlan, slab: Slab, results: Blocks) -> Parts:
     """Return a slab's parts of gathered targets; views are copied, as they would keep the whole array in memory."""
     kept = ((each, results[each]) for each in gathered(plan))
@@ -149,9 +143,6 @@ def gather(live: Live[Any], *given: Parts) -> None:
             lower, values = parts[place]
             whole[Section(lower, tuple(map(add, lower, values.shape))).slices] = values
         _put(live, 0, file, all_of(plan.targets[number]).axes, whole)
-
-
-# ---------------------------------------------------------------------- files of ranks, and the end
 
 
 def make(live: Live[Any], rank: int) -> None:
@@ -216,9 +207,6 @@ def _remove_read(sweep: Sweep, rank: int = 0) -> None:
     folder = sweep.scratch.folders[rank]
     for place in [folder] if sweep.last else sweep.scratch.of_rank(sweep.number - 1, rank) if sweep.number else ():
         remove_scratch(place)
-
-
-# ---------------------------------------------------------------------- files and windows of a process
 
 
 def _is_done(live: Live[Any], slab: Slab) -> bool:

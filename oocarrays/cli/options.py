@@ -15,8 +15,6 @@ from oocarrays.options.networks import planned_cluster
 from oocarrays.storage.files.formats import NAMED_CODECS
 from oocarrays.storage.foreign.places import WILD, open_files
 
-# ---------------------------------------------------------------------- values
-
 
 def _parsed(parse: Callable[[str], Any], what: str, text: str) -> Any:
     try:
@@ -115,9 +113,6 @@ def sources_of(concat_dim: str | None, storage_options: Any, *places: str) -> li
         raise InputError(f"--concat-dim {concat_dim}: {', '.join(places)} has no wildcard such as 'day*.nc'")
     how = {"concat_dim": concat_dim, "storage_options": storage_options}
     return [open_files(place, **how) if WILD.search(place) else place for place in places]
-
-
-# ---------------------------------------------------------------------- the table
 
 
 class Kind(NamedTuple):

@@ -255,9 +255,6 @@ def dealt(file: ArrayFile, domains: str, deal: str, disks: Any, costs: Costs) ->
     }
 
 
-# ---------------------------------------------------------------------- requests
-
-
 class RankSelections(NamedTuple):
     """Sections requested by all ranks."""
 

@@ -60,8 +60,6 @@ def reduction(
     return Reduction(state=state, fold=_sums_of_both, finish=finish)
 
 
-# ---------------------------------------------------------------------- sums
-
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Number of elements, their sum, and its rounding error; for integers and times the sum in float64."""
 
@@ -165,8 +163,6 @@ def _mean_of_times(count: np.ndarray, total: np.ndarray, rounded: np.ndarray) ->
     return np.where((count > 0) & known, made, np.array("NaT", total.dtype))
 
 
-# ---------------------------------------------------------------------- counts
-
 Counts = tuple[np.ndarray, ...]
 """Number of elements, with further items in states of earlier versions."""
 
@@ -183,8 +179,6 @@ def _counts_of_both(a: Counts, b: Counts) -> Counts:
 def _number(state: Counts) -> np.ndarray:
     return state[0].astype(LONG)
 
-
-# ---------------------------------------------------------------------- deviations
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Number of elements, their mean, and the sum of squares of deviations from it."""
@@ -233,8 +227,6 @@ def _deviation(state: Moments, ddof: int, root: bool) -> np.ndarray:
         found = squares / np.where(count > ddof, count - ddof, 0)
         return np.asarray(np.sqrt(found) if root else found)
 
-
-# ---------------------------------------------------------------------- extremes
 
 Extremes = tuple[np.ndarray, np.ndarray]
 """Number of elements, and the smallest or largest."""

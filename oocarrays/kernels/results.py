@@ -104,9 +104,6 @@ def _signature(kernel: Callable[..., Any]) -> Signature | None:
         return None
 
 
-# ---------------------------------------------------------------------- results
-
-
 SMALL = 2**22
 """Bytes of the blocks of a trial above which they have one group of elements along each axis, and not several."""
 

@@ -74,9 +74,6 @@ def positions(axis: range, among: range) -> range:
     return ascending(range(first, last + 1, max(axis.step // among.step, 1)))
 
 
-# ---------------------------------------------------------------------- selections over chunks
-
-
 Some = TypeVar("Some", bound=Taken, covariant=True)
 
 

@@ -150,9 +150,6 @@ def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
     return counts
 
 
-# ---------------------------------------------------------------------- groups of blocks of any lengths
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
     """Groups of blocks read together along one axis, with the chunks they touch."""

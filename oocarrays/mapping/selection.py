@@ -188,9 +188,6 @@ def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
     return taken, inverse.reshape(-1)
 
 
-# ---------------------------------------------------------------------- selected indices, and intervals
-
-
 def lengths(axes: Axes) -> tuple[int, ...]:
     return tuple(map(len, axes))
 

@@ -104,9 +104,6 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:LINES]) + more if names else "no arrays"
 
 
-# ---------------------------------------------------------------------- as they are typed
-
-
 def read_chunks(words: Sequence[str]) -> Any:
     """Read the ``--chunks`` options of a group's arrays, by the arrays' names."""
     named: dict[str, list[str]] = {}

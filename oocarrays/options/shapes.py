@@ -232,9 +232,6 @@ def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
     }
 
 
-# ---------------------------------------------------------------------- keywords for type checkers
-
-
 SeveralTargets = list[Any] | tuple[Any, ...]
 
 

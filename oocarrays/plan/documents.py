@@ -46,9 +46,6 @@ def save_text(path: Any, text: str, what: str) -> None:
         raise InputError(f"cannot write {what} to {name}: {error.strerror}") from None
 
 
-# ---------------------------------------------------------------------- dataclasses as JSON
-
-
 LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}, "Pass": {"whole"}}
 """Fields of older journals that are ignored because no run uses them any more."""
 

@@ -58,9 +58,6 @@ def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
     return tuple(sum(lengths[i : i + together]) for i in range(0, len(lengths), together))
 
 
-# ---------------------------------------------------------------------- arrays
-
-
 def array_html(array: ArrayFacts) -> str:
     """Return an array: a table of facts, a picture of its chunks beside it, and its attributes folded."""
     grids = [ChunkGrid(array.shape, piece) for piece in (array.chunks, array.shards) if piece is not None]
@@ -99,9 +96,6 @@ def _attributes(attributes: Mapping[str, Any]) -> str:
     rows = [(shortened(name, quoted=False), shortened(value)) for name, value in shown]
     more = len(attributes) - len(shown)
     return _folded(f"Attributes ({len(attributes)})", _table(rows + ([("…", f"{more} more")] if more else [])))
-
-
-# ---------------------------------------------------------------------- plans and jobs
 
 
 def plan_html(
@@ -219,9 +213,6 @@ def _side(word: str, place: str, stored: Stored) -> str:
     rows = [*_size_rows(stored.nbytes, stored.itemsize, shape, grids), ("Codec", stored.codec or "none")]
     table = _table(rows, head=("", "Array", "Chunk", *(["Shard"] if shards else [])))
     return _beside(f"<strong>{word}</strong> {escape(place)}{table}", picture(grids[0]))
-
-
-# ---------------------------------------------------------------------- HTML
 
 
 def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> str:

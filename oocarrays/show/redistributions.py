@@ -23,8 +23,6 @@ from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show.report import seconds_text, table
 
-# ---------------------------------------------------------------------- arguments
-
 
 def elements(text: str) -> int:
     """Parse a number of elements, with Dask's suffixes."""
@@ -56,9 +54,6 @@ def layouts(
     before = Layout.of(extents, source, ranks=ranks[0], grid=grids[0])
     named = ranks[1] is not None or grids[1] is not None or parse_layout(target)[1] is not None
     return before, Layout.of(extents, target, ranks=ranks[1] if named else before.ranks, grid=grids[1])
-
-
-# ---------------------------------------------------------------------- results
 
 
 NOTHING = "nothing has to move from rank to rank"

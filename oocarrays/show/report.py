@@ -48,9 +48,6 @@ def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
     return [*rows[:most], (f"… {len(rows) - most} more", *[""] * (len(rows[0]) - 1))]
 
 
-# ---------------------------------------------------------------------- plans
-
-
 def fact_text(parts: Iterable[Value]) -> str:
     return in_number("".join(map(_value_text, parts)))
 
@@ -103,9 +100,6 @@ def move_text(move: Move, placement: Mapping[int, str]) -> str:
     there = len(move.ranks) + sum(home == move.worker for home in placement.values())
     several = f", whose budget now holds {there} ranks" if there > len(move.ranks) else ""
     return f"worker {move.lost} was lost: ranks {', '.join(map(str, move.ranks))} went to {move.worker}{several}"
-
-
-# ---------------------------------------------------------------------- measurements
 
 
 COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
@@ -164,9 +158,6 @@ def verdict(rows: Sequence[tuple[str, ...]]) -> str:
 
 def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.2f}"
-
-
-# ---------------------------------------------------------------------- sweeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

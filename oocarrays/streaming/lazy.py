@@ -82,9 +82,6 @@ def _held(budget: int) -> int:
     return budget - 2 * (budget // SHARE)
 
 
-# ---------------------------------------------------------------------- writing
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBlocks:
     """Ragged items with values in Dask blocks."""

@@ -211,8 +211,6 @@ class RankStreams(OpenStreams):
         return np.concatenate([each.reshape(-1) for each in self._ranks.each(Streams.tell)]).reshape(self.shape)
 
 
-# ---------------------------------------------------------------------- on the worker of a rank
-
 _HELD: dict[tuple[str, int], Streams] = {}
 """Streams of ranks in this process, by the name of the file's ranks and their number."""
 

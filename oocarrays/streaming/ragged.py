@@ -196,9 +196,6 @@ def _of_lists(given: list[Any], shape: tuple[int, ...], items: Callable[[Any], n
     return Ragged(counts, np.concatenate([items([]), *lists]))
 
 
-# ---------------------------------------------------------------------- items
-
-
 def as_items(values: Any, item: np.dtype) -> np.ndarray:
     if np.ma.is_masked(values):
         masked = int(np.ma.getmaskarray(values).sum())

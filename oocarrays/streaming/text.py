@@ -63,9 +63,6 @@ def wrapped(value: int, length: str | None, *, signed: bool) -> int:
     return value - 2**bits if signed and value >= 2 ** (bits - 1) else value
 
 
-# ---------------------------------------------------------------------- reading
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """A directive of a format for reading."""
@@ -194,9 +191,6 @@ def _column(found: list[list[Any]], number: int, kind: type) -> np.ndarray:
     limits = [(dtype, np.iinfo(dtype)) for dtype in (np.int64, np.uint64)]
     least, most = min(values, default=0), max(values, default=0)
     return np.array(values, next((dtype for dtype, it in limits if it.min <= least and most <= it.max), object))
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def printed(format: str, values: tuple[Any, ...]) -> bytes:

@@ -91,9 +91,6 @@ def prices(use: Access, stored: Stored, chunks: np.ndarray, resources: Resources
     return Prices(np.array([alone, together]), np.array(requests), np.array(moved), held)
 
 
-# ---------------------------------------------------------------------- seconds
-
-
 def _lanes(sections: int | np.ndarray, resources: Resources) -> np.ndarray:
     """Return the mean number of sections processed at one time; the last ones leave processors idle."""
     cores = max(resources.costs.cores, 1)
@@ -177,9 +174,6 @@ def _exchange_seconds(
     return np.asarray(unordered_seconds(rounds * messages, sent, costs, ranks, rounds) + costs.graph_seconds)
 
 
-# ---------------------------------------------------------------------- memory
-
-
 def _held(use: Access, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Return the bytes of a process by method; Zarr reads up to 10 chunks of a section at once (async.concurrency)."""
     largest = max((math.prod(each.largest) for each in use.patterns), default=0) * stored.itemsize
@@ -198,9 +192,6 @@ def _held(use: Access, taken: _Taken, stored: Stored, resources: Resources) -> n
     return np.array([np.maximum(alone, here * section), together])
 
 
-# ---------------------------------------------------------------------- other layouts
-
-
 def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, resources: Resources) -> np.ndarray:
     """Return the seconds to rewrite an array from each source chunk shape to each target chunk shape, in one pass."""
     costs, ratio, nbytes = resources.costs, resources.costs.stored_ratio(stored), stored.nbytes
@@ -215,8 +206,6 @@ def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, 
     same = (sources[:, None, :] == targets[None, :, :]).all(axis=2)
     return np.asarray(np.where(same, 0.0, np.maximum(processor, took.device)))
 
-
-# ---------------------------------------------------------------------- accesses in a trace
 
 _Awaited = dict[int, list[tuple[int, int]]]
 """Stride and index of each range that would continue at an element."""

@@ -116,8 +116,6 @@ class CollectivePlan(Holding):
     def aggregators(self) -> tuple[int, ...]:
         return tuple(rank for rank, chunks in enumerate(self.chunks_read) if chunks)
 
-    # ------------------------------------------------------------------ the file domain access table
-
     @property
     def rounds(self) -> tuple[Round, ...]:
         return self.read.boxes
@@ -140,8 +138,6 @@ class CollectivePlan(Holding):
                 read = common(self.tight(box), piece)
                 if all(map(len, read)):  # a box may contain unwanted chunks
                     yield piece, read
-
-    # ------------------------------------------------------------------ what it comes to
 
     @cached_property
     def messages(self) -> int:

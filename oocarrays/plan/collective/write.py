@@ -144,8 +144,6 @@ class CollectiveWritePlan(Holding):
         """Bytes by round, source and aggregator, without those that ranks keep."""
         return self._writes.between * self.stored.itemsize
 
-    # ------------------------------------------------------------------ what it comes to
-
     @cached_property
     def traffic(self) -> Traffic:
         """Reads, writes and messages; exact for uncoded data if no chunk is missing or consists of fill values only."""

@@ -70,8 +70,6 @@ class ShiftPlan(OnePass):
     def itemsize(self) -> int:
         return self.halos.itemsize
 
-    # ------------------------------------------------------------------ who sends what
-
     @cached_property
     def sizes(self) -> np.ndarray:
         """Elements that each rank packs for each, by sender; for itself those that repeat in its halo."""
@@ -80,8 +78,6 @@ class ShiftPlan(OnePass):
             if rank in self.halos.lenders(rank):
                 sizes[rank, rank] = sum(loan.size for loan in self.halos.loans(rank, rank))
         return sizes
-
-    # ------------------------------------------------------------------ what is read
 
     def borders(self, rank: int) -> list[Section]:
         """Return the disjoint boxes that a rank reads from its file."""
@@ -92,8 +88,6 @@ class ShiftPlan(OnePass):
 
     def chunks(self, rank: int) -> Union:
         return Union.of(product_of(box.axes, self.read[rank].grid.chunks) for box in self.borders(rank))
-
-    # ------------------------------------------------------------------ what is written
 
     def halo(self, rank: int) -> list[tuple[Section, Section]]:
         """Return the boxes that a rank writes, each in its window and in its file."""
@@ -117,8 +111,6 @@ class ShiftPlan(OnePass):
 
     def coverage(self, rank: int) -> Coverage:
         return Coverage(stored=self.written[rank], requests=tuple(box.axes for _, box in self.halo(rank)))
-
-    # ------------------------------------------------------------------ what it costs
 
     @cached_property
     def _reads(self) -> tuple[int, int, int]:

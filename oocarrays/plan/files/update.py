@@ -69,8 +69,6 @@ class UpdatePlan(OnePass):
     threads: int
     """Number of threads that read and write in a process."""
 
-    # ------------------------------------------------------------------ parts
-
     def facts(self) -> Facts:
         if not self.changed:
             return [("changed", ("nothing: the target is up to date",))]
@@ -126,8 +124,6 @@ class UpdatePlan(OnePass):
         """Number of chunks (or shards) replaced at one time."""
         room = self.budget - PROCESS_BYTES - self._held
         return max(min(self.threads, room // _unit_bytes(self.target)), 1)
-
-    # ------------------------------------------------------------------ what it costs
 
     @property
     def touched(self) -> int:

@@ -139,8 +139,6 @@ class HaloPlan(RankExchange):
         owners = self.layout.coordinates(source)
         return [window.lent[owner] for window, owner in zip(self.windows(rank), owners, strict=True)]
 
-    # ------------------------------------------------------------------ what it comes to
-
     def sizes(self) -> np.ndarray:
         """Return a matrix of the elements of each source's part in each rank's window; its own part counts whole."""
         sizes = np.zeros((self.ranks, self.ranks), np.int64)

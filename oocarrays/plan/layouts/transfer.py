@@ -196,9 +196,6 @@ def _filled(numbers: np.ndarray, ranks: int) -> np.ndarray:
     return np.append(numbers, np.zeros(ranks - len(numbers), np.int64))
 
 
-# ---------------------------------------------------------------------- methods
-
-
 @lru_cache(maxsize=256)
 def ways_between(source: Layout, target: Layout) -> dict[str, list[tuple[Transfer, ...]]]:
     """Return the applicable methods, formulas first; an intermediate layout may use either side's grid."""

@@ -143,9 +143,6 @@ def best_block(tried: Iterable[BlockTimes], routings: int = 1, *, memory: int | 
     return min((each for each in found if each.rate >= wanted), key=lambda each: each.times.block * each.buffers)
 
 
-# ---------------------------------------------------------------------- mean value analysis
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClosedNetwork:
     """Stations, and classes of requests that circulate through them."""

@@ -126,8 +126,6 @@ class ReduceCut:
     def unit(self, number: int) -> Unit:
         return divmod(number, self.segments)
 
-    # ------------------------------------------------------------------ positions
-
     def part(self, number: int) -> Spans:
         return self._spans(self.part_lengths, number)
 

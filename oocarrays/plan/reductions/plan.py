@@ -62,8 +62,6 @@ class ReducePlan(OnePass):
     schedule: Schedule | None
     """Schedule of sending partial results to the owners of their parts; None without messages."""
 
-    # ------------------------------------------------------------------ work of each rank
-
     def facts(self) -> Facts:
         cut = self.cut
         groups = f", by {cut.groups} groups" if cut.groups else ""
@@ -122,8 +120,6 @@ class ReducePlan(OnePass):
     def _folds(self) -> list[set[int]]:
         return [{part for part, _ in self.takes(rank)} for rank in range(self.ranks)]
 
-    # ------------------------------------------------------------------ parts of a journal
-
     def parts(self) -> Iterator[tuple[int, ...]]:
         yield from ((0, unit) for unit in range(self.cut.units))
         yield from ((1, part, chunk) for part in range(self.cut.parts) for chunk in range(self.cut.group_chunks))
@@ -131,8 +127,6 @@ class ReducePlan(OnePass):
     def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
         """Return the elements of the target that a part writes; none for a partial result."""
         return {"": [self.cut.place(*part[1:])]} if part[0] else {}
-
-    # ------------------------------------------------------------------ cost
 
     @property
     def result_bytes(self) -> int:

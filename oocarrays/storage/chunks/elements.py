@@ -143,9 +143,6 @@ def chunk_major(
     )
 
 
-# ---------------------------------------------------------------------- units of writing
-
-
 Needs = Callable[[Index], bool]
 """Predicate: whether a chunk must be read before it is written."""
 

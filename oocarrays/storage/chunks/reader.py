@@ -73,8 +73,6 @@ class ChunkReader:
         if self._read_ahead:
             self._blobs.announce(map(self._file.place_of, self._turned(indices)))
 
-    # ------------------------------------------------------------------ order of axes
-
     def _turned(self, indices: Iterable[Index]) -> Iterable[Index]:
         return indices if self._order is None else (turned(index, self._order) for index in indices)
 
@@ -83,8 +81,6 @@ class ChunkReader:
             return parts
         back = inverse(self._order)
         return ((turned_section(part, back), None if data is None else data.transpose(back)) for part, data in parts)
-
-    # ------------------------------------------------------------------ parts of plain chunks
 
     def tiles(self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]) -> Iterator[Part]:
         """Yield the elements of plain chunks inside ``within``, tile by tile; None for a missing chunk.
@@ -170,8 +166,6 @@ class ChunkReader:
         assert piece is not None, "a touched chunk shares an element with the region"
         return section.lower, piece
 
-    # ------------------------------------------------------------------ whole chunks
-
     def whole(
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
@@ -247,8 +241,6 @@ class ChunkReader:
         out[...] = data
         self.meter.add(decoded_bytes=self._file.stored.chunk_bytes)
         return True
-
-    # ------------------------------------------------------------------ both
 
     def _batch(self) -> Missing:
         return Missing(self._file.presence, self.meter, self._file.axes)

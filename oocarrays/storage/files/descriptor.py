@@ -70,8 +70,6 @@ class Descriptor:
         assert self.layout is not None, "local array files have a layout"
         return LocalPart.of(self.layout, rank, self.depth)
 
-    # ------------------------------------------------------------------ writing
-
     def as_json(self) -> Document:
         written: Document = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
         if self.rank is not None and self.layout is not None:
@@ -96,9 +94,6 @@ def _blocks(layout: Layout) -> list[Any]:
 
 def _block(distribution: Any, axis: Any) -> int:
     return int(axis.extent if isinstance(distribution, Collapsed) else axis.block)
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:
@@ -167,9 +162,6 @@ def _check(found: Descriptor, said: Mapping[str, Any]) -> None:
             raise ValueError(f"{name!r} is not a part of it")
         if said[name] != due[name] and name != "distribution":  # the same in other words is accepted
             raise ValueError(f"{name} {said[name]!r} contradicts the rest, which requires {due[name]}")
-
-
-# ---------------------------------------------------------------------- comparing with stored arrays
 
 
 def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:

@@ -137,9 +137,6 @@ def largest_settings(descriptor: Descriptor, settings: Settings) -> Settings:
     return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
 
 
-# ---------------------------------------------------------------------- as one array
-
-
 class RankFiles:
     """Files of all ranks, each opened once per process, on first use."""
 
@@ -199,9 +196,6 @@ def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFi
     if isinstance(array, RankFiles):
         return array.file(rank), array.places(rank, axes)
     return array, axes
-
-
-# ---------------------------------------------------------------------- creating and finishing
 
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:

@@ -241,9 +241,6 @@ def shows_chunks(array: zarr.Array) -> bool:
     return isinstance(place, str) and seems_to_hold_chunks(place)
 
 
-# ---------------------------------------------------------------------- chunks by name
-
-
 def holds_chunks(place: str | StorePath) -> bool:
     """Return whether an array has any chunk, in its folder or at its location in a store."""
     if isinstance(place, str):

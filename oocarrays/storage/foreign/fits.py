@@ -132,9 +132,6 @@ def _axes(shapes: list[tuple[int, ...]], name: str, own: tuple[int, ...]) -> tup
     return tuple(reversed(found))
 
 
-# ---------------------------------------------------------------------- headers
-
-
 def _read(file: Readable) -> list[HeaderDataUnit]:
     found, at = list[HeaderDataUnit](), 0
     with opened_file(file, "FITS") as opened:

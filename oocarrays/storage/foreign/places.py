@@ -164,9 +164,6 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
 OPENERS[SCHEME] = opened_files
 
 
-# ---------------------------------------------------------------------- locations
-
-
 def _split(text: str) -> tuple[str, str] | None:
     """Split a local location into a file or pattern and a path in it; None if it names no file."""
     before, colon, inner = text.rpartition(":/")
@@ -249,9 +246,6 @@ def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
 
 def _below(store: Any, inner: str | None) -> Any:
     return StorePath(store, inner) if store is not None and inner else store
-
-
-# ---------------------------------------------------------------------- contiguous arrays
 
 
 def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:

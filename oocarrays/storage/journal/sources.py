@@ -124,9 +124,6 @@ def _mixed(words: np.ndarray) -> np.ndarray:
     return mixed
 
 
-# ---------------------------------------------------------------------- listings
-
-
 def listed(array: zarr.Array) -> Iterator[Version] | None:
     """Return an iterator over all stored chunks; None if the store does not list their versions."""
     place = array.store_path
@@ -230,9 +227,6 @@ def _kind(array: zarr.Array, grid: ChunkGrid) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
-# ---------------------------------------------------------------------- identity
-
-
 def metadata_digest(file: Any, name: str | None = None) -> str:
     """Return a digest of the metadata of an array or its file; with ``name``, its location, as before version 0.6."""
     array: zarr.Array = getattr(file, "zarr", file)
@@ -244,9 +238,6 @@ def metadata_digest(file: Any, name: str | None = None) -> str:
 def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
     """Return whether a digest matches an array's metadata, alone or with its current location or ``before``."""
     return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
-
-
-# ---------------------------------------------------------------------- records beside an array
 
 
 def can_keep(store: StoreLike) -> bool:

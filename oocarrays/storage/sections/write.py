@@ -111,9 +111,6 @@ def write_pieces(
     each_of(unit_writer(lying, meter), overlays(units, needs(coverage), needs(coverage.inner)), at_once)
 
 
-# ---------------------------------------------------------------------- uncompressed chunks in local files
-
-
 class InWindows(UnitWriter):
     """Writer of uncompressed chunks in local files: changes a window at a time, and replaces chunks atomically."""
 

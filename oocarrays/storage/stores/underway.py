@@ -145,9 +145,6 @@ class Putting:
             future.result()
 
 
-# ---------------------------------------------------------------------- chunks of a store
-
-
 class StoreBlobs:
     """Chunks of one array in any Zarr store."""
 

@@ -50,8 +50,6 @@ class RanksPart:
             if block:
                 self._attach(mode, block)
 
-    # ------------------------------------------------------------------ segments
-
     def _attach(self, mode: Mode, block: int) -> None:
         if mode == "IB":
             self.ib.begin(self.meter, self._cache, writes=self.writes)
@@ -84,8 +82,6 @@ class RanksPart:
         columns = ceil_div(self.count, max(cells.chunk_rows * cells.inner, 1))
         return self.budget // 8 // max(columns, 1)
 
-    # ------------------------------------------------------------------ contents
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Extent of each axis of its cells, a part of the file's first axis."""
@@ -112,8 +108,6 @@ class RanksPart:
         if self.position is None:
             return self.ends()
         return np.broadcast_to(np.asarray(self.position, np.int64), (self.count,)).copy()
-
-    # ------------------------------------------------------------------ writing
 
     def is_at_end(self) -> bool:
         """Return whether all streams are at their ends, and cache a positive answer."""
@@ -202,8 +196,6 @@ class RanksPart:
         self.begin(mode, count, self.item)
         self._append(call, mode)
 
-    # ------------------------------------------------------------------ reading
-
     def at(self, offset: int) -> CellBlocks | None:
         """Return the blocks that hold a byte of all streams; None if they are scattered."""
         starts = zip(self.segments, (0, self.nb.nbytes, self.cb_end), strict=True)
@@ -223,8 +215,6 @@ class RanksPart:
             if part[1].any():
                 segment.read(cells, part, out)
         return out
-
-    # ------------------------------------------------------------------ flushing
 
     def settle(self) -> list[WriterFacts]:
         if self.writes:

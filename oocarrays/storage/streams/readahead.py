@@ -114,8 +114,6 @@ class StreamReader:
     def _most(self) -> int:
         return self.part.budget // WINDOW_SHARE
 
-    # ------------------------------------------------------------------ reads
-
     def level(self, offset: int, nbytes: int) -> np.ndarray:
         """Return the same bytes of all streams, a row for each cell; the bytes must exist."""
         part, row = self.part, self.part.row_at(offset, nbytes)
@@ -153,8 +151,6 @@ class StreamReader:
         if found is None and (self._following(cell, offset, nbytes) or self._missed()):
             found = self._window.one(cell, offset, nbytes)
         return self.part.fetch(*(np.array([n]) for n in (cell, offset, nbytes))) if found is None else found
-
-    # ------------------------------------------------------------------ windows: a method returns whether it reads one
 
     def _scattered(self, offset: int) -> CellBlocks:
         """Return bytes of all streams that are gathered cell by cell, with those of the next calls."""

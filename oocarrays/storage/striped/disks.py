@@ -42,9 +42,6 @@ HIDDEN = (DOCUMENT, RECORD)
 """Keys of the store itself, hidden from listings."""
 
 
-# ---------------------------------------------------------------------- of a file
-
-
 class FolderPart:
     """Open part of a striped file on one disk."""
 
@@ -177,9 +174,6 @@ def distinct(given: Any, kinds: str, opened: Callable[[Any], D], label: Callable
             raise InputError(f"disk {label(disk)} is named twice")
         seen.add(place)
     return disks
-
-
-# ---------------------------------------------------------------------- of a store
 
 
 class FolderStore(LocalStore):
