@@ -183,28 +183,23 @@ class SlowDisk(Wrapped[Store]):
             await asyncio.sleep(left)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return the value of ``key``, at the speed of the disk."""
         data = await self._store.get(key, prototype, byte_range)
         await self._turn(key, getattr(byte_range, "start", 0), 0 if data is None else len(data))
         return data
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write ``value`` to ``key``, at the speed of the disk."""
         await self._turn(key, 0, len(value))
         await self._store.set(key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write ``value`` to ``key`` unless it exists."""
         await self._turn(key, 0, len(value))
         await self._store.set_if_not_exists(key, value)
 
     async def exists(self, key: str) -> bool:
-        """Return whether ``key`` exists."""
         await self._turn(key, 0, 0)
         return await self._store.exists(key)
 
     async def delete(self, key: str) -> None:
-        """Delete ``key``."""
         await self._turn(key, 0, 0)
         await self._store.delete(key)
 

@@ -181,7 +181,6 @@ def _tracing(block: str = "run", weight: float = 1.0, scheduler: Client | str | 
 
 
 def _named(collections: Sequence[Any]) -> dict[str, Any]:
-    """Return collections by unique names."""
     found: dict[str, Any] = {}
     for given in collections:
         name = _name(given)
@@ -258,7 +257,6 @@ def _add_job(job: Any, seen: Seen) -> None:
 
 
 def _by_chunks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Product]:
-    """Return the chunks of an array as a product of ranges."""
     along = [tuple(range(i, min(i + c, n)) for i in range(0, n, c)) for n, c in zip(shape, chunks, strict=True)]
     return [tuple(along)] if all(along) else []
 

@@ -112,7 +112,6 @@ class GroupStore(ZarrStore):
         self.refused: list[BudgetError] = []
 
     def open_store_variable(self, name: str) -> xr.Variable:
-        """Return a variable, not decoded."""
         stored, facts = self._opened.get(name), self._facts(name)
         made: xr.Variable
         made = _foreign_variable(self.members[name], facts) if facts else super().open_store_variable(name)  # type: ignore[no-untyped-call]

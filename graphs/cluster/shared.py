@@ -91,7 +91,6 @@ class Segment(mmap.mmap):
 
     @property
     def where(self) -> RoomAddress:
-        """Address for other processes."""
         return RoomAddress(os.getpid(), self.file, _OWNER, self.use)
 
 

@@ -116,6 +116,5 @@ def why_one_writer(store: Any) -> str:
 
 
 def is_here(store: Any) -> bool:
-    """Return whether a store is in the memory of this process."""
     here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
     return here or isinstance(innermost(store), MemoryStore)

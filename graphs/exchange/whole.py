@@ -128,7 +128,6 @@ class RankRound:
         self._exchanges.changed()
 
     def give_up(self) -> None:
-        """Abandon the schedule."""
         if not self.given_up:
             self.given_up = True
             self._interrupt()

@@ -105,7 +105,6 @@ class Files(Program):
         return self.local.place(int(name)) if name else self.target.store
 
     def place_name(self, rank: int) -> str:
-        """Return the name of the place at which a rank writes, as in the journal."""
         return str(rank) if self.scatters else ""
 
     def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
@@ -280,7 +279,6 @@ def _write_domain(live: Live[Files], number: int, rank: int, placed: Packed, rec
 def _chunks(
     whole: ArrayFile, box: Section, blocks: Sequence[tuple[FileBlock, Any]]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield the whole chunks of a box."""
     grid = whole.stored.grid
     for index in grid.indices(box):
         chunk = np.full(grid.chunks, whole.fill_value, whole.dtype)

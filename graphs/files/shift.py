@@ -160,7 +160,6 @@ def _views(loans: Sequence[Loan], message: np.ndarray) -> Iterator[tuple[Loan, n
 
 
 def _section(there: Place, shape: tuple[int, ...]) -> Section:
-    """Return a place in a window of this shape as a section."""
     parts = (*there[:-1], *[slice(None)] * (len(shape) - len(there) + 1))
     along = [part.indices(n) for part, n in zip(parts, shape, strict=True)]
     return Section(tuple(start for start, _, _ in along), tuple(stop for _, stop, _ in along))

@@ -82,7 +82,6 @@ def _ones(bits: int) -> Iterator[int]:
 def _overwritten(
     reads: Sequence[TaskAccess], bits: Mapping[Key, int], writes: Iterable[TaskAccess], targets: Sequence[ArrayFile]
 ) -> dict[Key, int]:
-    """Return the reads of elements that each write overwrites, as bits."""
     owners, found = defaultdict(list), {}
     for write in writes:
         found[write.key] = 0

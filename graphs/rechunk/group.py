@@ -120,7 +120,6 @@ class Group(Program):
 
     @property
     def read_from(self) -> Mapping[str, zarr.Array]:
-        """Arrays that are copied unchanged."""
         return {name: self.source.arrays[name] for name in self.target.copied}
 
     @property

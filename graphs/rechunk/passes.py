@@ -68,7 +68,6 @@ class OpenPass:
                 yield from common_part(step.source.grid.section(index), section, data)
 
     def chunk_view(self, buffer: np.ndarray) -> np.ndarray:
-        """View a buffer as one source chunk of the pass."""
         return shaped(buffer, self.reader.grid.chunks, self.reader.dtype)
 
     def region(self, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:

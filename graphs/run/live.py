@@ -188,7 +188,6 @@ class Live(Generic[P]):
         return used is not None
 
     def target(self, number: int = 0) -> Any:
-        """Return a target opened for writing."""
         return self.once(("target", number), partial(self._open, number))
 
     def _open(self, number: int) -> Any:

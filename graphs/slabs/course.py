@@ -344,7 +344,6 @@ class Course:
 
 
 def _files(parts: Collection[Part]) -> frozenset[Part]:
-    """Return the parts that are files of ranks."""
     return frozenset(part for part in parts if len(part) == 1)
 
 

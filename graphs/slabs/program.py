@@ -91,7 +91,6 @@ class SlabPass(Program):
 
     @property
     def arrays(self) -> Sequence[TargetSpec]:
-        """Target arrays."""
         return self.writes[0].members or self.writes
 
     @property

@@ -46,7 +46,6 @@ class PassScratch:
         return all(map(is_scratch, self.of_rank(number, rank)))
 
     def files(self, number: int, target: TargetSpec, field: int) -> ScratchFiles:
-        """Return the files of all ranks that a pass writes for one of the targets."""
         assert isinstance(target, LocalTarget), "one file in other scratch has all ranks' parts"
         return ScratchFiles(
             store=target.store, descriptor=target.files.descriptor, name=f"scratch of {target.files.name}",

@@ -103,7 +103,6 @@ class _Walk:
             _put(out, (_rows(step.made[-1], first),), self._last(step, core))
 
     def _last(self, step: SweepStep, core: tuple[slice, ...]) -> list[np.ndarray]:
-        """Return the results added by the last sweep in a step."""
         last = self.sweeps.count
         windows, inside = self._blocks(step, last), (self._new(step, last), *core)
         before = [window[inside].copy() for window in windows] if self.watch else []
@@ -113,7 +112,6 @@ class _Walk:
         return after
 
     def _swept(self, step: SweepStep, sweep: int) -> list[np.ndarray]:
-        """Return the rows that one sweep adds in a step."""
         new = self._new(step, sweep)
         return _apart([each[new] for each in self._made(step, sweep, self._blocks(step, sweep))], self.buffers)
 

@@ -117,7 +117,6 @@ class Layers:
     # ------------------------------------------------------------------ layers of blocks
 
     def _counts(self, name: str, layer: Blockwise) -> np.ndarray:
-        """Return the counter of users of each block in a layer."""
         needs = self._needs[name]
         if needs.counts is None:
             shape = tuple(layer.dims[i] for i in layer.output_indices)

@@ -78,7 +78,6 @@ class Command:
 
     @property
     def flags(self) -> Mapping[str, str]:
-        """Flag of each parameter with one."""
         return {each.name: each.flags[0] for each in self.parameters if not each.is_positional}
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:

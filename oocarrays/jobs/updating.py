@@ -73,7 +73,6 @@ def update_array(target: StoreLike, source: Any, means: Resources, *, resume: An
 
 
 def _interrupted(target: StoreLike, trust: Trust) -> Interrupted | None:
-    """Return the journal of an interrupted update of a target, or None."""
     if is_zip(target):
         raise TargetError(f"{target} is a zip file, in which nothing can be replaced: {ANEW}")
     check_replaces(target)

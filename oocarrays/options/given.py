@@ -251,7 +251,6 @@ def own_of(target: Target) -> dict[str, Any]:
 
 
 def codecs_of(target: Target) -> dict[str, Any]:
-    """Return the fields of a target on codecs and format."""
     return {name: getattr(target, name) for name in ("compressors", "filters", "zarr_format")}
 
 

@@ -103,7 +103,6 @@ def _kind(network: Network) -> tuple[str, str, str]:
 
 
 def carrier_of(network: Network | str | None, ranks: int, constants: Any = None) -> Carrier:
-    """Return a network with the constants that predict seconds on it."""
     there = parsed_network(network or "flat", ranks) if network is None or isinstance(network, str) else network
     if there.ranks != ranks:
         raise ScheduleError(f"{network_text(there)} has {there.ranks} places, not one for each of {ranks} ranks")

@@ -130,7 +130,6 @@ class Holding(ABC):
 
     @property
     def peak_bytes(self) -> int:
-        """Peak bytes of one process."""
         return self.memory.nbytes
 
 

@@ -244,13 +244,11 @@ def _cut_of(plan: ReducePlan) -> list[Any]:
 
 
 def _as_text(mask: np.ndarray) -> Document:
-    """Return a mask as plain values."""
     bits = base64.b64encode(zlib.compress(np.packbits(mask).tobytes())).decode()
     return {"shape": list(mask.shape), "bits": bits}
 
 
 def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
-    """Undo `_as_text`."""
     bits = np.frombuffer(zlib.decompress(base64.b64decode(kept["bits"])), np.uint8)
     size = int(np.prod(kept["shape"]))
     return np.unpackbits(bits, count=size).reshape(kept["shape"]).astype(bool)

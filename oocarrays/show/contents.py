@@ -191,6 +191,5 @@ def chunks_text(array: ArrayFacts) -> str:
 
 
 def _number_or_text(value: Any) -> Any:
-    """Return a Python number, or text."""
     numeric = isinstance(value, np.generic) and value.dtype.kind in "biuf"
     return value.item() if numeric else value if value is None else str(value)

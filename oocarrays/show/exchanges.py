@@ -86,7 +86,6 @@ def count_requests(
 
 
 def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | None:
-    """Return the chunk that cuts the file, in elements."""
     if not isinstance(chunk, str):
         return chunk
     nbytes = size_in_bytes(chunk, "chunk")

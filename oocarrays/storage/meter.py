@@ -90,7 +90,6 @@ def _left(folder: str, names: tuple[str, ...], usage: str, idle: str) -> int | N
 
 
 def _number(file: str) -> int | None:
-    """Return the number in a file; None for "max" or a missing file."""
     try:
         return int(_text(file) or "")
     except ValueError:

@@ -180,5 +180,4 @@ def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
 
 
 def _held(axis: range, blocks: Sequence[int], groups: Sequence[tuple[int, int]]) -> int:
-    """Return the groups of blocks that overlap a slice."""
     return len(_cut(axis, [sum(blocks[first:last]) for first, last in groups])) if axis else 0

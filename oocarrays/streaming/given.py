@@ -113,6 +113,5 @@ class CellValues:
 
 
 def _rows(items: np.ndarray, count: int) -> np.ndarray:
-    """The bytes of items, in a row for each of ``count``."""
     width = items.dtype.itemsize * (items.size // count if count else 1)
     return np.ascontiguousarray(items).reshape(-1).view(np.uint8).reshape(count, width)

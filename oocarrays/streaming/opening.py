@@ -280,7 +280,6 @@ def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
 
 
 def _here(file: StreamFile, mode: str, ranks: int, budget: int, dtype: Any, blocks: dict[str, int]) -> Streams:
-    """Return the streams of an open file with all ranks in this process."""
     writes, count = mode != "r", file.meta.cells.ranks
     if not writes and dtype is not None:
         file.meta = replace(file.meta, dtype=described(element_type(dtype)))

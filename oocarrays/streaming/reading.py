@@ -194,7 +194,6 @@ class Cell:
 
     @property
     def number(self) -> int:
-        """Its number among all cells."""
         return self.place + self._part.lower
 
     @property

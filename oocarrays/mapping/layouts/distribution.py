@@ -100,7 +100,6 @@ class GenBlockAxis:
         return np.array([*accumulate(self.sizes, initial=0)], np.int64)
 
     def size(self, rank: int) -> int:
-        """Return the number of elements of ``rank``."""
         return self.sizes[rank]
 
     def owner(self, index: Ints) -> Ints:

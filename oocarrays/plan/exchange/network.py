@@ -72,7 +72,6 @@ class _Grid:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
         return self.rows * self.columns
 
 

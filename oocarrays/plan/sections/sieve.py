@@ -222,7 +222,6 @@ class Part(NamedTuple):
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of a buffer per chunk."""
         return 0 if self.straight else self.sieve.held_bytes
 
 

@@ -137,7 +137,6 @@ class SlabGeometry(SlabTerms):
         )
 
     def slabs(self, rank: int) -> list[Slab]:
-        """Return the slabs of a rank, in the order of reading."""
         numbers, row = self.numbers(rank), max(self.bands(rank)[self.axis], 1)
         if not self.backwards(rank):
             return [Slab(number, rank) for number in numbers]

@@ -300,7 +300,6 @@ def _draw_shared(axes: Axes, trace: ExchangeTrace) -> None:
 
 
 def _draw_seconds(axes: Axes, trace: ExchangeTrace, colors: Colormap) -> None:
-    """Draw the predicted seconds of each step, in its colour."""
     steps = np.arange(len(trace.numbers))
     gap = 0.1 if len(steps) <= MOST_CELLS else 0.0
     axes.bar(steps + 1, trace.seconds, 1 - gap, color=[colors(int(step)) for step in steps])

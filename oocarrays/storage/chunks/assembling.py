@@ -290,7 +290,6 @@ class UnfinishedChunks:
                 written(final)
 
     def discard(self, key: str) -> None:
-        """Delete a chunk, finished or unfinished."""
         self._blobs.remove(key)
         self._blobs.remove(partial_name(key, self.mark))
 

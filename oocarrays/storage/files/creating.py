@@ -195,7 +195,6 @@ class TargetSpec:
 
     @property
     def places(self) -> list[StoreLike]:
-        """Locations of the chunks."""
         return [self.store]
 
     @property
@@ -204,7 +203,6 @@ class TargetSpec:
         return False
 
     def place(self, rank: int) -> StoreLike:
-        """Return the location at which a rank writes."""
         return self.store
 
     def place_name(self, number: int, rank: int) -> str:

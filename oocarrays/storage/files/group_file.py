@@ -68,7 +68,6 @@ class GroupFile:
 
     @property
     def changes_format(self) -> bool:
-        """Whether copies of it are in another format."""
         return bool(self.zarr_format != self.zarr.metadata.zarr_format)
 
     @property

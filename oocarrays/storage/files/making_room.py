@@ -213,7 +213,6 @@ def names_in(store: StoreLike) -> list[str]:
 def put_documents(
     store: StoreLike, found: Documents, *, durable: bool, draft: bool = False, named: bool = True
 ) -> None:
-    """Write documents, or drafts of them, in their order."""
     entries = entries_of(store)
     for name, document in found.items():
         key = draft_key(name) if draft else name

@@ -28,7 +28,6 @@ StoreLike = str | os.PathLike[str] | Store | StorePath
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
-    """Return the directory of a path or a `LocalStore`, or None."""
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(str(store.root), path))
     if isinstance(store, str | os.PathLike) and "://" not in str(store):

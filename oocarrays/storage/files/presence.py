@@ -269,7 +269,6 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
 
 
 def keys_below(place: StorePath) -> list[str]:
-    """Return all keys in a store below a location."""
     prefix = prefix_of(place)
     return [name.removeprefix(prefix) for name in _listed(lambda: place.store.list_prefix(prefix), place)]
 

@@ -90,7 +90,6 @@ class Files:
                 raise RunError(f"{self.path(number)} was removed or has changed since it was opened: open it again")
 
     async def range(self, number: int, start: int, stop: int) -> np.ndarray:
-        """Return the bytes of a file from ``start`` to ``stop``, or to its end."""
         if isinstance(self.root, str):
             return self.read(number, start, stop)
         key, size, *_ = self.found[number]

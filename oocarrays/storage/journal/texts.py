@@ -341,7 +341,6 @@ class Notes:
             self._entries.replace(key, plan_text(run, content)[1], durable=False)
 
     def drop(self, key: str) -> None:
-        """Delete a note, if it exists."""
         with writing(self.store):
             self._entries.delete([key])
 

@@ -175,7 +175,6 @@ class LocalBlobs:
         return self.root
 
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
-        """Return the chunk under ``key``, open for reading."""
         path, offset, nbytes = self.range_of(key)
         try:
             file, size = open_sized(path)

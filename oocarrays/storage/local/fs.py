@@ -115,7 +115,6 @@ def names_below(keys: Iterable[str], prefix: str) -> Iterator[str]:
 
 
 def chunk_key(index: Iterable[int]) -> str:
-    """Return the default key of a chunk in format 3."""
     return "/".join(("c", *map(str, index)))
 
 
@@ -264,7 +263,6 @@ def size_of(path: str) -> int | None:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -293,7 +291,6 @@ def write_at(file: int, offset: int, data: memoryview, done: int = 0) -> None:
 
 
 def write_all(file: int, data: memoryview) -> None:
-    """Write ``data`` at the position of an open file."""
     done = 0
     while done < len(data):
         done += os.write(file, data[done : done + MOST_BYTES])

@@ -343,7 +343,6 @@ class Pool:
             return self._make(nbytes)
 
     def give(self, buffer: np.ndarray) -> None:
-        """Return an unused buffer to the pool."""
         self._free[len(buffer)].append(buffer)
 
     def lend(self, shape: Sequence[int], dtype: np.dtype, *, elements: int) -> np.ndarray:

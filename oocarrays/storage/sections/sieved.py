@@ -262,7 +262,6 @@ def _without_cold(ranges: list[np.ndarray], into: np.ndarray) -> list[np.ndarray
 
 
 def _rest(ranges: list[np.ndarray], done: np.ndarray) -> list[np.ndarray]:
-    """Return the rest of ranges after ``done`` bytes of each."""
     files, offsets, nbytes, places = ranges
     return [files, offsets + done, nbytes - done, places + done]
 

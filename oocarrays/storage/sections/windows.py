@@ -158,7 +158,6 @@ def within(part: Section, whole: Section) -> Any:
 
 
 def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
-    """Return a copy of a piece from each window."""
     places = tuple(moved(each, -start) for each, start in zip(piece.elements, window.lower, strict=True))
     index, straight = index_of(places), all(isinstance(each, range) for each in places)
     return [block[index].copy() if straight else block[index] for block in blocks]

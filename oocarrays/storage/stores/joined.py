@@ -105,7 +105,6 @@ class Joined(Store):
         return None
 
     def disk_of(self, key: str) -> int:
-        """Return the number of the part of a key."""
         return 0
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:

@@ -52,7 +52,6 @@ class Directory:
         self._no_entries = np.empty((0, HEAD + ib.pointers), np.int64)
 
     def entries(self, superblock: int) -> np.ndarray:
-        """Return the words of the valid entries of a superblock."""
         valid = self.ib.valid_entries(superblock)
         if not valid:
             return self._no_entries
@@ -115,7 +114,6 @@ class Directory:
         return words
 
     def damaged(self, how: str) -> CorruptChunkError:
-        """Return the error for a damaged directory."""
         return CorruptChunkError(f"the directory {self.chunks.name} {how}: rebuild it with oocarrays resume")
 
     def link(self, cells: int) -> tuple[np.ndarray, np.ndarray]:

@@ -148,7 +148,6 @@ class FolderDisk:
 
 
 def _disk_of(given: Any) -> FolderDisk:
-    """Return the given disk: a folder, or a simulated disk in a folder."""
     if isinstance(given, FolderDisk) or hasattr(given, "as_disk"):
         found: FolderDisk = given if isinstance(given, FolderDisk) else given.as_disk()
         return found
