@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import oocarrays as ooc
-from oocarrays.storage.stores.remote import is_refused
+from oocarrays.storage.stores.remote import reason
 from oocarrays.storage.stores.urls import Ways, store_of
 
 pytestmark = pytest.mark.once
@@ -27,4 +27,4 @@ class Answer(Exception):
 
 @pytest.mark.parametrize("status", [400, 401, 403, 408, 429, 500])
 def test_which_answers_are_refusals(status: int) -> None:
-    assert is_refused(Answer(status)) == (status in (401, 403))
+    assert ("credentials were refused" in reason(Answer(status))) == (status in (401, 403))

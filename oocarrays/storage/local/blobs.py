@@ -1,4 +1,4 @@
-"""Stored chunks as blobs: bytes under keys, in local files. Those of any Zarr store are in `store_blobs`.
+"""Stored chunks as blobs: bytes under keys, in local files. Those of any Zarr store are in `stores.underway`.
 
 They are read by ``pread``, and written whole to a temporary name and renamed: a chunk is replaced atomically. Zarr's
 own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 µs.

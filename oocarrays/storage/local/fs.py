@@ -368,10 +368,9 @@ def chunk_files(folder: str, wanted: Callable[[str], object], below: str = "") -
                     yield from chunk_files(folder, wanted, f"{below}{name}/")
                 elif entry.is_file() or os.path.exists(entry.path):  # a FIFO is refused when it is read
                     yield f"{below}{name}", entry.path
-    except ABSENT:
-        return
     except OSError as error:
-        raise failure("look at", error.filename or path, error) from error
+        if not isinstance(error, ABSENT) or error.filename != path:  # a link may lead through a file
+            raise failure("look at", error.filename or path, error) from error
 
 
 def files_below(folder: str, *, skip: str = "/", strict: bool = False) -> Iterator[str]:

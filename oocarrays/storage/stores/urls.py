@@ -107,6 +107,8 @@ def _is_local(place: Any) -> bool:
     """Return whether a location is in a local folder, or a new name in one: no file, part of a file, or pattern."""
     if not isinstance(place, str | os.PathLike):
         return isinstance(getattr(place, "store", place), LocalStore)
+    if "://" in os.fspath(place):
+        return False
     if os.path.isdir(place):
         return True
     is_new = SPECIAL.search(os.fspath(place)) is None and not os.path.lexists(place)

@@ -9,10 +9,10 @@ import os
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from oocarrays.errors import DescriptorError, InputError, NotFoundError, TargetError
-from oocarrays.storage.local.fs import size_of
 from oocarrays.storage.striped.descriptor import (
     DiskDescriptor,
     FoundDescriptor,
@@ -88,7 +88,7 @@ class StripedParts:
     ) -> list[FoundDescriptor]:
         """Create the file, possibly replacing another; descriptors are marked until all parts exist and are empty."""
         for disk, each in zip(disks, found, strict=True):
-            if each.descriptor is None and size_of(os.path.join(disk.folder, self.name)):
+            if each.descriptor is None and self._holds(disk):
                 raise TargetError(f"{self.name} on {disk.label} is no part of a striped file: it is not overwritten")
         before = next((each.descriptor.id for each in found if each.descriptor), "")
         making = _half_made(found) or DiskDescriptor(
@@ -102,6 +102,12 @@ class StripedParts:
         made = [replace(each, replaces=None) for each in numbered]
         self._put(disks, made)
         return [FoundDescriptor(disk.label, each) for disk, each in zip(disks, made, strict=True)]
+
+    def _holds(self, disk: FolderDisk) -> bool:
+        """Return whether a disk has data of that name; raise if it cannot be opened, before another disk is changed."""
+        with suppress(NotFoundError), closing(disk.open_part(self.name, os.O_RDONLY)) as part:
+            return bool(part.size())
+        return False
 
     def _opened(self, write: bool) -> list[FolderPart]:
         """Open all parts; raise if one is shorter than its descriptor states."""

@@ -274,8 +274,8 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
         async for name in part.list():
             if name in HIDDEN or BLOCKS.search(name) or name.endswith(PARTIAL_END):
                 continue
-            head = await head_on(part, name.removesuffix(HEAD)) if name.endswith(HEAD) else None
             astray = layout.number_of(name.removesuffix(HEAD)) != number
+            head = await head_on(part, name.removesuffix(HEAD)) if name.endswith(HEAD) and not astray else None
             if astray or (head is not None and not set(head.disks) <= members):
                 wrong.append((number, name))
 
