@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,14 @@ def test_quiet_of_every_other_command_prints_nothing(
     capsys.readouterr()
     assert main([*OTHERS[name], "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_differs_is_printed_once_wherever_it_is_printed(work: Path) -> None:
+    zarr.create_array("other.zarr", data=DATA + 1, chunks=(60, 40))
+    with redirect_stdout(StringIO()) as out:
+        assert main(["compare", "rows.zarr", "other.zarr"]) == 1
+    lines = out.getvalue().splitlines()
+    assert len(lines) == len(set(lines)) > 0
 
 
 def test_every_command_has_quiet() -> None:

@@ -157,6 +157,23 @@ def test_format_2_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
         assert re.search(rf"^{row}$", out, re.MULTILINE), row
 
 
+def test_groups_without_arrays_say_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    zarr.create_group(tmp_path / "g.zarr").create_group("sub")
+    assert main(["info", str(tmp_path / "g.zarr")]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "└──",
+        "sub",
+        "group",
+        "of",
+        "0",
+        "arrays,",
+        "format",
+        "3,",
+        "0",
+        "B",
+    ]
+
+
 def test_a_group_in_memory_is_looked_at_too() -> None:
     store = MemoryStore()
     make_group(store, 3)

@@ -99,28 +99,31 @@ def _least(measure: Callable[[], float], times: int = 3) -> float:
 
 def _task_seconds(client: Client, workers: list[str]) -> float:
     """Return the wall seconds of a task in a chain, with one chain per worker."""
+    run = _chains(client, workers)
     start = time.perf_counter()
-    _chains(client, workers)
+    run()
     return (time.perf_counter() - start) / LINKS
 
 
 def _scheduler_seconds(client: Client, workers: list[str]) -> float:
     """Return the processor seconds that the scheduler's event loop spends on a task."""
+    run = _chains(client, workers)
     before = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
-    _chains(client, workers)
+    run()
     after = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
     return max(float(after - before), 1e-6) / (LINKS * len(workers))
 
 
-def _chains(client: Client, workers: list[str]) -> None:
-    """Run a chain of small tasks on each worker."""
+def _chains(client: Client, workers: list[str]) -> Callable[[], object]:
+    """Return a function that runs a chain of small tasks on each worker, which are pinned already."""
     suffix, graph = new_suffix(), dict[Key, Task]()
     for rank, address in enumerate(workers):
         for number in range(LINKS):
             key = f"link-{suffix}", number, rank
             graph[key] = Task(key, _link, address, *([TaskRef((key[0], number - 1, rank))] if number else []))
     ends = [(f"link-{suffix}", LINKS - 1, rank) for rank in range(len(workers))]
-    finished(client, graph, ends, {suffix: workers}, "small tasks")
+    pin_all(client, {suffix: workers})
+    return lambda: finished(client, graph, ends, {}, "small tasks")
 
 
 def _link(address: str, *before: None) -> None:
@@ -329,14 +332,18 @@ def _futures(client: Client, parts: Parts) -> list[Any]:
     return finished(client, parts.graph, parts.keys, parts.homes, "an exchange")
 
 
+def pin_all(client: Client, homes: Mapping[str, Sequence[str]]) -> None:
+    for suffix, addresses in homes.items():
+        pin(client, suffix, addresses, f"oocarrays-{suffix}")
+
+
 def finished(
     client: Client, graph: Any, keys: Iterable[Key], homes: Mapping[str, Sequence[str]], what: str
 ) -> list[Any]:
     """Compute tasks, each on the worker of its rank by the suffix in its key; return the futures of some, all done."""
     from distributed import wait
 
-    for suffix, addresses in homes.items():
-        pin(client, suffix, addresses, f"oocarrays-{suffix}")
+    pin_all(client, homes)
     futures: list[Any] = client.get(graph, list(keys), sync=False)  # type: ignore[no-untyped-call]
     try:
         wait(futures, timeout=TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]

@@ -22,7 +22,7 @@ from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
 from oocarrays.mapping.section import Section, in_one_piece
-from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.mapping.selection import Axes, Selection, common, lengths
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
@@ -278,10 +278,12 @@ def fill(
     if held is not None:
         keep(live, number, rank, part, held)
     plan = live.program.plan
+    wanted = plan.requests[rank]
     for each in messages:
-        pieces = (piece for piece in plan.pieces(number, each.labels[0][0]) if rank in plan.table.of(piece[0]).ranks)
-        for (box, axes), data in zip(pieces, each.arrays, strict=True):
-            part.put(places(plan.requests[rank], box, axes)[0], data)
+        pieces = plan.pieces(number, each.labels[0][0])
+        mine = ((box, axes) for box, axes in pieces if all(map(len, common(wanted, box))))
+        for (box, axes), data in zip(mine, each.arrays, strict=True):
+            part.put(places(wanted, box, axes)[0], data)
     return part
 
 

@@ -190,7 +190,8 @@ class RankRound:
                 self._open(stage)
             for source in step.sources(self.rank):
                 delivered = await self._unless_interrupted(self._fetched(source, stage))
-                came.append(delivered.message)
+                if self.order.forwards:
+                    came.append(delivered.message)
                 await self._take(stage, delivered, source)
             if waits:
                 await self._unless_interrupted(self._exchanges.until(lambda: not self.going))

@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.verbose:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
-        held = io.StringIO() if options.quiet and not getattr(options, "json", False) else sys.stdout
-        with _terminated_as_interrupted(), _warnings_in_a_line(), redirect_stdout(held):
+        held = io.StringIO() if options.quiet and not getattr(options, "json", False) else None
+        with _terminated_as_interrupted(), _warnings_in_a_line(), redirect_stdout(held or sys.stdout):
             code: int = options.run(options)
-        if code and isinstance(held, io.StringIO):
+        if code and held:
             print(held.getvalue(), end="")
         sys.stdout.flush()
     except OocError as error:

@@ -161,7 +161,7 @@ def tree(group: GroupFacts, name: str) -> str:
     return "\n".join(
         f"{branch}{row}"
         if isinstance(row, str)
-        else f"{(branch + label).ljust(indent)}{'  '.join(map(str.ljust, row, widths))}".rstrip()
+        else f"{(branch + label).ljust(indent)}{'  '.join(map(str.ljust, row, widths or [0]))}".rstrip()
         for (branch, label, _), row in zip(lines, rows, strict=True)
     )
 

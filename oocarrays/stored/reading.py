@@ -106,11 +106,12 @@ class Prefetched:
         """Return the section as a numpy array; if the thread has not begun it, read it here."""
         mine = self._ahead.take_over(self)
         if mine is not None:
-            assert self._future is not None, "what is taken over has a future"
+            future = self._future
+            assert future is not None, "what is taken over has a future"
             try:
-                self._future.set_result(mine())
+                future.set_result(mine())
             except BaseException as error:  # noqa: BLE001  reported by the result
-                self._future.set_exception(error)
+                future.set_exception(error)
         if self._future is None:
             raise CancelledError("this section was cancelled: prefetch it again")
         try:

@@ -186,12 +186,12 @@ def anonymous(pid: int) -> int:
 def assert_steps(job: ooc.Job) -> None:
     """One step after the other, read back from when messages of a pass went and came (DESIGN, promise 4)."""
     (step,) = job.plan.passes
-    went = {span.args for span in job.meter.spans if span.phase == "send"}
-    came = {span.args for span in job.meter.spans if span.phase == "receive"}
+    went = sorted(span.args for span in job.meter.spans if span.phase == "send")
+    came = sorted(span.args for span in job.meter.spans if span.phase == "receive")
     stages = [(stage, pair) for stage, each in enumerate(step.schedule, 1) for pair in each.pairs]
     steps = [(unit, *stage) for unit in range(step.units) for stage in stages]
-    assert went == {(0, unit, stage, source) for unit, stage, (source, _) in steps}
-    assert came == {(0, unit, stage, destination) for unit, stage, (_, destination) in steps}
+    assert went == sorted((0, unit, stage, source) for unit, stage, (source, _) in steps)
+    assert came == sorted((0, unit, stage, destination) for unit, stage, (_, destination) in steps)
     of_rank = defaultdict(list)
     for span in job.meter.spans:
         if span.phase in ("send", "receive"):

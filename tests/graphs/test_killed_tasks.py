@@ -51,6 +51,7 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
     def prepare() -> None:
         import functools
         import importlib
+        import inspect
         import os
         import signal
 
@@ -69,7 +70,18 @@ def dies(client: Client, address: str, place: str, name: str, number: int, when:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return result
 
-            return functools.wraps(plain)(call)  # a task may name it: it is pickled by its own name
+            async def awaited(*args: Any, **options: Any) -> Any:
+                left[0] -= 1
+                last = left[0] == 0
+                if last and when == "before":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = await plain(*args, **options)
+                if last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+
+            chosen = awaited if inspect.iscoroutinefunction(plain) else call
+            return functools.wraps(plain)(chosen)  # a task may name it: it is pickled by its own name
 
         setattr(there, name, deadly(getattr(there, name)))
 

@@ -133,7 +133,7 @@ def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
     with watched(four, Ran()) as ran:
         for _ in range(2):  # the second time while the first one's tasks are forgotten
             np.testing.assert_array_equal(z.compute(), X)
-    homes = z._parts.homes
+    homes = z.tasks.homes
     mine = [(key, worker) for key, worker in ran.tasks if key[0].rpartition("-")[2] in homes]
     assert len(mine) > 2 * (6 + 9 + (6 * 8 if assembly == "synchronous" else 6 + 9))
     assert [each for each in mine if each[1] != homes[each[0][0].rpartition("-")[2]][each[0][-1]]] == []

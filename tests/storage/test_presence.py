@@ -40,6 +40,13 @@ def test_a_link_that_leads_nowhere_is_no_change_of_a_source(source: Path, target
     assert job.meter.write_requests == 0
 
 
+def test_a_link_through_a_file_does_not_hide_the_chunks_behind_it(source: Path, target: Path) -> None:
+    ooc.rechunk(source, target, chunks=(96, 10), scheduler="threads").run()
+    (source / "c" / "00").symlink_to(source / "zarr.json" / "chunk")
+    with pytest.raises(StoreFailure, match=r"cannot look at .*00"):
+        ooc.update(target, scheduler="threads")
+
+
 def test_what_is_missing_of_a_batch_is_looked_at_when_it_is_at_its_end(source: Path) -> None:
     from oocarrays.storage.chunks.reader import ChunkReader
     from oocarrays.storage.files.array_file import describe, open_array

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import oocarrays as ooc
@@ -16,6 +18,12 @@ def test_options_that_only_fsspec_knows_choose_it() -> None:
     assert "FsspecStore" in repr(store_of("s3://b/a", {"anon": True, "requester_pays": True}))
     with pytest.raises(ooc.errors.InputError, match="requester_pays"):
         store_of("s3://b/a", {"requester_pays": True}, Ways(library="obstore"))
+
+
+def test_a_url_is_no_folder_whatever_the_working_folder_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s3:" / "b" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert "ObjectStore" in repr(store_of("s3://b/a", {"anon": True}))
 
 
 class Answer(Exception):

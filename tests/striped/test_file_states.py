@@ -42,6 +42,16 @@ def test_a_plain_file_on_a_disk_that_joins_is_not_touched(disks: list[str], mode
     assert read(disks[:2]) == bytes(range(90))
 
 
+@pytest.mark.parametrize("mode", ["w", "w+"])
+def test_what_is_no_file_on_a_disk_that_joins_changes_no_other_disk(disks: list[str], mode: str) -> None:
+    make(disks[:2])
+    os.mkfifo(Path(disks[2], "x"))
+    with pytest.raises(OocError):
+        ooc.disks.open_striped("x", mode, disks=disks)
+    assert os.listdir(disks[2]) == ["x"]
+    assert read(disks[:2]) == bytes(range(90))
+
+
 def test_a_plain_file_is_named(disks: list[str]) -> None:
     make(disks[:2])
     Path(disks[2], "x").write_bytes(b"thesis")

@@ -40,7 +40,9 @@ class StripedFile(io.RawIOBase):
 
     def __init__(self, parts: StripedParts, mode: str, buffers: int) -> None:
         super().__init__()
-        self._parts, self.mode = parts, mode
+        self._parts = parts
+        self.mode = mode
+        """Mode of the file, as of ``open``."""
         self.block = parts.block
         """Bytes of a block: B."""
         self.disks = tuple(disk.label for disk in parts.disks)
