@@ -3,5 +3,4 @@
 from oocarrays.advice import Advice as Advice
 from oocarrays.plan.advice.trace import Trace as Trace
 from oocarrays.storage.meter import metered as metered
-from oocarrays.tracing import trace as trace
-from oocarrays.tracing import traced as traced
+from oocarrays.tracing import trace as trace, traced as traced

@@ -7,21 +7,22 @@ scatter_files, gather_files       one array file, and one a rank
 plan_redistribution, load_plan    plans without data, on the model of a network"""
 
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
-from oocarrays.distributed.collective import SectionArrays as SectionArrays
-from oocarrays.distributed.collective import partitions as partitions
-from oocarrays.distributed.collective import read_sections as read_sections
+from oocarrays.distributed.collective import (
+    SectionArrays as SectionArrays,
+    partitions as partitions,
+    read_sections as read_sections,
+)
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
-from oocarrays.distributed.exchanging import distribute as distribute
-from oocarrays.distributed.exchanging import exchange as exchange
-from oocarrays.distributed.exchanging import plan_redistribution as plan_redistribution
-from oocarrays.distributed.exchanging import redistribute as redistribute
+from oocarrays.distributed.exchanging import (
+    distribute as distribute,
+    exchange as exchange,
+    plan_redistribution as plan_redistribution,
+    redistribute as redistribute,
+)
 from oocarrays.distributed.rank_arrays import RankBlocks as RankBlocks
 from oocarrays.jobs.collective_writes import write_sections as write_sections
-from oocarrays.jobs.converting import gather_files as gather_files
-from oocarrays.jobs.converting import scatter_files as scatter_files
-from oocarrays.jobs.shifting import multicast as multicast
-from oocarrays.jobs.shifting import shift as shift
+from oocarrays.jobs.converting import gather_files as gather_files, scatter_files as scatter_files
+from oocarrays.jobs.shifting import multicast as multicast, shift as shift
 from oocarrays.plan.exchange.schedule import Schedule as Schedule
-from oocarrays.plan.layouts.redistribution import Redistribution as Redistribution
-from oocarrays.plan.layouts.redistribution import load_plan as load_plan
+from oocarrays.plan.layouts.redistribution import Redistribution as Redistribution, load_plan as load_plan
 from oocarrays.show.exchanges import count_requests as count_requests

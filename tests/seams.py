@@ -21,44 +21,39 @@ from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.run import create
 from oocarrays.mapping.along import ascending as ascending
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
-from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
-from oocarrays.mapping.grid import Stored as Stored
+from oocarrays.mapping.grid import ChunkGrid as ChunkGrid, Stored as Stored
 from oocarrays.mapping.selection import Selection
 from oocarrays.options import given, shapes
 from oocarrays.plan import documents
 from oocarrays.plan.advice.patterns import counted as counted
 from oocarrays.plan.advice.price import use_of as use_of
-from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
-from oocarrays.plan.exchange.schedule import NAMES
-from oocarrays.plan.exchange.schedule import schedules as schedules
+from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING, NAMES, schedules as schedules
 from oocarrays.plan.exchange.trace import arrivals as arrivals
 from oocarrays.plan.plan import Resources as Resources
 from oocarrays.plan.rechunk import ways
 from oocarrays.plan.streams import directory
 from oocarrays.show import progress
-from oocarrays.show.contents import GroupFacts as GroupFacts
-from oocarrays.show.contents import contents as contents
+from oocarrays.show.contents import GroupFacts as GroupFacts, contents as contents
 from oocarrays.show.redistributions import Outlook as Outlook
-from oocarrays.show.report import phase_seconds as phase_seconds
-from oocarrays.show.report import seconds_outside as seconds_outside
-from oocarrays.show.report import seconds_text as seconds_text
+from oocarrays.show.report import (
+    phase_seconds as phase_seconds,
+    seconds_outside as seconds_outside,
+    seconds_text as seconds_text,
+)
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import blobs_of
-from oocarrays.storage.files.documents import is_finished as is_finished
-from oocarrays.storage.files.documents import unfinished_run as unfinished_run
+from oocarrays.storage.files.documents import is_finished as is_finished, unfinished_run as unfinished_run
 from oocarrays.storage.files.local_files import rank_name as rank_name
 from oocarrays.storage.journal import calls, texts
 from oocarrays.storage.journal.journal import Journal as Journal
-from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
-from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
+from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS, find_leftovers as find_leftovers
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.local.fs import MARK
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
 from oocarrays.storage.stores.remote import shown
 from oocarrays.storage.stores.uneven import SETTING
 from oocarrays.storage.striped import moving, verifying
-from oocarrays.storage.striped.disks import FolderDisk as FolderDisk
-from oocarrays.storage.striped.disks import FolderPart as FolderPart
+from oocarrays.storage.striped.disks import FolderDisk as FolderDisk, FolderPart as FolderPart
 from oocarrays.storage.striped.layout import turn_of
 from oocarrays.stored import reading
 from oocarrays.stored.array import placer

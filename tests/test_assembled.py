@@ -16,8 +16,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, UnsupportedError

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.cli.main import main
 from tests.seams import parsed_section

@@ -14,8 +14,7 @@ import pytest
 import xarray as xr
 import zarr
 import zarr.codecs.numcodecs as in_format_3
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 

@@ -11,8 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from zarr.storage import WrapperStore
 
 import oocarrays as ooc

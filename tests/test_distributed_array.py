@@ -8,8 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, LayoutError, ScheduleError, UnsupportedError

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
 import oocarrays as ooc

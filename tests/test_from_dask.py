@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from dask.callbacks import Callback
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import (

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc

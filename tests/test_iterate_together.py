@@ -11,8 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc

@@ -9,12 +9,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.errors import UnsupportedError
-from oocarrays.kernels import fourier, jacobi, median, transform
-from oocarrays.kernels import medians as kernel
+from oocarrays.kernels import fourier, jacobi, median, medians as kernel, transform
 from oocarrays.kernels.medians import Wire
 from tests.profiles import examples
 from tests.seams import set_constants, small

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError

@@ -13,8 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, InputError, RunError, UnsupportedError

@@ -7,8 +7,7 @@ import operator
 import numpy as np
 import pytest
 from distributed import Client, futures_of, wait
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, KernelError, LayoutError

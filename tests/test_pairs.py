@@ -6,8 +6,7 @@ import math
 from itertools import combinations, product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.pairs import is_table, pairs, sample
 from tests.profiles import examples

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ome_zarr_models.v04.image import Image as Image4
 from ome_zarr_models.v05.image import Image as Image5
 from zarr.storage import MemoryStore

@@ -12,8 +12,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from zarr.storage import LocalStore
 
 import oocarrays as ooc

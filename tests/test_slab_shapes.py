@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc

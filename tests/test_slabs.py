@@ -16,8 +16,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from zarr.codecs import GzipCodec
 from zarr.storage import MemoryStore
 

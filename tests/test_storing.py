@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from dask.delayed import Delayed
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, NotFoundError, SelectionError, TargetError, UnsupportedError

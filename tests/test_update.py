@@ -14,8 +14,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from hypothesis.strategies import DataObject
 from zarr.codecs.numcodecs import Delta
 

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, islice, product
-from itertools import count as counted
+from itertools import chain, count as counted, islice, product
 from typing import Any
 
 import dask.threaded

@@ -271,7 +271,8 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
     measured = []
     for nbytes in sizes:
         rows = _rows(ranks, nbytes)
-        slabs, transfer = _there(client, _slabs(rows, workers)), Transfer(rows, _columns(rows))
+        slabs = _there(client, _slabs(rows, workers))
+        transfer = Transfer(rows, Layout.of(rows.shape, "(*, block)", ranks=ranks))
         own = known.graph_seconds + crowded_seconds(transfer, 1, known)
         for schedule in schedules(ranks, names=("PEX-GEN", "GEN", "LEX", "REX")):
             messaging = Messaging(schedules=(schedule,), assembly="synchronous", ordered=True)
@@ -298,10 +299,6 @@ def _rows(ranks: int, nbytes: int) -> Layout:
     """Return the layout of a byte array in rows; each rank has about ``nbytes`` of every other rank's columns."""
     rows = 64
     return Layout.of((ranks * rows, ranks * max(nbytes // rows, 1)), "(block, *)", ranks=ranks)
-
-
-def _columns(rows: Layout) -> Layout:
-    return Layout.of(rows.shape, "(*, block)", ranks=rows.ranks)
 
 
 def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:

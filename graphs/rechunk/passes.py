@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product, repeat

@@ -32,8 +32,7 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.exchange.messages import Exchange, Round, steps_of
 from oocarrays.graphs.exchange.whole import whole_round
-from oocarrays.graphs.rechunk import exchange as between
-from oocarrays.graphs.rechunk import tasks
+from oocarrays.graphs.rechunk import exchange as between, tasks
 from oocarrays.graphs.rechunk.passes import marks, usable_parts
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, RoundsAhead

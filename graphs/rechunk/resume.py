@@ -35,8 +35,7 @@ from oocarrays.graphs.rechunk.passes import MOST_SUM, usable_parts
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run
 from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
 from oocarrays.graphs.run.run import Run
-from oocarrays.graphs.settings import missing as policy_of
-from oocarrays.graphs.settings import past_cache_above
+from oocarrays.graphs.settings import missing as policy_of, past_cache_above
 from oocarrays.mapping.given import Policy
 from oocarrays.mapping.grid import Index
 from oocarrays.plan.documents import Document, read_as

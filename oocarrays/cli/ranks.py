@@ -24,8 +24,7 @@ from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.show import report
 from oocarrays.show.exchanges import count_requests, distributions_of, parsed_chunk, requests_table, schedule_text
 from oocarrays.show.pictures import load_picture
-from oocarrays.show.redistributions import Outlook, itemsize, layouts
-from oocarrays.show.redistributions import shape as parsed_shape
+from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape as parsed_shape
 from oocarrays.storage.local.fs import translated
 from oocarrays.storage.meter import Meter, metered
 from oocarrays.storage.stores.urls import check_path

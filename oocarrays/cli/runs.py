@@ -26,8 +26,7 @@ from oocarrays.cli.signatures import asked, command, taken
 from oocarrays.errors import ChunksError, InputError, OocError
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.jobs.pyramid import pyramid
-from oocarrays.jobs.rechunking import rechunk
-from oocarrays.jobs.rechunking import update as update_array
+from oocarrays.jobs.rechunking import rechunk, update as update_array
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.options.rechunks import read_chunks
 from oocarrays.recovery.resume import kind_left, resume, run_status

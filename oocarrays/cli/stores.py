@@ -36,12 +36,9 @@ from oocarrays.storage.foreign.places import WILD
 from oocarrays.storage.journal.journal import way_out
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.storage.stores.urls import joined_url, store_of
-from oocarrays.storage.striped.moving import add as adds
-from oocarrays.storage.striped.moving import empty as empties
-from oocarrays.storage.striped.moving import lay_out
+from oocarrays.storage.striped.moving import add as adds, empty as empties, lay_out
 from oocarrays.storage.striped.store import StripedStore, opened
-from oocarrays.storage.striped.verifying import record as records
-from oocarrays.storage.striped.verifying import verify as verifies
+from oocarrays.storage.striped.verifying import record as records, verify as verifies
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, stream_rows
 

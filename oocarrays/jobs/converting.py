@@ -12,8 +12,7 @@ import numpy as np
 import zarr
 from distributed import Client
 
-from oocarrays.arrays.array import OutOfCoreArray
-from oocarrays.arrays.array import open_array as open_global
+from oocarrays.arrays.array import OutOfCoreArray, open_array as open_global
 from oocarrays.arrays.creating import CHUNK_BYTES, chunks_and_order, described, largest_shape, open_array
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, JournalError

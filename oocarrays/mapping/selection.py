@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import SelectionError
-from oocarrays.mapping.along import Taken as Taken
-from oocarrays.mapping.along import ascending
+from oocarrays.mapping.along import Taken as Taken, ascending
 from oocarrays.mapping.section import Section
 
 Axes = tuple[Taken, ...]

@@ -42,8 +42,7 @@ from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
 from oocarrays.options.asked import cluster_of, resources_of, workspace_of
-from oocarrays.options.given import Resources as Means
-from oocarrays.options.given import Target
+from oocarrays.options.given import Resources as Means, Target
 from oocarrays.options.shapes import Results
 from oocarrays.plan.documents import Document
 from oocarrays.plan.plan import Resources

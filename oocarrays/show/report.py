@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import format_bytes, format_time
 
 from oocarrays.errors import in_number
-from oocarrays.plan.plan import Alternative, Bytes, Duration, Memory, Value
-from oocarrays.plan.plan import table as table
+from oocarrays.plan.plan import Alternative, Bytes, Duration, Memory, Value, table as table
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.layout import LayoutLike, is_blocks, layout_for
-from oocarrays.mapping.layouts.layout import block_lengths as layout_blocks
+from oocarrays.mapping.layouts.layout import LayoutLike, block_lengths as layout_blocks, is_blocks, layout_for
 from oocarrays.mapping.overlap import BlockLengths
 from oocarrays.mapping.selection import Selection, within
 from oocarrays.options.asked import cluster_of, resources_of

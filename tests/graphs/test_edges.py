@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given
-from hypothesis import strategies as st
+from hypothesis import Phase, given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError

@@ -7,8 +7,7 @@ import pickle
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays import Job
 from oocarrays.graphs.run.program import RankBuffers

@@ -13,8 +13,7 @@ import dask.array as da
 import numpy as np
 import zarr
 from dask.highlevelgraph import HighLevelGraph
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.graphs.lazy.reads import PlainCopy, copied, copy_tile, layers_of, name_of, read_copy
 from oocarrays.storage.files.array_file import describe

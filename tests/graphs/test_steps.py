@@ -9,8 +9,7 @@ from typing import Any
 import dask.threaded
 import numpy as np
 from dask.task_spec import Task, TaskRef
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.graphs.cluster.nearby import Message
 from oocarrays.graphs.cluster.shared import Rooms

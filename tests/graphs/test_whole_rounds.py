@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 from distributed import Client, Future, LocalCluster, Scheduler, SchedulerPlugin
 from distributed.core import Status
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.mapping.along import AxisOverGrid, Line, chunk_runs, cuts, product_line, range_cuts
 from oocarrays.mapping.selection import Taken

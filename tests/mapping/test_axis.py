@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis

@@ -11,8 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.array.core import slices_from_chunks
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError

@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from xarray.backends import plugins
-from xarray.tests import conftest as fixtures
-from xarray.tests import test_backends as backends
-from xarray.tests import test_backends_datatree as trees
+from xarray.tests import conftest as fixtures, test_backends as backends, test_backends_datatree as trees
 
 from oocarrays.xarray import stored_in
 from tests.peers import engine

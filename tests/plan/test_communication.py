@@ -8,8 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis, GenBlockAxis
 from oocarrays.plan.layouts.runs import Runs, cut, formula, runs_between

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.group import GroupPlan, ToCopy, plan_copies

@@ -6,8 +6,7 @@ from itertools import pairwise, product
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.mapping import overlap
 from oocarrays.mapping.grid import ceil_div, tile_shape

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays import Section
 from oocarrays.plan.advice import patterns

@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays import Layout
 from oocarrays.errors import LayoutError
-from oocarrays.plan.layouts import runs as communication
-from oocarrays.plan.layouts import transfer
+from oocarrays.plan.layouts import runs as communication, transfer
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.ranks import Redistribution
 from tests.profiles import examples

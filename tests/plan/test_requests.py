@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, LayoutError

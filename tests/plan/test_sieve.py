@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken

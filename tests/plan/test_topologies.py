@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.errors import ScheduleError
 from oocarrays.networks import Dragonfly, Hypercube, Torus

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
 import oocarrays as ooc

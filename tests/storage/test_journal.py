@@ -29,8 +29,7 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.local import syncing
 from tests.dying import Child, Server
 from tests.flat import flat
-from tests.seams import JOURNAL_FOLDER as FOLDER
-from tests.seams import begin, set_constants, small
+from tests.seams import JOURNAL_FOLDER as FOLDER, begin, set_constants, small
 from tests.small import DATA, make
 from tests.unfinished import FIELD, STORE_MORE, check_finished, fail, options_of
 

@@ -25,8 +25,7 @@ from oocarrays.storage.journal import lock
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import hold
 from tests.dying import Child, Server
-from tests.seams import JOURNAL_FOLDER as FOLDER
-from tests.seams import UNFINISHED_MARK as MARK
+from tests.seams import JOURNAL_FOLDER as FOLDER, UNFINISHED_MARK as MARK
 from tests.small import make
 
 HEX = "0123456789abcdef" * 2

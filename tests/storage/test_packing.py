@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import oocarrays as ooc
 from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import product
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from oocarrays.storage.striped.layout import joined_by, left_by, length_of, part_bytes, runs, turn_of
 

@@ -11,8 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from numcodecs import LZ4
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 

@@ -12,8 +12,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 

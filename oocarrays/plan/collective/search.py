@@ -44,8 +44,7 @@ from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_
 from oocarrays.plan.machine import MOST_TASKS, Costs
 from oocarrays.plan.plan import Alternative, Memory, Resources, cheapest
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.sieve import BUFFER_BYTES as SECTION_BYTES
-from oocarrays.plan.sections.sieve import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes
+from oocarrays.plan.sections.sieve import BUFFER_BYTES as SECTION_BYTES, IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes
 
 _Price = tuple[int, int, float]
 """Number and bytes of the ranges of a section, and the processor seconds of reading them."""

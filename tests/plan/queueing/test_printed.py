@@ -6,8 +6,7 @@ import pytest
 
 from oocarrays.networks import Hypercube
 from oocarrays.plan.queueing.striping import CPU, DISK, NETWORK, BlockTimes, StripedRate, striped_rate
-from tests.plan.queueing.measures import places, queues, residence, utilisation
-from tests.plan.queueing.measures import response as round_seconds
+from tests.plan.queueing.measures import places, queues, residence, response as round_seconds, utilisation
 from tests.plan.queueing.routing import channel_nodes, routings
 
 pytestmark = pytest.mark.once
