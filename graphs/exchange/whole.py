@@ -116,8 +116,6 @@ class RankRound:
         self._stopped = False
         self._unpacking = asyncio.Lock()
 
-    # ------------------------------------------------------------------ interface for its worker
-
     def home_of(self, source: int) -> str:
         planned: str = self.live.state.homes[source]
         return self._exchanges.moved.get(self.suffix, {}).get(source, planned)
@@ -158,8 +156,6 @@ class RankRound:
         if isinstance(late, Delivered):
             await late.taken()  # it will be sent again
         raise Stopped if self._stopped else GivenUp
-
-    # ------------------------------------------------------------------ the round
 
     async def through(self) -> Any:
         """Run the round; return the rank's region."""

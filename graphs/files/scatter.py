@@ -129,9 +129,6 @@ class Files(Program):
         return builder.add(finish, after=closed, rank=0)
 
 
-# ---------------------------------------------------------------------- beginning and end
-
-
 def make(live: Live[Files], rank: int) -> None:
     """Make the file of a rank, unless this run has made it."""
     live.look()
@@ -177,9 +174,6 @@ def _file(live: Live[Files], rank: int) -> ArrayFile:
 def _is_done(live: Live[Files], number: int, rank: int) -> bool:
     """Return whether a rank's share was written before a worker was lost, unless its file was on that worker's disk."""
     return not live.program.local.descriptor.folders and live.is_done((number, rank))
-
-
-# ---------------------------------------------------------------------- one round
 
 
 def _blocks(live: Live[Files], number: int, rank: int, *, domain: bool) -> list[list[FileBlock | None]]:

@@ -128,9 +128,6 @@ class Pieces:
                 made[there] = found[among]
 
 
-# ---------------------------------------------------------------------- functions of the exchange
-
-
 def pack(
     live: Live[PartExchange], round: Round, rank: int, held: np.ndarray | HeldPart, final: int
 ) -> np.ndarray | None:
@@ -197,9 +194,6 @@ class PartExchange(Program):
         return None if self.schedule is None else self.schedule.ranks
 
 
-# ---------------------------------------------------------------------- tasks
-
-
 def lend(live: Live[PartExchange], rank: int, part: np.ndarray | HeldPart) -> Message | None:
     """Pack a rank's elements for itself, if its new part is on another worker."""
     return message_for(live, (), rank, part, rank)
@@ -245,9 +239,6 @@ def _unpacked(live: Live[PartExchange], rank: int, part: np.ndarray, came: dict[
     made = part if part.flags.writeable else part.copy()
     live.program.plan.unpack({origin: data.view(live.program.dtype) for origin, data in came.items()}, rank, made)
     return made
-
-
-# ---------------------------------------------------------------------- the graph
 
 
 class _ExchangeBuilder(Builder):

@@ -147,8 +147,6 @@ class Group(Program):
         """Return no work: only that of the rewritten arrays is counted."""
         return Remaining(1.0, 0.0, 0.0)
 
-    # ------------------------------------------------------------------ beginning, with the runs of all arrays
-
     def restart(self, live: Live[Any]) -> None:
         """Mark finished arrays as unfinished if their sources may have changed since: they are written again."""
         content, trust = live.journal.read()[1], live.state.recovered.trust
@@ -193,9 +191,6 @@ def _prepare(live: Live[Rechunk]) -> None:
         create_target(target.store, target.settings, run, overwrite=False, durable=durable)
 
 
-# ---------------------------------------------------------------------- tasks
-
-
 def create(live: Live[Group], members: Sequence[Run[Rechunk]]) -> None:
     """Make the target with all its groups, and the arrays that are to be rewritten, or nothing."""
     live.parts = [member.live for member in members]
@@ -238,9 +233,6 @@ def finish(live: Live[Group]) -> str:
     recording.end(live)
     live.meter.put(copied.take())
     return name_of(live.store)
-
-
-# ---------------------------------------------------------------------- the run, and its graph
 
 
 def planned_copies(file: GroupFile, target: StoreLike, wanted: Collection[str], resources: Resources) -> CopyPlan:

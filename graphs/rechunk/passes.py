@@ -129,8 +129,6 @@ class Assembly:
             if not self.kept or self.key(index) not in self.kept:
                 yield index
 
-    # ------------------------------------------------------------------ resuming
-
     def learn(self, told: Told) -> None:
         """Update the state with the pieces of parts that were done before, or by other processes."""
         for (_, batch, rank), receipts in told.items():
@@ -147,8 +145,6 @@ class Assembly:
         for index in map(tuple, np.argwhere((self._left > 0) & self._stored).tolist()):
             if self.key(index) not in self.kept:
                 self.assembler.chunks.reopen(self.key(index))
-
-    # ------------------------------------------------------------------ work of a unit
 
     def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> Counter[Index]:
         """Place a unit's pieces in its chunks, and return their checksums; each rank begins with different chunks."""
@@ -197,8 +193,6 @@ class Assembly:
                 self._left[index] -= len(mine)
             return [index for index in here if self._left[index] == 0] if self.counts else []
 
-    # ------------------------------------------------------------------ the end
-
     def name(self, index: Index, stage: np.ndarray) -> None:
         """Give a chunk its final name, if it has none yet; a chunk with nothing placed is not stored."""
         key, stored = self.key(index), self._stored[index]
@@ -222,9 +216,6 @@ def _writers(step: Pass) -> np.ndarray:
     """Return the number of units that write to each target chunk."""
     along = [np.array(axis, np.int32) for axis in step.writers]
     return reduce(np.multiply.outer, along, np.ones((), np.int32)).reshape(step.target.grid.counts)
-
-
-# ---------------------------------------------------------------------- open files and buffers of a process
 
 
 def source(live: Live[Any]) -> ArrayFile:
@@ -311,9 +302,6 @@ def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | Rem
         if mine <= usable:
             return usable.union(*every[:number])
     return usable
-
-
-# ---------------------------------------------------------------------- chunks
 
 
 def kept(live: Live[Any], number: int) -> Mapping[str, Receipt]:

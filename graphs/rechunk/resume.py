@@ -182,9 +182,6 @@ def _policy(content: Mapping[str, Any], missing: str | None) -> Policy:
     return policy_of(content.get("missing") if missing is None else missing)
 
 
-# ---------------------------------------------------------------------- groups
-
-
 def resumed_group(
     left: Interrupted,
     terms: Callable[[], Resources | None],
@@ -258,9 +255,6 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
         for pieces in content["batches"]
     )
     return CopyPlan(batches=tuple(batches), **content["copies"])
-
-
-# ---------------------------------------------------------------------- records of assembled chunks
 
 
 Recorded = Mapping[Part, Kept | None]

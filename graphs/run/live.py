@@ -146,8 +146,6 @@ class Live(Generic[P]):
         """Memory for packing messages."""
         return self.once("rooms", Rooms)
 
-    # ------------------------------------------------------------------ files
-
     def once(self, key: Any, make: Callable[[], T]) -> T:
         """Return the object of this key, made at the first call."""
         with self._opening:
@@ -208,8 +206,6 @@ class Live(Generic[P]):
             if made is not None:
                 self.once(("target", number), lambda made=made: made)  # type: ignore[misc]
 
-    # ------------------------------------------------------------------ sources
-
     def look(self) -> None:
         """Check the sources, as far as they are visible here."""
         for presence in self.program.presences:
@@ -234,8 +230,6 @@ class Live(Generic[P]):
                 stack.enter_context(versions.reading(file))
             yield
 
-    # ------------------------------------------------------------------ parts
-
     def is_done(self, part: Part) -> bool:
         """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
         done = self.ended or part in self.state.recovered.done
@@ -257,9 +251,6 @@ class Live(Generic[P]):
         """Publish the records so far, and release the journal to other runs."""
         self.syncer.stop()
         self.journal.release()
-
-
-# ---------------------------------------------------------------------- runs of this process that end early
 
 
 def is_given_up(key: Any = None) -> bool:
@@ -288,9 +279,6 @@ async def settled(ids: Collection[str], suffixes: Collection[str], *, for_good: 
         await asyncio.sleep(0.05)
     if not for_good:
         GIVEN_UP.difference_update(suffixes)
-
-
-# ---------------------------------------------------------------------- values on their way to a process
 
 
 class Sealed(Generic[T]):

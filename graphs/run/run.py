@@ -122,8 +122,6 @@ class Run(Generic[P]):
                 self._live = Live(self.program, self.state)
             return self._live
 
-    # ------------------------------------------------------------------ tasks
-
     def builder(self, addresses: Sequence[str] = (), after: Iterable[Key] = (), suffix: str = "") -> Builder:
         """Return a builder of the tasks of one graph, with new keys, the first ones ``after`` others."""
         self.state.homes = tuple(addresses) if self.program.whole else ()
@@ -222,8 +220,6 @@ class Run(Generic[P]):
             part.look_back()
         recording.look_back(self.live)
 
-    # ------------------------------------------------------------------ the run, as seen by its job
-
     @property
     def id(self) -> str:
         return self.state.id
@@ -302,9 +298,6 @@ def found(*, begins: bool) -> Iterator[None]:
         if begins:
             raise
         raise RunError(f"{error}; it was there when the run was planned") from error
-
-
-# ---------------------------------------------------------------------- functions of tasks
 
 
 def call(run: Run[Any], function: Callable[..., Any], args: tuple[Any, ...], count: int, *inputs: Any) -> Any:

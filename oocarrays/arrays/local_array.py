@@ -129,8 +129,6 @@ class LocalArrays(Extents):
         found: T = self._disks.call(rank, function, self._files, rank, *args)
         return found
 
-    # ------------------------------------------------------------------ properties
-
     @property
     def layout(self) -> Layout:
         """Layout of the array over ranks."""
@@ -177,8 +175,6 @@ class LocalArrays(Extents):
         """The user's attributes."""
         return {name: value for name, value in self.zarr.attrs.asdict().items() if name != DESCRIPTOR}
 
-    # ------------------------------------------------------------------ a rank's own
-
     def local(self, rank: int) -> OutOfCoreArray:
         """Return the file of a rank, with its halo: ``inside(rank)`` locates its own elements.
 
@@ -220,8 +216,6 @@ class LocalArrays(Extents):
             budget=settings.budget(memory_of(memory)),
         )
 
-    # ------------------------------------------------------------------ the whole array
-
     def __getitem__(self, key: Any) -> Any:
         taken = Selection.of(key, self.shape)
         out = np.empty(lengths(taken.axes), self.dtype)
@@ -251,8 +245,6 @@ class LocalArrays(Extents):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)
-
-    # ------------------------------------------------------------------ reports
 
     def _title(self) -> str:
         shape, size = report.shape_text(self.shape), format_bytes(self.nbytes)

@@ -203,8 +203,6 @@ class RankArrays(ABC, DaskMethodsMixin):
         least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
         return most if least == most else f"{least} to {most}"
 
-    # ------------------------------------------------------------------ Dask collection protocol
-
     __dask_scheduler__ = staticmethod(dask.threaded.get)
 
     def __dask_graph__(self) -> HighLevelGraph:

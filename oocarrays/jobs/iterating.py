@@ -94,8 +94,6 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
         self._course = replace(self._course, content=content)
         self._run.state.content = content
 
-    # ------------------------------------------------------------------ running
-
     def _execute(self) -> Any:
         """Run pass after pass; each begins once it is known to be needed."""
         start, moves = time.perf_counter(), []
@@ -147,8 +145,6 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
-    # ------------------------------------------------------------------ Dask collection protocol
-
     def _pass_graph(self, run: Run[SlabPass], *after: Key) -> Graph:
         check_count(run.program.plan.tasks)
         graph, last = run.graph(self._addresses, after)
@@ -175,8 +171,6 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
-
-    # ------------------------------------------------------------------ reports
 
     def _measured(self) -> list[tuple[str, str, str]]:
         last = [f"{residual:g}" for residual in self.residuals[-1:]]

@@ -39,9 +39,6 @@ two threads not to wait for the interpreter's lock after each: with 96 KiB two t
 """
 
 
-# ---------------------------------------------------------------------- the network
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkStep:
     """Smaller or larger of two values, for every place of the image; without operands, the read values."""
@@ -126,9 +123,6 @@ def ordered(outs: Sequence[Wire]) -> list[NetworkStep]:
     return list(found)
 
 
-# ---------------------------------------------------------------------- running it
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedianNetwork:
     """Network in the order of running."""
@@ -206,9 +200,6 @@ def windows(image: np.ndarray, out: np.ndarray, height: int, width: int) -> None
         here = slice(row, row + tile.rows), slice(column, column + tile.columns)
         covered = slice(row, row + tile.rows + height - 1), slice(column, column + tile.columns + width - 1)
         tile.run(image[covered], out[here])
-
-
-# ---------------------------------------------------------------------- the kernel
 
 
 def median(

@@ -263,9 +263,6 @@ def check_priced(stored: Stored, name: str) -> None:
         raise InputError(f"{name} of shape {stored.grid.shape} has 2**{bits - 1} bytes, more than 2**{most}")
 
 
-# ---------------------------------------------------------------------- axis orders
-
-
 T = TypeVar("T")
 
 

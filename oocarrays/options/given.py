@@ -317,9 +317,6 @@ def verb(
     return now
 
 
-# ---------------------------------------------------------------------- keywords for type checkers
-
-
 OneTarget = Target | StoreLike
 
 

@@ -147,9 +147,6 @@ def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
         ) from None
 
 
-# ---------------------------------------------------------------------- prices
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceUnit:
     """Unit of decision: an array, one of its producers, and the blocks that read the result."""
@@ -248,9 +245,6 @@ def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
     """Multiply seconds by a weight, keeping infinity even for weight 0."""
     found: np.ndarray = np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
     return found
-
-
-# ---------------------------------------------------------------------- choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,9 +204,6 @@ class Fold:
             self._rows[row] = self._rows.get(row, 0) + times
 
 
-# ---------------------------------------------------------------------- counted in chunks
-
-
 class Counts(NamedTuple):
     """Access counts along an axis or of a whole array, one entry per chunk length or shape."""
 

@@ -60,9 +60,6 @@ def _of(axis: range, taken: Taken) -> Taken:
     return ascending(axis[taken.start : taken.stop : taken.step])
 
 
-# ---------------------------------------------------------------------- one box
-
-
 def _union(along: Sequence[Taken]) -> Taken:
     distinct = _distinct_taken(along)
     if all(isinstance(taken, range) for taken in distinct):
@@ -97,9 +94,6 @@ def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
     return slice(found.start, found.stop, found.step) if isinstance(found, range) else found
 
 
-# ---------------------------------------------------------------------- all boxes
-
-
 class Shared(NamedTuple):
     """Requests of all ranks for one box."""
 
@@ -128,8 +122,6 @@ class AccessTable:
     def __reduce__(self) -> tuple[type[AccessTable], tuple[ChunkGrid, tuple[Axes, ...]]]:
         return AccessTable, (self.grid, self.requests)  # derived tables are recomputed after unpickling
 
-    # ------------------------------------------------------------------ one box
-
     def of(self, box: Section) -> Shared:
         if box not in self._known:
             self.learn([box])
@@ -149,8 +141,6 @@ class AccessTable:
 
     def counts(self, box: Section) -> np.ndarray:
         return self.of(box).counts
-
-    # ------------------------------------------------------------------ many chunks
 
     @cached_property
     def chunks(self) -> Union:
@@ -215,9 +205,6 @@ class _Along:
             box = Section((lower,), (upper,))
             self._known[key] = _union([common((taken,), box)[0] for taken in there])
         return self._known[key]
-
-
-# ---------------------------------------------------------------------- writes
 
 
 @dataclass(frozen=True, kw_only=True)

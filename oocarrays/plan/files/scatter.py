@@ -98,8 +98,6 @@ class FilesPlan(OnePass):
         """Number of logical processors; each has a local file and a domain of the global one."""
         return self.layout.ranks
 
-    # ------------------------------------------------------------------ assignment of the work
-
     def domains(self, number: int) -> tuple[tuple[Section, ...], ...]:
         """Return the boxes of whole chunks of the global file that each rank reads or writes for all in a round."""
         given = file_domains(self.whole.grid, [self.rounds[number].axes], range(self.ranks))
@@ -144,8 +142,6 @@ class FilesPlan(OnePass):
             return {"": boxes} if boxes else {}
         block = self.block(rank, self.rounds[number])
         return {str(rank): [block.place]} if block else {}
-
-    # ------------------------------------------------------------------ costs
 
     @cached_property
     def memory(self) -> Memory:

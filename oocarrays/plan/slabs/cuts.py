@@ -165,8 +165,6 @@ class _Cut:
         )
         return plan if isinstance(asked, int) else replace(plan, workspace=int(asked * plan.window_bytes()))
 
-    # ------------------------------------------------------------------ along one axis
-
     def slabs(self) -> Iterator[SlabPlan]:
         """Yield the best slabs along each axis, with as many ranks as possible, then with fewer.
 
@@ -219,8 +217,6 @@ class _Cut:
         fewest = 8 * (ranks if self.options.edges is None else 1)
         most = max(2**25 // row_bytes, extent // 2**12)
         return max(min(most, ceil_div(extent, fewest)) // unit, 1)
-
-    # ------------------------------------------------------------------ along any axes
 
     def windows(self, price: Price, fewest: int = 1) -> SlabPlan | None:
         """Return the requested or best windows, with as many ranks as fit, at least ``fewest``."""
@@ -275,9 +271,6 @@ class _Cut:
         return 1 + room // plan.of_rank.nbytes if room >= 0 else 0
 
 
-# ---------------------------------------------------------------------- candidates
-
-
 def shapes_of(
     extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, ...]]:
@@ -302,9 +295,6 @@ def _thinned(listed: Sequence[int], most: int) -> list[int]:
     if len(listed) <= most:
         return list(listed)
     return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]
-
-
-# ---------------------------------------------------------------------- seconds
 
 
 def seconds(plan: SlabPlan, copied: Price | None = None, threads: int = 1) -> float:

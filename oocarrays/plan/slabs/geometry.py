@@ -294,9 +294,6 @@ def _takers(plan: SlabGeometry) -> dict[Slab, list[Slab]]:
     return found
 
 
-# ---------------------------------------------------------------------- targets of unlike shapes
-
-
 @lru_cache(512)
 def gathered(plan: SlabGeometry) -> tuple[int, ...]:
     """Return the targets without whole chunks in each slab."""

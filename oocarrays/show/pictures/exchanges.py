@@ -93,9 +93,6 @@ def step_colors(steps: int) -> Colormap:
     return ListedColormap(colormaps["viridis"](np.linspace(0, 1, steps)))
 
 
-# ---------------------------------------------------------------------- messages
-
-
 def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors: Colormap) -> None:
     """Draw source × target: the step in which each message arrives."""
     sizes = transfer.sizes()
@@ -175,9 +172,6 @@ def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = Non
     known = axes.get_legend_handles_labels()[0] if handles is None else handles
     below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 4.4}
     axes.legend(handles=known, fontsize=8, frameon=False, ncols=3, **below)
-
-
-# ---------------------------------------------------------------------- links
 
 
 def _draw_links(axes: Axes, network: Network, trace: ExchangeTrace) -> None:
@@ -282,9 +276,6 @@ def _draw_bars(axes: Axes, sides: list[tuple[str, np.ndarray]], what: str) -> No
     _plain(axes)
     _tick_bytes(axes.yaxis, max(float(carried.max()) for _, carried in sides))
     _put_legend_below(axes)
-
-
-# ---------------------------------------------------------------------- steps
 
 
 def _draw_shared(axes: Axes, trace: ExchangeTrace) -> None:

@@ -215,9 +215,6 @@ def draw(
     return figure
 
 
-# ---------------------------------------------------------------------- arrays
-
-
 def _draw_panel(axes: Axes, panel: Panel, seen: View, ranks: int, names: Sequence[str | None] | None) -> None:
     height, width = _two(panel.window)
     for box in panel.boxes:
@@ -287,9 +284,6 @@ def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
     figure.legend(handles=shown, loc="outside lower left", ncols=len(shown), fontsize=8, frameon=False)
 
 
-# ---------------------------------------------------------------------- seconds
-
-
 def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] | None) -> None:
     """Draw bars of the predicted wall time and its phases, and of measured ones under them."""
     phases = [each.name for each in fields(Phases)]
@@ -318,9 +312,6 @@ def _of_wall(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the wall time, and each phase's part of it by its share of the seconds of all ranks, which overlap."""
     wall, together = seconds["wall"], sum(each for name, each in seconds.items() if name != "wall")
     return {name: each * wall / (together or 1) for name, each in seconds.items()} | {"wall": wall}
-
-
-# ---------------------------------------------------------------------- sweeps
 
 
 def draw_sweep(found: Sequence[SweptPlan]) -> Figure:

@@ -146,8 +146,6 @@ class Assembler:
         others = laid.ndim - len(self.grid.chunks)
         return laid.transpose([*range(others), *turned(range(others, laid.ndim), self._order)])
 
-    # ------------------------------------------------------------------ stored chunks
-
     def _sum(self, laid: np.ndarray) -> int:
         """Return a checksum of elements, 0 for the fill value, so that it is equal whether or not that was placed."""
         return 0 if is_fill(laid, self._fill) else checksum(byte_view(laid))
@@ -160,8 +158,6 @@ class Assembler:
         """Return a finished or unfinished chunk; None if no such file exists, or if it is incomplete."""
         data = self.chunks.read(self.key(index))
         return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
-
-    # ------------------------------------------------------------------ finishing
 
     def finish(self, index: Index) -> bool:
         """Rename an unfinished chunk to its final name; return False if it has no unfinished file."""
@@ -176,8 +172,6 @@ class Assembler:
             self.chunks.discard(self.key(index))
         self.meter.add(skipped_chunks=1)
 
-
-# ---------------------------------------------------------------------- unfinished chunks
 
 MOST_FILES = 4096
 """Maximum number of files that a process has open at one time, and at most half of the system's limit."""

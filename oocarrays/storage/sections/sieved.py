@@ -83,8 +83,6 @@ class SectionReader:
         self._bytes = out.reshape(-1).view(np.uint8) if plan.packed else np.empty(0, np.uint8)
         self._steps = tuple(math.prod(out.shape[axis + 1 :]) * out.itemsize for axis in range(out.ndim))
 
-    # -------------------------------------------------------------------------------------------- local files
-
     def read_local(self, threads: int) -> None:
         """Read from local files, with at most ``threads`` threads, and no more than batches."""
         places, batches = Places(self.file, self.meter, scattered=self.plan.scattered), self.plan.batches()
@@ -192,8 +190,6 @@ class SectionReader:
             raise CorruptChunkError(f"a chunk of {self.file.name} was truncated while it was read")
         return _rest([each[part] for each in ranges], np.maximum(got, 0))
 
-    # ------------------------------------------------------------------------------------------------ stores
-
     def read_store(self, requests: int) -> None:
         """Read from any store, with at most ``requests`` in flight, or as many as the buffers hold."""
         blobs: Any = blobs_of(self.file.zarr, requests=self.plan.under_way(requests))
@@ -234,8 +230,6 @@ class SectionReader:
                 into[place : place + n] = each
             self.meter.add(read_requests=len(nbytes), read_bytes=sum(nbytes))
         return missing
-
-    # ------------------------------------------------------------------------------------------------- result
 
     def _take(self, batch: Batch, part: Part, buffer: np.ndarray | None, missing: list[Index]) -> None:
         """Copy the wanted elements from a buffer to the result, and the fill value for missing chunks."""

@@ -215,9 +215,6 @@ def foreign_at(place: StorePath) -> tuple[Any, str] | None:
     return (found[0], found[1] + place.path) if found and found[0].is_foreign else None
 
 
-# ---------------------------------------------------------------------- drafts and notes
-
-
 class DraftStore(Wrapped[Store]):
     """Store that writes metadata documents as drafts, and reads a draft if its document is absent."""
 

@@ -186,9 +186,6 @@ def session(store: Any) -> SessionStore | None:
     return SessionStore(store) if is_one and not store.read_only else None
 
 
-# ---------------------------------------------------------------------- zip files
-
-
 class ZipTarget(AsideStore[ZipStore]):
     """Zip file written once, each key once."""
 

@@ -99,8 +99,6 @@ class RankWriter:
     def ends(self) -> tuple[int, int]:
         return self.data.end, self.directory.end // (8 * (HEAD + self.ib.pointers))
 
-    # ------------------------------------------------------------------ calls
-
     def append(self, call: Call) -> None:
         if isinstance(call, Level):
             self._turn_to(call.nbytes)
@@ -147,8 +145,6 @@ class RankWriter:
             over, rest = divmod(filled % self.ib.block, self._width)
             self.drain(keep=0 if rest else over)
 
-    # ------------------------------------------------------------------ the log
-
     def drain(self, keep: int = 0) -> None:
         """Move logged calls to the buffers of their cells, and full blocks to superblocks.
 
@@ -179,8 +175,6 @@ class RankWriter:
         counts = counts * self._width
         self._take(self._buffers.push(found, counts, values))
         self.lengths[found] += counts
-
-    # ------------------------------------------------------------------ superblocks
 
     def _take(self, run: CellRun) -> None:
         """Move whole blocks to superblocks, and pointers to them to the directory."""
@@ -274,8 +268,6 @@ class IndependentSegment:
             place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
             self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
 
-    # ------------------------------------------------------------------ contents
-
     def lengths(self) -> np.ndarray:
         if not self.writers:
             return self._had
@@ -310,8 +302,6 @@ class IndependentSegment:
 
     def ends(self) -> tuple[tuple[int, tuple[int, int]], ...]:
         return tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self.writers, strict=False))
-
-    # ------------------------------------------------------------------ writing
 
     def append(self, call: Call) -> None:
         self._reader = None

@@ -234,8 +234,6 @@ def _buffer(data: bytes) -> Buffer:
     return PROTOTYPE.buffer.from_bytes(data)
 
 
-# ---------------------------------------------------------------------- split values
-
 HEAD = ".striped"
 """Suffix of heads."""
 BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")
