@@ -14,7 +14,7 @@ import dask.config
 from oocarrays.plan.machine import Costs
 
 DEFAULTS: dict[str, Any] = {
-    "memory": None,  # bytes, or text such as "1GiB": budget of a process; None: half of the machine's free memory
+    "memory": None,  # budget of a process, as "1GiB"; None: half of the free memory; of a worker, up to its spill threshold
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a job that writes more bypasses the page cache
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "request-timeout": "60s",  # time limit of one such attempt
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, if installed and it supports every option
     "patience": "10s",  # time to wait for a replacement of a lost worker, before others share its ranks
-    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see examples/guide/ranks.md; None: known
+    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see [ranks](ranks.md); None: known
     "disks": None,  # measurements of disks of striped arrays by `oocarrays calibrate --disks`; None: none
     "missing": "fill",  # policy for a chunk missing in a source: "fill" value, fill and "warn", or "error"
     "cost": {

@@ -39,6 +39,13 @@ def inherited_from_others(app: Any, what: str, name: str, member: Any, skip: boo
     return True if module and not module.startswith("oocarrays") else None
 
 
+def without_type(app: Any, what: str, name: str, member: Any, options: Any, lines: list[str]) -> None:
+    """Write a dash for the first colon of a property, before which Napoleon expects a type."""
+    if what == "property" and lines:
+        lines[0] = lines[0].replace(": ", " – ", 1)
+
+
 def setup(app: Any) -> None:
-    """Connect the filter of members."""
+    """Connect the filters of members and of their texts."""
     app.connect("autodoc-skip-member", inherited_from_others)
+    app.connect("autodoc-process-docstring", without_type, priority=100)  # Napoleon has 500

@@ -76,7 +76,9 @@ class Price:
 class Redistribution:
     """Plan of a change of layout: one transfer, or several in sequence.
 
-    >>> plan = plan_redistribution(*(Layout.of((960,), f"cyclic({m})", ranks=4) for m in (15, 10)), itemsize=4)
+    >>> import oocarrays as ooc
+    >>> layouts = [ooc.Layout.of((960,), f"cyclic({m})", ranks=4) for m in (15, 10)]
+    >>> plan = ooc.ranks.plan_redistribution(*layouts, "float32")
     >>> plan
     <Redistribution (cyclic(15)) on 4 → (cyclic(10)) on 4: general, 1 transfer, 12 messages, 2880 bytes>
     >>> sorted(price.method for price in plan.offers)
