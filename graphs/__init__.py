@@ -14,7 +14,7 @@ import dask.config
 from oocarrays.plan.machine import Costs
 
 DEFAULTS: dict[str, Any] = {
-    "memory": None,  # budget of a process, as "1GiB"; None: half of the free memory; of a worker, up to its spill threshold
+    "memory": None,  # of a process, as "1GiB"; None: half of the free memory; of a worker, up to its spill threshold
     "ranks": None,  # logical processors; None: the plan chooses
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: a job that writes more bypasses the page cache
