@@ -298,5 +298,5 @@ def _carried(costs: Costs, carrier: Carrier) -> Costs:
     startup = max(small - SMALL * byte, 0.0)
     known = dict.fromkeys(("exchange", "send_receive", "single", "saturated"), byte)
     exchange = {**costs.exchange, **known, "startup": startup}
-    seconds = {"message_seconds": startup, "step_seconds": startup}
-    return replace(costs, **seconds, message_bandwidth=1 / byte, exchange=exchange)
+    costs = replace(costs, message_seconds=startup, step_seconds=startup)
+    return replace(costs, message_bandwidth=1 / byte, exchange=exchange)
