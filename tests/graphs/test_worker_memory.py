@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask.threaded
 import numpy as np
 import pytest
 from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from oocarrays.graphs.cluster.pins import pin
+from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.rechunk.passes import pool
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
@@ -42,7 +43,7 @@ def workers() -> Iterator[Client]:
 @pytest.fixture
 def two(request: pytest.FixtureRequest, workers: Client) -> Iterator[Client]:
     """Two workers of two threads each, with no limit but the plan's, that get each other's messages in one way."""
-    with only(workers, request.param) as client:
+    with only(workers, looks=request.param == "look") as client:
         yield client
 
 
@@ -80,7 +81,10 @@ def test_a_pass_begins_without_the_buffers_of_the_one_before(tmp_path: Path) -> 
     )
     passes = one_exchange((128, 2048), (512, 512), 24), one_exchange((512, 512), (4096, 64), 12)
     run = run_of(job, *(dataclasses.replace(step, access="chunks") for step in passes), processes=2)
-    np.testing.assert_array_equal(ooc.open_array(dask.threaded.get(*run.graph(["x"] * 2))), WIDE)
+    with cluster(2, processes=False, memory_limit=0) as client:  # in this process, as the run's live state then is
+        addresses = sorted(known_workers(client))
+        pin(client, run.id, addresses, "pass after pass")
+        np.testing.assert_array_equal(ooc.open_array(client.get(*run.graph(addresses))), WIDE)
     kept = sum(size * len(buffers) for size, buffers in pool(run.live, 1)._free.items())
     last = run.program.plan.passes[-1]
     held = last.depth * np.prod(last.region, dtype=int) * last.target.chunk_bytes + last.slabs * last.outbox_bytes
