@@ -100,8 +100,7 @@ def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int,
     assert all(job.placement[source] == home for home, each in given.items() for _, _, source, _ in each)
     assert units > 2
     assert name in job.explain()
-    if name != "LEX":
-        assert_steps(job)
+    assert_steps(job)
 
 
 @pytest.mark.parametrize("name", ["LEX", "REX", "IPEX"])

@@ -83,8 +83,9 @@ def test_a_pass_begins_without_the_buffers_of_the_one_before(tmp_path: Path) -> 
     run = run_of(job, *(dataclasses.replace(step, access="chunks") for step in passes), processes=2)
     with cluster(2, processes=False, memory_limit=0) as client:  # in this process, as the run's live state then is
         addresses = sorted(known_workers(client))
-        pin(client, run.id, addresses, "pass after pass")
-        np.testing.assert_array_equal(ooc.open_array(client.get(*run.graph(addresses))), WIDE)
+        graph, last = run.graph(addresses)
+        pin(client, last[0].rpartition("-")[2], addresses, "pass after pass")
+        np.testing.assert_array_equal(ooc.open_array(client.get(graph, last)), WIDE)
     kept = sum(size * len(buffers) for size, buffers in pool(run.live, 1)._free.items())
     last = run.program.plan.passes[-1]
     held = last.depth * np.prod(last.region, dtype=int) * last.target.chunk_bytes + last.slabs * last.outbox_bytes
