@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import pickle
 import weakref
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -55,13 +56,17 @@ logging.getLogger("distributed.worker").addFilter(keep_only_words)  # in every p
 
 
 class Message:
-    """Contiguous arrays sent from one rank to another, each with its origin and final rank."""
+    """Contiguous arrays sent from one rank to another, each with its origin and final rank, or its place there."""
 
-    __slots__ = ("arrays", "labels")
+    __slots__ = ("arrays", "labels", "places")
 
-    def __init__(self, arrays: Sequence[np.ndarray], labels: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self, arrays: Sequence[np.ndarray], labels: Sequence[tuple[int, int]] = (), places: Sequence[Any] = ()
+    ) -> None:
         self.arrays = list(arrays)
         self.labels = [(origin, final) for origin, final in labels]
+        self.places = places
+        """Place of each array in the part that it is for, as `FilledPart.put` takes it."""
 
     @property
     def nbytes(self) -> int:
@@ -76,16 +81,17 @@ def _sizeof(message: Message) -> int:
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
 def serialized(message: Message, context: Header | None = None) -> tuple[Header, list[Any]]:
     """Return a message as sent over a connection: its address, or a header and its bytes."""
+    told = {"labels": message.labels} | ({"places": pickle.dumps(message.places)} if message.places else {})
     if context and message.nbytes >= LEAST_BYTES and _same_host(context):
         looked = _looked_for(message)
         if looked is not None:
-            return {"look": looked, "labels": message.labels}, []
+            return {"look": looked, **told}, []
     headers, frames = [], []
     for array in message.arrays:
         header, here = serialize_numpy_ndarray(array)
         headers.append((header, len(here)))
         frames += here
-    return {"headers": headers, "labels": message.labels}, frames
+    return {"headers": headers, **told}, frames
 
 
 def _looked_for(message: Message) -> list[Any] | None:
@@ -98,12 +104,13 @@ def _looked_for(message: Message) -> list[Any] | None:
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
 def deserialized(header: Header, frames: list[Any]) -> Message:
+    told = header["labels"], pickle.loads(header["places"]) if "places" in header else ()
     if "look" in header:
-        return Message(_looks(header["look"]), header["labels"])
+        return Message(_looks(header["look"]), *told)
     arrays, rest = [], iter(frames)
     for each, count in header["headers"]:
         arrays.append(deserialize_numpy_ndarray(each, [next(rest) for _ in range(count)]))
-    return Message(arrays, header["labels"])
+    return Message(arrays, *told)
 
 
 def _same_host(context: Header) -> bool:

@@ -22,7 +22,7 @@ from oocarrays.graphs.exchange.messages import Exchange, Round
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Program
 from oocarrays.mapping.section import Section, in_one_piece
-from oocarrays.mapping.selection import Axes, Selection, common, lengths
+from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
@@ -265,8 +265,8 @@ def keep(live: Live[Reading], number: int, rank: int, part: FilledPart, held: Re
 def message(live: Live[Reading], number: int, final: int, rank: int, held: Read) -> Message:
     from oocarrays.graphs.cluster.nearby import Message
 
-    arrays = [data for _, data in held.packed[final]]
-    made = Message(arrays, [(rank, final)] * len(arrays))
+    there, arrays = zip(*held.packed[final], strict=True)
+    made = Message(arrays, places=there)
     live.meter.add(messages=1, sent_bytes=made.nbytes)
     return made
 
@@ -277,13 +277,9 @@ def fill(
     """Fill a rank's part with its own and the received shares of a round."""
     if held is not None:
         keep(live, number, rank, part, held)
-    plan = live.program.plan
-    wanted = plan.requests[rank]
     for each in messages:
-        pieces = plan.pieces(number, each.labels[0][0])
-        mine = ((box, axes) for box, axes in pieces if all(map(len, common(wanted, box))))
-        for (box, axes), data in zip(mine, each.arrays, strict=True):
-            part.put(places(wanted, box, axes)[0], data)
+        for there, data in zip(each.places, each.arrays, strict=True):
+            part.put(there, data)
     return part
 
 
