@@ -56,7 +56,7 @@ WRONG: list[tuple[object, int, object, str]] = [
     ("flat", 4, "startup=5us,exchange", "'exchange' is not NAME=SECONDS"),
     ("flat", 4, "startup=5us,exchange=1,speed=3", "'speed' is none of them"),
     ("flat", 4, "startup=5us,exchange=five", "are not seconds"),
-    ("flat", 4, "startup=5us,exchange=-1", "none below 0"),
+    ("flat", 4, "startup=5us,exchange=-1", "at least 0"),
     ("flat", 4, "startup=5us,exchange=1,from_bytes=5", "do not cover small messages"),
     ("flat", 4, [], "are not constants"),
     ("flat", 4, 7, "are not constants"),

@@ -132,9 +132,10 @@ class CollectivePlan(Holding):
         return places(self.requests[rank], box, self.tight(box))
 
     def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
-        """Yield a rank's reads in a round; coded boxes in pieces that fit a cache, because decoding copies anyway."""
+        """Yield a rank's reads in a round, in pieces that fit a cache, unless a box can be read into the rank's part."""
         for box in self.rounds[number][rank]:
-            for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
+            whole = not self.stored.coded and self.table.of(box).ranks == (rank,)
+            for piece in [box] if whole else _tiles(self.stored, box):
                 read = common(self.tight(box), piece)
                 if all(map(len, read)):  # a box may contain unwanted chunks
                     yield piece, read
@@ -263,11 +264,13 @@ def _sent(wanted: np.ndarray, readers: Sequence[int]) -> tuple[int, int]:
 
 
 def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
-    """Yield a box of whole chunks in tiles of at most a MiB, or of one chunk."""
+    """Yield a box in tiles of whole chunks, of at most a MiB or of one chunk, less what lies outside the box."""
     left, along = max(2**20 // stored.chunk_bytes, 1), []
     for touched in reversed(stored.grid.touched(box)):
         length = min(left, len(touched))
         along.append([(at, min(at + length, touched.stop)) for at in touched[::length]])
         left //= length
     for each in product(*reversed(along)):
-        yield stored.grid.block(*zip(*each, strict=True)) if each else box
+        tile = stored.grid.block(*zip(*each, strict=True)).intersection(box) if each else box
+        if tile is not None:
+            yield tile
