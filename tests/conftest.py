@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave to CI what is marked `long` and most cases of tests with many, unless a file, a mark or a word is named.
 
     These few show each verb, strategy, format and fault. A file or test is marked `long` if it goes into the depth of
-    what others show, and takes more than a few seconds. CI runs that on the newest Python only, and of enumerations
+    what others show, and takes more than a second. CI runs that on the newest Python only, and of enumerations
     that are long, or run on the oldest Python, a part: each value of each parameter, in about a third of the cases.
     What is marked `once` runs once in CI: the few cases on the oldest Python, the others on the newest, and properties
     on both. The night's set has all.

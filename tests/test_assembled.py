@@ -165,6 +165,7 @@ def test_pieces_on_sectors_go_past_the_cache(tmp_path: Path) -> None:
 STOPS = product(("chunk", "partial", "named", "unrecorded", "entry"), (1, 7, 30))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fill", FILLS)
 def test_killed_anywhere_it_goes_on_with_what_was_placed(tmp_path: Path, runs: Server, fill: float) -> None:
     """Half of the chunks, and some pieces of others, hold nothing but the fill value."""
@@ -229,6 +230,7 @@ def test_another_plan_goes_on_with_what_was_assembled(tmp_path: Path, runs: Serv
     assert {path for path, stamp in whole.items() if stamps(target)[path] == stamp} or job.plan.strategy == "assembled"
 
 
+@pytest.mark.long
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stops=st.lists(st.integers(1, 60), min_size=1, max_size=3), fill=st.sampled_from(FILLS))
 def test_a_job_that_fails_again_and_again(tmp_path_factory: pytest.TempPathFactory, stops: list, fill: float) -> None:

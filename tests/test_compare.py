@@ -198,6 +198,7 @@ def decoded(crossing: Path, scratch: Path) -> tuple[ooc.Comparison, int]:
     return found, meter.decoded_bytes
 
 
+@pytest.mark.long
 def test_chunks_that_cross_are_decoded_once_by_way_of_scratch(
     crossing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

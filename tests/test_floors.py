@@ -157,6 +157,7 @@ def circle(root: Path) -> list[str]:
     return []
 
 
+@pytest.mark.long
 def test_imports_only_floors_below() -> None:
     assert [line for file in source_files(ROOT) for line in wrong_imports(file, ROOT)] == []
 

@@ -118,6 +118,7 @@ def test_a_tilde_is_the_home_directory_of_documents_and_disks(home: Path) -> Non
     assert not list(Path().iterdir())
 
 
+@pytest.mark.long
 def test_a_tilde_is_the_home_directory_on_the_command_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rechunk", "~/a.zarr", "~/b.zarr", "--chunks", "12,2", "--draw=~/plan.svg", "--quiet"]) == 0
     assert main(["read", "~/a.zarr", "0:2", "--out=~/out.npy"]) == 0

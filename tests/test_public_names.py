@@ -239,12 +239,14 @@ print(json.dumps([name for name in ("dask.array", "pandas", "xarray", "matplotli
 """
 
 
+@pytest.mark.long
 def test_a_command_starts_without_what_it_does_not_use(tmp_path: Path) -> None:
     """`dask.array` alone takes longer than everything else that a rechunk imports."""
     done = subprocess.run([sys.executable, "-c", SLOW], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
 
 
+@pytest.mark.long
 def test_whatever_is_asked_for_is_there_at_once(tmp_path: Path) -> None:
     """Each name in a process of its own, so that no other name has imported what it needs."""
     code = "import sys, oocarrays as ooc\nfor name in sys.argv[1:]: getattr(ooc, name)"

@@ -53,6 +53,7 @@ def is_public(name: str) -> bool:
     return any(name == each or name.startswith(f"{each}.") for each in PUBLIC)
 
 
+@pytest.mark.long
 def test_only_seams_names_internals_outside_the_folders_of_unit_tests() -> None:
     files = {str(path.relative_to(ROOT / "tests")): path for path in (ROOT / "tests").rglob("*.py")}
     named = {name: sorted(set(internals(path.read_text(encoding="utf-8")))) for name, path in files.items()}

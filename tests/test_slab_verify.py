@@ -30,6 +30,7 @@ def stored(data: np.ndarray = NOISE) -> zarr.Array:
     return zarr.create_array({}, data=data, chunks=(8, data.shape[1]))
 
 
+@pytest.mark.long
 @examples(25)
 @given(st.data())
 def test_what_verifies_is_the_kernel_on_the_whole_array(data: st.DataObject) -> None:

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from astropy.io import fits
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError, SkippedArraysWarning, UnsupportedError
 from tests.flat import flat
+from tests.later import Later
 
+fits = Later("astropy.io.fits")
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 TYPES = ["u1", "i2", "i4", "i8", "f4", "f8"]
 """Types of elements that FITS stores as they are."""

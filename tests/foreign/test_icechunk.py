@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from zarr.storage import StorePath
 import oocarrays as ooc
 from oocarrays.errors import PlacementError, RunError, TargetError
 from tests.flat import flat
+from tests.later import Later
 from tests.seams import store_at
 
-icechunk = pytest.importorskip("icechunk")
+pytestmark = pytest.mark.skipif(find_spec("icechunk") is None, reason="icechunk is not installed")
+icechunk = Later("icechunk")
 DATA = np.arange(12000.0).reshape(100, 120)
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
 

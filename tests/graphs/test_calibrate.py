@@ -48,6 +48,7 @@ print(ooc.rechunk(a, {}, chunks=(64,), scheduler="threads").plan.seconds)
 """
 
 
+@pytest.mark.long
 def test_what_is_kept_is_what_the_next_process_plans_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
     seconds = []

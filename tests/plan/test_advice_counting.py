@@ -63,6 +63,7 @@ def test_counts_are_those_of_a_table_of_every_element(case: tuple) -> None:
     assert pattern.elements == sum(math.prod(map(len, section)) for section in product(*axes))
 
 
+@pytest.mark.long
 def test_many_intervals_are_counted_as_few_are() -> None:
     """A million rows, of which some chunk lengths at a time are counted."""
     rows, chunks = 10**6, np.array([[1], [3], [1000], [10**6], [2 * 10**6]])

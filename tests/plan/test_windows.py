@@ -36,6 +36,7 @@ def arrays(draw: st.DrawFn) -> list[Stored]:
     ]
 
 
+@pytest.mark.long
 @examples(15)
 @given(arrays(), st.sampled_from([1, 7, 40]), st.sampled_from(["auto", 1, 4]), st.booleans(), st.sampled_from([1, 2]))
 def test_the_least_budget_of_an_iteration_is_the_least(

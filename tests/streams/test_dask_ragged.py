@@ -139,6 +139,7 @@ def test_few_items_of_dask_are_written_as_those_of_numpy(place: Path) -> None:
     assert ooc.streams.open_streams(place).lengths.tolist() == [8, 0]
 
 
+@pytest.mark.long
 def test_what_is_held_is_at_most_the_memory_given(place: Path, tmp_path: Path) -> None:
     memory, cells = 8 * MIB, 1000
     counts = np.random.default_rng(0).integers(0, 12_000, cells)

@@ -268,6 +268,7 @@ def test_disks_are_found_in_any_order(disks: list[str], array: np.ndarray) -> No
     assert verify_disks(store).faults == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", [None, 50])
 def test_a_disk_joins_and_another_leaves_and_nothing_moves_that_need_not(
     disks: list[str], array: np.ndarray, tmp_path: Path, block: int | None
@@ -361,6 +362,7 @@ def test_a_full_disk_is_one_line_and_each_chunk_is_old_or_new(disks: list[str], 
     assert (zarr.open_array(url(disks)[0])[...] == array + 1000).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", [None, 50])
 def test_a_hundred_threads_share_one_store(disks: list[str], block: int | None) -> None:
     data, failed = np.arange(100 * 40, dtype="i4").reshape(100, 40), []
