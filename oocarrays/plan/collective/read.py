@@ -132,7 +132,7 @@ class CollectivePlan(Holding):
         return places(self.requests[rank], box, self.tight(box))
 
     def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
-        """Yield a rank's reads in a round, in pieces that fit a cache, unless a box can be read into the rank's part."""
+        """Yield a rank's reads in a round: in pieces that fit a cache, or whole if a box is read into its part."""
         for box in self.rounds[number][rank]:
             whole = not self.stored.coded and self.table.of(box).ranks == (rank,)
             for piece in [box] if whole else _tiles(self.stored, box):
