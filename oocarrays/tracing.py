@@ -21,7 +21,7 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.events import LISTENERS, Events
 from oocarrays.graphs.rechunk.program import Rechunk
-from oocarrays.graphs.tracing.graph import trace_collections, trace_tasks, traced_collections
+from oocarrays.graphs.tracing.graph import FoundAccesses, trace_collections, trace_tasks, traced_collections
 from oocarrays.graphs.tracing.parts import Product
 from oocarrays.graphs.tracing.recording import Traced, recorded
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
@@ -244,7 +244,7 @@ def _add_job(job: Any, seen: Seen) -> None:
     """Add the reads and writes of a job by chunks, each once; for a lazy source, the reads of its graph."""
     programs = [run.program for run in (job._run, *job._run.parts)]
     if not any(program.read_from for program in programs):
-        trace_tasks(dict(job.__dask_graph__()), seen)
+        trace_tasks(dict(job.__dask_graph__()), FoundAccesses(seen))
         return
     for program in programs:
         read = program.read_from

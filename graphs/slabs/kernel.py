@@ -32,7 +32,7 @@ from oocarrays.kernels.differences import Tolerance, differences
 from oocarrays.kernels.results import BlockInfo, ResultTerms, checked, fitting, takes_info
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
+from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.local.pages import Pool, give_back
 from oocarrays.storage.meter import anonymous_bytes
@@ -82,7 +82,8 @@ def results_of(live: Live[Any], slab: Slab, blocks: Blocks) -> Blocks:
     wide: Blocks = []
     if plan.margin:
         narrow = [_copied(live, block, within(seen, window)) for block in blocks]
-        if is_verified(plan, slab):  # release everything but the copies before the kernel is called again
+        count = len(plan.numbers(slab.rank))
+        if slab.number in (0, count // 2, count - 1):  # only copies are held when the kernel is called again
             made = _made(live, slab, _called(live, slab, _apply, blocks), window)
             wide = [_copied(live, each, ...) for each in _trimmed(plan, made, core, window)]
             del made
@@ -187,12 +188,6 @@ def own_line(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-def is_verified(plan: SlabGeometry, slab: Slab) -> bool:
-    """Return whether a slab is computed twice: the first, middle and last one of a rank."""
-    count = len(plan.numbers(slab.rank))
-    return slab.number in (0, count // 2, count - 1)
-
-
 def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where: str) -> None:
     """Raise if results differ when the kernel sees more neighbours; check nothing if ``wide`` is empty.
 
@@ -203,7 +198,8 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
         near = 0.0
         if one.dtype.kind in "fc":
             root = float(np.sqrt(np.finfo(one.dtype).eps))
-            near = root * max((_largest(each) for _, each in _pieces(one, other)), default=0.0)
+            parts = (wider[np.isfinite(wider)] for _, wider in _pieces(one, other))
+            near = root * max((float(np.abs(part).max(initial=0)) for part in parts), default=0.0)
         for each in _pieces(one, other):
             found = differences(*each, (0,) * one.ndim, Tolerance(atol=near))
             if found.count:
@@ -224,10 +220,6 @@ def _pieces(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np
     for start in range(0, one.shape[axis], rows):
         part = (slice(None),) * axis + (slice(start, start + rows),)
         yield one[part], other[part]
-
-
-def _largest(values: np.ndarray) -> float:
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0))
 
 
 class KernelMemory:
@@ -263,7 +255,11 @@ class KernelMemory:
                 yield
             return
         try:
-            before = _begin_anew()
+            before = None
+            give_back()
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+                before = anonymous_bytes()
             yield
             peak = _most()
             if before is not None and peak is not None:
@@ -289,15 +285,6 @@ class KernelMemory:
             self._begun = self._alone = True
             self._changed.wait_for(lambda: not self._under_way)
             return True
-
-
-def _begin_anew() -> int | None:
-    """Release memory kept by the allocator, reset ``VmHWM``, and return the anonymous bytes now in memory."""
-    give_back()
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-        return anonymous_bytes()
-    return None
 
 
 def _most() -> int | None:

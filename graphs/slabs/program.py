@@ -257,18 +257,13 @@ class _SlabTasks:
     def _reads(self, rank: int, before: Key) -> None:
         """Read in sequence the slabs to compute, and those with a band for others, each once its window is free."""
         slabs = [slab for slab in self.plan.slabs(rank) if slab not in self.done or self._takers(slab)]
+        verb = "compute" if self.plan.prefetch else "write"  # without prefetch, the result is written, too
         for slab, former in zip(slabs, [*[None] * self.plan.held, *slabs], strict=False):
-            uses = self._last_uses(former) if former else ()
-            before = self._read[slab] = self.builder.add(tasks.read, *slab, after=[before, *uses])
-
-    def _last_uses(self, slab: Slab) -> list[Key]:
-        """Return the last uses of a window; without prefetch, its result is also written before the next read."""
-        if slab in self.done:
-            return [self._key("give", *taker, *slab) for taker in self._takers(slab)]
-        return [self._key("compute" if self.plan.prefetch else "write", *slab)]
-
-    def _key(self, name: str, *args: int) -> Key:
-        return (f"{name}-{self.builder.suffix}", *args)
+            uses: list[tuple[Any, ...]] = [(verb, *former)] if former else []  # the last uses of its window
+            if former in self.done:
+                uses = [("give", *taker, *former) for taker in self._takers(former)]
+            after = [before, *((f"{name}-{self.builder.suffix}", *args) for name, *args in uses)]
+            before = self._read[slab] = self.builder.add(tasks.read, *slab, after=after)
 
     def _results(self, rank: int) -> Iterator[Key]:
         """Compute and write the slabs of a rank in sequence."""

@@ -33,10 +33,6 @@ class PassScratch:
         each = (number * self.fields + field) * len(self.folders) + rank
         return place_below(self.folders[rank], str(each))
 
-    def places(self, number: int, field: int) -> tuple[str | RemoteStore, ...]:
-        """Return the locations of all parts of a swept array."""
-        return tuple(self.place(number, field, rank) for rank in range(len(self.folders)))
-
     def of_rank(self, number: int, rank: int = 0) -> list[str | RemoteStore]:
         """Return the locations of all swept arrays, or of a rank's parts of them, as a pass writes them."""
         return [self.place(number, field, rank) for field in range(self.fields)]
@@ -49,7 +45,7 @@ class PassScratch:
         assert isinstance(target, LocalTarget), "one file in other scratch has all ranks' parts"
         return ScratchFiles(
             store=target.store, descriptor=target.files.descriptor, name=f"scratch of {target.files.name}",
-            places=self.places(number, field),
+            places=tuple(self.place(number, field, rank) for rank in range(len(self.folders))),
         )  # fmt: skip
 
     def opened(self, number: int, targets: Sequence[TargetSpec]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from functools import partial
 from operator import add
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Part
 from oocarrays.graphs.slabs.kernel import results_of, state_of
 from oocarrays.graphs.slabs.scratch import Sweep
 from oocarrays.graphs.slabs.sweeps import as_bits, as_residual, largest
@@ -70,8 +68,11 @@ def write(live: Live[Any], number: int, rank: int, results: Blocks | None) -> Pa
     """Write the whole chunks of a slab; return its parts of gathered targets, or in an iteration its residual."""
     program, slab = live.program, Slab(number, rank)
     part, sweep = program.part(slab), program.sweep
-    if results is None:
-        return regain(live, number, rank) if program.plan.coarser else sweep and _known_residual(live, part)
+    if results is None and program.plan.coarser:
+        return regain(live, number, rank)
+    if results is None:  # without a residual, and after the run's end, none is recorded
+        recorded = live.journal.parts() if sweep and live.journal.is_there() else ()
+        return next((as_residual(each[3]) for each in recorded if len(each) == 4 and each[:3] == part), None)
     stored = _stored(live, slab, results)
     if sweep is not None and sweep.residual is not None:
         live.record((*part, as_bits(float(results[-1]))))
@@ -79,12 +80,6 @@ def write(live: Live[Any], number: int, rank: int, results: Blocks | None) -> Pa
     if sweep is not None:
         return float(results[-1])
     return _parts(program.plan, slab, results) if program.plan.coarser else None
-
-
-def _known_residual(live: Live[Any], part: Part) -> float | None:
-    """Return the recorded residual of a slab that has been written; None without one, and after the run's end."""
-    parts = live.journal.parts() if live.journal.is_there() else ()
-    return next((as_residual(each[3]) for each in parts if len(each) == 4 and each[:3] == part), None)
 
 
 def _stored(live: Live[Any], slab: Slab, results: Blocks) -> dict[str, dict[str, Receipt]]:
@@ -226,16 +221,16 @@ def _sources(live: Live[Any]) -> Sequence[Any]:
 
 
 def _targets(live: Live[Any]) -> Sequence[Any]:
-    return live.once("targets", partial(_opened, live))
-
-
-def _opened(live: Live[Any]) -> Sequence[Any]:
     program, sweep = live.program, live.program.sweep
-    if sweep is not None and not sweep.last:
-        live.journal.join()
-        return _scratch(live, sweep, sweep.number)
-    opened = [live.target(number) for number in range(len(program.writes))]
-    return opened[0] if program.writes[0].members else opened
+
+    def opened() -> Sequence[Any]:
+        if sweep is not None and not sweep.last:
+            live.journal.join()
+            return _scratch(live, sweep, sweep.number)
+        each = [live.target(number) for number in range(len(program.writes))]
+        return each[0] if program.writes[0].members else each
+
+    return live.once("targets", opened)
 
 
 def _scratch(live: Live[Any], sweep: Sweep, number: int) -> list[Any]:

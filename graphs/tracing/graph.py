@@ -61,22 +61,18 @@ class FoundAccesses:
 
     def add(self, use: parts.TaskUse, node: Any) -> None:
         if isinstance(use.source, Reading):
-            self._add_wanted(use.source, use.key)
+            requests = use.source.plan.requests
+            if all(map(len, requests[use.key])):
+                wanted = tuple(map(as_ranges, requests[use.key]))
+                self.seen.add(use.source.file.zarr, [wanted], by="oocarrays", ranks=len(requests))
             return
         part = self.part(use.source)
         if part is None:
             return
         if use.key is None:
-            name = location(part.array)
-            self._blind[name] = key_split(node.key)
+            self._blind[location(part.array)] = key_split(node.key)
             return
         self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by, cut=True)
-
-    def _add_wanted(self, read: Reading, rank: int) -> None:
-        requests = read.plan.requests
-        if all(map(len, requests[rank])):
-            wanted = tuple(map(as_ranges, requests[rank]))
-            self.seen.add(read.file.zarr, [wanted], by="oocarrays", ranks=len(requests))
 
     @property
     def unseen(self) -> list[str]:
@@ -104,7 +100,7 @@ def trace_collections(collections: Sequence[Any], seen: Seen) -> list[str]:
         keys = list(flatten([each.__dask_keys__()]))
         graph = each.__dask_graph__()
         together |= dict(each.__dask_optimize__(graph, keys) if each.__dask_optimize__ else graph)
-    _every_task(together, found)
+    trace_tasks(together, found)
     return found.unseen
 
 
@@ -112,9 +108,8 @@ def arrays_of(collection: Any, found: FoundAccesses) -> list[da.Array]:
     """Return the Dask arrays in a collection; add xarray's reads without Dask directly."""
     if isinstance(collection, da.Array):
         return [collection]
-    variables = _variables(collection)
     made = []
-    for variable in variables:
+    for variable in _variables(collection):
         data = variable._data
         if isinstance(data, da.Array):
             made.append(data)
@@ -145,16 +140,11 @@ def _trace_arrays(arrays: Sequence[da.Array], found: FoundAccesses) -> None:
         layers.trace()
         return
     keys = list(flatten([array.__dask_keys__() for array in arrays]))
-    _every_task(dict(da.Array.__dask_optimize__(graph, keys)), found)
+    trace_tasks(dict(da.Array.__dask_optimize__(graph, keys)), found)
 
 
-def trace_tasks(graph: Mapping[Any, Any], seen: Seen) -> None:
-    """Add the reads and writes of a graph's tasks, without optimisation."""
-    _every_task(graph, FoundAccesses(seen))
-
-
-def _every_task(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
-    """Add the reads and writes of every task of a graph."""
+def trace_tasks(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
+    """Add the reads and writes of every task of a graph, without optimisation."""
     nodes = convert_legacy_graph(graph)
 
     def find(key: Any) -> Any:

@@ -147,9 +147,8 @@ class Layers:
             counts = self._counts(below, target)
             counts += used
             return
-        for index in zip(*np.nonzero(used), strict=True) if used.ndim else [()] * int(used > 0):
-            place = tuple(map(int, index))
-            self._need((below, *place), int(used[place]), only)
+        for place in np.argwhere(used).tolist():
+            self._need((below, *place), int(used[*place]), only)
 
     def _need(self, key: Any, times: int = 1, only: bool = False) -> None:
         name = self._layer_of(key)
@@ -163,6 +162,10 @@ class Layers:
         if only:
             needs.alone.add(key)
 
+    def __contains__(self, key: object) -> bool:
+        name = key[0] if isinstance(key, tuple) and key else key
+        return isinstance(name, str) and self._layer_of(key) is not None
+
     def _layer_of(self, key: Any) -> str | None:
         name = key[0] if isinstance(key, tuple) and key else key
         if isinstance(name, str) and name in self._layers:
@@ -171,8 +174,11 @@ class Layers:
 
     def _reads_of_blocks(self, name: str, layer: Blockwise, needed: np.ndarray) -> None:
         templates = list(self._templates(layer))
-        if any(template is None for template in templates):
-            self._one_by_one(layer, needed)
+        if any(template is None for template in templates):  # written out in groups, and seen one by one
+            blocks = (tuple(map(int, index)) for index in zip(*np.nonzero(needed), strict=True))
+            while some := list(islice(blocks, 10_000)):
+                for node in _written_out(layer, some).values():
+                    self._found.add_task(node, self._object)
             return
         joined = self._joined(name, layer) if templates else {}
         if joined:
@@ -227,13 +233,6 @@ class Layers:
             for _ in range(int(times[index])):
                 self._found.add(parts.TaskUse(source, key), None)
 
-    def _one_by_one(self, layer: Blockwise, needed: np.ndarray) -> None:
-        """Add the reads of a layer's tasks, written out in groups."""
-        blocks = (tuple(map(int, index)) for index in zip(*np.nonzero(needed), strict=True))
-        while some := list(islice(blocks, 10_000)):
-            for node in _written_out(layer, some).values():
-                self._found.add_task(node, self._object)
-
     # ------------------------------------------------------------------ indices fused with reads
 
     def _joined(self, name: str, layer: Blockwise) -> dict[tuple[int, ...], Task]:
@@ -280,8 +279,7 @@ class Layers:
 
     def _written_tasks(self, name: str) -> Mapping[Any, Any]:
         if name not in self._written:
-            layer = self._layers[name]
-            self._written[name] = getattr(layer, "mapping", None) or dict(layer)
+            self._written[name] = getattr(self._layers[name], "mapping", None) or dict(self._layers[name])
         return self._written[name]
 
     def _tasks(self, name: str) -> None:
@@ -297,7 +295,7 @@ class Layers:
             if key in known:
                 continue
             known.add(key)
-            node = convert_legacy_task(key, written.get(key), _Keys(self))
+            node = convert_legacy_task(key, written.get(key), self)
             below = node.dependencies if isinstance(node, GraphNode) else ()
             for each in below:
                 if each in written:
@@ -308,14 +306,11 @@ class Layers:
                 else:
                     self._need(each, 1, len(below) == 1)
             if len(below) == 1 and isinstance(node, Task) and node.func in parts.GETTERS:
-                self._note_index(node)
+                (each,) = below
+                layer = self._layer_of(each)
+                if layer is not None and isinstance(self._layers[layer], Blockwise):
+                    self._needs[layer].indexed[each] = node
             self._found.add_task(node, self._object)
-
-    def _note_index(self, node: Task) -> None:
-        (below,) = node.dependencies
-        name = self._layer_of(below)
-        if name is not None and isinstance(self._layers[name], Blockwise):
-            self._needs[name].indexed[below] = node
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,17 +319,6 @@ class _Slot:
 
     dep: Any
     indices: Sequence[str]
-
-
-class _Keys:
-    """Container of a graph's keys that tests them one by one."""
-
-    def __init__(self, layers: Layers) -> None:
-        self._layers = layers
-
-    def __contains__(self, key: object) -> bool:
-        name = key[0] if isinstance(key, tuple) and key else key
-        return isinstance(name, str) and self._layers._layer_of(key) is not None
 
 
 def _projected(needed: np.ndarray, layer: Blockwise, indices: Sequence[str], numblocks: Sequence[int]) -> np.ndarray:

@@ -187,16 +187,11 @@ class TakenPart:
             yield from (tuple((range(p, p + 1),) for p in point) for point in zip(*places, strict=True))
             return
         axes: list[Any] = list(self.axes)
-        taken = self._selected(key)
-        for axis, chosen in zip(self.kept, taken, strict=True):
+        shape, entries = self.shape, tuple(e for e in _tuple(key) if e is not None)
+        for axis, chosen in zip(self.kept, _plain(entries, shape) or Selection.of(entries, shape).axes, strict=True):
             axes[axis] = _of(axes[axis], chosen)
         if all(len(each) for each in axes):
             yield tuple(map(as_ranges, axes))
-
-    def _selected(self, key: Any) -> Sequence[Taken]:
-        """Return the places of an index along each axis of the object."""
-        shape, entries = self.shape, tuple(e for e in (key if isinstance(key, tuple) else (key,)) if e is not None)
-        return _plain(entries, shape) or Selection.of(entries, shape).axes
 
 
 def _plain(key: Any, shape: Sequence[int]) -> list[range] | None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
+from itertools import product
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -129,17 +130,21 @@ def _begin_there(name: str, caller: int) -> None:
 
 
 def _end_there(name: str) -> Any:
-    seen = _HERE.pop(name, None)
-    if seen is None:
-        return None
-    _end(seen)
-    return seen.take()
+    if name not in _HERE:
+        return ()
+    _end(_HERE[name])
+    return _HERE.pop(name).take()
 
 
 def _begin(seen: Seen) -> None:
+    """Record into ``seen``; with the first recording, wrap Zarr's methods so that they report their selections."""
     with _LOCK:
         if not _RECORDED:
-            _patch()
+            for way, verb in product(("basic", "orthogonal", "coordinate", "mask", "block"), ("get", "set")):
+                name = f"{verb}_{way}_selection"
+                _ORIGINAL[name] = getattr(zarr.Array, name)
+                setattr(zarr.Array, name, _telling(_ORIGINAL[name], way, verb == "set"))
+            WATCHERS.append(_hear)
         _RECORDED.append(seen)
 
 
@@ -147,24 +152,9 @@ def _end(seen: Seen) -> None:
     with _LOCK:
         _RECORDED[:] = [each for each in _RECORDED if each is not seen]
         if not _RECORDED:
-            _restore()
-
-
-def _patch() -> None:
-    """Wrap Zarr's methods so that they report their selections while a recording is active."""
-    for way in ("basic", "orthogonal", "coordinate", "mask", "block"):
-        for verb in ("get", "set"):
-            name = f"{verb}_{way}_selection"
-            _ORIGINAL[name] = getattr(zarr.Array, name)
-            setattr(zarr.Array, name, _telling(_ORIGINAL[name], way, verb == "set"))
-    WATCHERS.append(_hear)
-
-
-def _restore() -> None:
-    for name, method in _ORIGINAL.items():
-        setattr(zarr.Array, name, method)
-    _ORIGINAL.clear()
-    WATCHERS.remove(_hear)
+            for name in list(_ORIGINAL):
+                setattr(zarr.Array, name, _ORIGINAL.pop(name))
+            WATCHERS.remove(_hear)
 
 
 def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[..., Any]:

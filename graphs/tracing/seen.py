@@ -29,8 +29,8 @@ Kind = tuple[str, bool, str, int | None, bool]
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
-    array = _unwrapped(array)
-    shards = getattr(array, "shards", None)
+    store, shards = _in_files(innermost(array.store_path.store)), getattr(array, "shards", None)
+    array = array if store is array.store_path.store else in_store(array, store)  # no counted or traced accesses
     return Dataset(
         name=location(array),
         dtype=array.dtype.str,
@@ -38,12 +38,6 @@ def dataset_of(array: zarr.Array) -> Dataset:
         shards=None if shards is None else tuple(shards),
         dims=dimension_names(array),
     )
-
-
-def _unwrapped(array: zarr.Array) -> zarr.Array:
-    """Return the array in its innermost store, without wrappers that count or trace its accesses."""
-    store = _in_files(innermost(array.store_path.store))
-    return array if store is array.store_path.store else in_store(array, store)
 
 
 def _in_files(store: Store) -> Store:
