@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,8 +37,6 @@ from oocarrays.storage.sections.write import write_section
 
 Made = tuple[int, int, np.ndarray]
 """Part, chunk of its groups, and values."""
-Put = Callable[[int, int, np.ndarray], bool]
-"""Function that stores a chunk of the result; it returns False if the chunk is to be returned instead."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -82,6 +79,8 @@ class Reduction(Program):
     dtype: np.dtype
     target: TargetSpec | None = None
     """Target; None if the result is returned."""
+    result: np.ndarray | None = None
+    """Result in the memory of this process, if no task returns its parts."""
 
     @property
     def keeps(self) -> bool:
@@ -118,8 +117,23 @@ class Reduction(Program):
 
 
 def reduce(live: Live[Reduction], rank: int) -> RankPartials:
-    """Reduce a rank's segments, and write the parts that it has alone."""
-    return _reduce(live, rank, partial(_put, live))
+    """Reduce a rank's segments; store the chunks of the parts that it has alone."""
+    plan, reducer = live.program.plan, live.program.reducer
+    held, folded = RankPartials({}, []), Partial()
+    with live.reading(), ThreadPoolExecutor(plan.threads, "oocarrays-reduce") as pool:
+        for unit, found in _partials(live, rank, pool):
+            if live.failure:
+                raise live.failure
+            part, segment = plan.cut.unit(unit)
+            if not plan.is_whole(part, rank):
+                held.waiting[unit] = found
+                continue
+            reducer.fold(folded, found)
+            if segment == plan.cut.segments - 1:
+                for chunk, states in reducer.chunks_of(folded):
+                    held.made += _finished(live, part, chunk, states)
+                folded = {}
+    return held
 
 
 def write(live: Live[Reduction], rank: int, held: RankPartials, *inputs: Any) -> list[Made]:
@@ -134,7 +148,7 @@ def write(live: Live[Reduction], rank: int, held: RankPartials, *inputs: Any) ->
         for unit in range(part * plan.cut.segments, (part + 1) * plan.cut.segments):
             reducer.fold(folded, came.pop((unit, chunk), {}))
         if not live.is_done((1, part, chunk)):
-            made += _finished(live, part, chunk, folded, partial(_put, live))
+            made += _finished(live, part, chunk, folded)
     return made
 
 
@@ -152,61 +166,29 @@ def finish(live: Live[Reduction], *made: list[Made]) -> np.ndarray | str:
 
 def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[np.ndarray, Run[Reduction]]:
     """Reduce on threads of this process without a graph; return the result, and the run that made it."""
-    run = Run(Reduction(plan=plan, reducer=reducer, dtype=dtype))
     result = np.empty(plan.cut.result_shape, dtype)
-
-    def put(part: int, chunk: int, values: np.ndarray) -> bool:
-        result[plan.cut.place(part, chunk).slices] = values
-        return True
-
+    run = Run(Reduction(plan=plan, reducer=reducer, dtype=dtype, result=result))
     recording.list_versions(run.live)  # the caller has just opened the source: nothing else is to be checked
     run.meter = new_meter()
-    _reduce(run.live, 0, put)
+    reduce(run.live, 0)
     recording.end(run.live)
     return result, run
 
 
-def _reduce(live: Live[Reduction], rank: int, put: Put) -> RankPartials:
-    """Reduce a rank's segments; store the chunks of the parts that it has alone."""
-    held = RankPartials({}, [])
-    with live.reading(), ThreadPoolExecutor(live.program.plan.threads, "oocarrays-reduce") as pool:
-        _through(live, rank, pool, held, put)
-    return held
-
-
-def _through(live: Live[Reduction], rank: int, pool: ThreadPoolExecutor, held: RankPartials, put: Put) -> None:
-    plan, reducer, folded = live.program.plan, live.program.reducer, Partial()
-    for unit, found in _partials(live, rank, pool):
-        if live.failure:
-            raise live.failure
-        part, segment = plan.cut.unit(unit)
-        if not plan.is_whole(part, rank):
-            held.waiting[unit] = found
-            continue
-        reducer.fold(folded, found)
-        if segment == plan.cut.segments - 1:
-            for chunk, states in reducer.chunks_of(folded):
-                held.made += _finished(live, part, chunk, states, put)
-            folded = {}
-
-
-def _finished(live: Live[Reduction], part: int, chunk: int, states: Partial, put: Put) -> list[Made]:
-    """Finish a chunk of the result; return it if it was not stored."""
-    values = live.program.reducer.finished(part, chunk, states, live.program.dtype)
-    return [] if put(part, chunk, values) else [(part, chunk, values)]
-
-
-def _put(live: Live[Reduction], part: int, chunk: int, values: np.ndarray) -> bool:
-    """Write a chunk of the result; return False if there is no target."""
-    if live.program.target is None:
-        return False
-    if not values.size or live.is_done((1, part, chunk)):
-        return True
-    place, receipts = live.program.plan.cut.place(part, chunk), Receipts()
-    with live.meter.phase("write"):
-        write_section(live.target(), place.axes, values, meter=live.meter, receipts=receipts)
-    live.record((1, part, chunk), {"": receipts.kept})
-    return True
+def _finished(live: Live[Reduction], part: int, chunk: int, states: Partial) -> list[Made]:
+    """Finish a chunk of the result and store it; return it if there is neither a target nor a result in memory."""
+    program, place = live.program, live.program.plan.cut.place(part, chunk)
+    values = program.reducer.finished(part, chunk, states, program.dtype)
+    if program.result is not None:
+        program.result[place.slices] = values
+    elif program.target is None:
+        return [(part, chunk, values)]
+    elif values.size and not live.is_done((1, part, chunk)):
+        receipts = Receipts()
+        with live.meter.phase("write"):
+            write_section(live.target(), place.axes, values, meter=live.meter, receipts=receipts)
+        live.record((1, part, chunk), {"": receipts.kept})
+    return []
 
 
 def _partials(live: Live[Reduction], rank: int, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Partial]]:

@@ -24,6 +24,7 @@ from oocarrays.kernels.reductions import Reduction
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.selection import regular
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.plan import Resources
 from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut, Spans, spread_over
@@ -66,11 +67,8 @@ class Groups:
         """Return whether a group has unequal distances of indices in a box, so that its elements must be copied."""
         length = cut.lengths[self.axis]
         boxes = (self.codes[i : i + length] for i in range(0, len(self.codes), length))
-        return any(
-            not isinstance(_as_slice(np.flatnonzero(box == code)), slice)
-            for box in boxes
-            for code in np.unique(box[box >= 0])
-        )
+        each = (np.flatnonzero(box == code) for box in boxes for code in np.unique(box[box >= 0]))
+        return not all(isinstance(_as_slice(indices), slice) for indices in each)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,8 +219,5 @@ def called(function: Callable[..., Any], *given: Any) -> Any:
 
 def _as_slice(indices: np.ndarray) -> Any:
     """Return a slice if the indices are equally spaced, as slicing copies nothing."""
-    if len(indices) == 1:
-        return slice(int(indices[0]), int(indices[0]) + 1)
-    step = int(indices[1] - indices[0])
-    even = (np.diff(indices) == step).all()
-    return slice(int(indices[0]), int(indices[-1]) + 1, step) if even else indices
+    found = regular(indices)
+    return slice(found.start, found.stop, found.step) if isinstance(found, range) else found

@@ -60,9 +60,8 @@ class Fused:
         if self.sweeps.count == 0:
             _put(made, (...,), [block[_places(core, ends)] for block in blocks[: self.fields]])
             return made
-        keep_freed(
-            max(2**22, 2 * self.sweeps.block_bytes(sum(dtype.itemsize for dtype in dtypes)))
-        )  # a kernel allocates intermediate results for every block
+        block_bytes = self.sweeps.block_bytes(sum(dtype.itemsize for dtype in dtypes))
+        keep_freed(max(2**22, 2 * block_bytes))  # a kernel allocates intermediate results for every block
 
         def descend(tile: Ends) -> None:
             _Walk(self, tile, dtypes, watch).down(blocks, ends, [each[_places(tile, core)] for each in made])

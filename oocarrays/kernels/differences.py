@@ -74,10 +74,7 @@ def _unlike(x: np.ndarray, y: np.ndarray, tolerance: Tolerance) -> np.ndarray:
     unlike: np.ndarray = x != y
     if not tolerance.exact and x.dtype.kind in "iufcb":
         with np.errstate(invalid="ignore", over="ignore"):
-            u, v = _numbers(x), _numbers(y)
-            unlike &= ~(np.abs(u - v) <= tolerance.atol + tolerance.rtol * np.abs(v)) | ~(
-                np.isfinite(u) & np.isfinite(v)
-            )
+            unlike &= ~np.isclose(_numbers(x), _numbers(y), tolerance.rtol, tolerance.atol)
     if tolerance.equal_nan and unlike.any():
         unlike &= ~((x != x) & (y != y))  # NaN and NaT alone are unlike themselves
     return unlike

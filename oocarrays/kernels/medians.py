@@ -151,34 +151,6 @@ class MedianNetwork:
         return cls(steps=steps, outs=tuple(outs), places=places, registers=max(places.values()) + 1)
 
 
-class Tile:
-    """Registers of a network for the tiles of an image in turn, with its steps bound to them."""
-
-    def __init__(self, image: np.ndarray, height: int, width: int) -> None:
-        network, above = MedianNetwork.of(height, width), height // 2
-        most = 8 * 2**20  # bytes of all registers of a thread
-        elements = min(REGISTER, most // network.registers) // image.itemsize
-        pitch = min(image.shape[1], max(elements // 16, 2 * width))
-        half = min(-(-image.shape[0] // 2), max(elements // pitch, above + 1))
-        self.rows, self.columns = 2 * (half - above), pitch - width + 1
-        held = np.zeros((network.registers, half * pitch), image.dtype.newbyteorder("="))
-        rows = held.reshape(network.registers, half, pitch)
-        self.reads = [rows[network.places[step]] for step in network.steps[:2]]
-        self.medians = [rows[network.places[out.step], out.down :, out.right :] for out in network.outs]
-        self.bound = list(bound(network, held, pitch))
-
-    def run(self, image: np.ndarray, out: np.ndarray) -> None:
-        """Write the medians of a tile, from the part of the image that its windows cover."""
-        for parity, plane in enumerate(self.reads):
-            rows = image[parity::2]
-            plane[: rows.shape[0], : rows.shape[1]] = rows
-        for operation, a, b, result in self.bound:
-            operation(a, b, out=result)
-        for parity, plane in enumerate(self.medians):
-            rows = out[parity::2]
-            rows[...] = plane[: rows.shape[0], : rows.shape[1]]
-
-
 def bound(network: MedianNetwork, held: np.ndarray, pitch: int) -> Iterator[tuple[Any, ...]]:
     """Yield each step's operation, operands and result: runs of registers, as long as all operands reach."""
     size: int = held.shape[1]
@@ -195,11 +167,25 @@ def windows(image: np.ndarray, out: np.ndarray, height: int, width: int) -> None
     """Write the median of every window inside an image, tile by tile; ``out`` is smaller by a window minus one."""
     if not out.size:
         return
-    tile = Tile(image, height, width)
-    for row, column in product(range(0, out.shape[0], tile.rows), range(0, out.shape[1], tile.columns)):
-        here = slice(row, row + tile.rows), slice(column, column + tile.columns)
-        covered = slice(row, row + tile.rows + height - 1), slice(column, column + tile.columns + width - 1)
-        tile.run(image[covered], out[here])
+    network, above = MedianNetwork.of(height, width), height // 2
+    most = 8 * 2**20  # bytes of all registers of a thread
+    elements = min(REGISTER, most // network.registers) // image.itemsize
+    pitch = min(image.shape[1], max(elements // 16, 2 * width))
+    half = min(-(-image.shape[0] // 2), max(elements // pitch, above + 1))
+    rows, columns = 2 * (half - above), pitch - width + 1  # of the medians of a tile
+    held = np.zeros((network.registers, half * pitch), image.dtype.newbyteorder("="))
+    registers, steps = held.reshape(network.registers, half, pitch), list(bound(network, held, pitch))
+    reads = [registers[network.places[step]] for step in network.steps[:2]]
+    made = [registers[network.places[wire.step], wire.down :, wire.right :] for wire in network.outs]
+    for row, column in product(range(0, out.shape[0], rows), range(0, out.shape[1], columns)):
+        for parity, plane in enumerate(reads):
+            part = image[row + parity : row + rows + height - 1 : 2, column : column + columns + width - 1]
+            plane[: part.shape[0], : part.shape[1]] = part
+        for operation, a, b, result in steps:
+            operation(a, b, out=result)
+        for parity, plane in enumerate(made):
+            part = out[row + parity : row + rows : 2, column : column + columns]
+            part[...] = plane[: part.shape[0], : part.shape[1]]
 
 
 def median(
@@ -259,9 +245,8 @@ def median(
         by_scipy(image, sizes, mode, result)
     else:
         window, pairs = planes(image, result, sizes)
-        with (
-            ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool
-        ):  # a single thread reuses its freed memory
+        # a single thread reuses its freed memory
+        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
             for plane, filled in pairs:
                 each = parts(plane, filled, window, mode, threads)
                 list((pool.map if pool else map)(lambda part: windows(*part, *window), each))

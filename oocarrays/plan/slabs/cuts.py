@@ -26,8 +26,7 @@ from oocarrays.plan import cost
 from oocarrays.plan.cost import Work, overlapped
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import Alternative, alternative, cheapest, largest
-from oocarrays.plan.slabs.geometry import gathered_bytes, units
-from oocarrays.plan.slabs.kinds import neighbours
+from oocarrays.plan.slabs.geometry import gathered_bytes, neighbours, units
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 

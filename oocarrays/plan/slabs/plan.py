@@ -38,8 +38,17 @@ from oocarrays.plan.plan import (
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.write import plan_section_write
-from oocarrays.plan.slabs.geometry import Slab, SlabGeometry, all_of, gathered, gathered_bytes, written
-from oocarrays.plan.slabs.kinds import alike, neighbours, read_elements
+from oocarrays.plan.slabs.geometry import (
+    Slab,
+    SlabGeometry,
+    alike,
+    all_of,
+    gathered,
+    gathered_bytes,
+    neighbours,
+    read_elements,
+    written,
+)
 from oocarrays.plan.slabs.options import COSTS
 from oocarrays.plan.slabs.sweeps import Sweeps
 

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import ChunkGrid, ceil_div
+from oocarrays.mapping.grid import ChunkGrid, ceil_div, ravel
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
@@ -127,10 +127,7 @@ def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterat
     for a, most in zip(axes, window, strict=True):
         lengths[a] = min(counts[a], ceil_div(most, step.unit[a] * step.cut.chunks[a]))
     for index in product(*map(range, lengths)):
-        number = 0
-        for i, n in zip(index, counts, strict=True):
-            number = number * n + i
-        yield number
+        yield ravel(index, counts)
 
 
 def _written(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[Box]:
