@@ -19,7 +19,7 @@ from oocarrays.errors import InputError, NotFoundError, plural
 from oocarrays.graphs.tracing.parts import as_ranges
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
-from oocarrays.mapping.given import flag, from_home, whole
+from oocarrays.mapping.given import flag, from_home, listed, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options.asked import cluster_of, resources_of
@@ -201,8 +201,7 @@ def advise(
     """Advise which chunks the arrays of a trace should have, and how its blocks should read them."""
     if not trace.accesses:
         raise InputError("this trace reads and writes no stored array")
-    names = [keep] if isinstance(keep, str) else list(keep)
-    kept = {trace.dataset(name).name for name in names}
+    kept = {trace.dataset(name).name for name in ([keep] if isinstance(keep, str) else listed(keep, "keep"))}
     ranks = None if ranks is None else whole(ranks, "ranks", 1)
     resources = resources_of(cluster_of(scheduler, workers), memory)
     used = {access.dataset for access in trace.accesses}

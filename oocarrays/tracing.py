@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from dask.base import is_dask_collection
@@ -168,7 +169,7 @@ def trace(*collections: Any, weights: Any = None, **named: Any) -> Trace | Traci
         if weights is not None:
             raise InputError("weights= are those of collections; the weight of a run is weight=")
         return _tracing(**named)
-    blocks = {**_named(collections), **named}
+    blocks = _named(collections, named)
     each = _weights(weights, list(blocks))
     found = [_trace_block(name, given, each[name]) for name, given in blocks.items()]
     return sum(found[1:], found[0])
@@ -180,13 +181,14 @@ def _tracing(block: str = "run", weight: float = 1.0, scheduler: Client | str | 
     return Tracing(block, checked_weight(weight, f"the weight of {block!r}"), client_of(scheduler))
 
 
-def _named(collections: Sequence[Any]) -> dict[str, Any]:
+def _named(collections: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all collections by name, those without a keyword under names that no other has."""
     found: dict[str, Any] = {}
     for given in collections:
         name = _name(given)
-        number = 1 + sum(known == name or known.startswith(f"{name} ") for known in found)
-        found[name if number == 1 else f"{name} {number}"] = given
-    return found
+        free = (each for each in chain([name], (f"{name} {number}" for number in count(2))) if each not in found)
+        found[next(each for each in free if each not in named)] = given
+    return found | dict(named)
 
 
 def _name(given: Any) -> str:

@@ -154,6 +154,10 @@ def test_names_that_there_are_not_are_refused(tmp_path: Path) -> None:
     trace = columns(made(tmp_path / "x.zarr"))
     with pytest.raises(NotFoundError, match="'other' is not an array of this trace"):
         trace.advise(keep="other")
+    with pytest.raises(NotFoundError, match="5 is not an array of this trace"):
+        trace.advise(keep=[5])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="keep=5 is not a sequence"):
+        trace.advise(keep=5)
     advice = trace.advise(memory="1GiB")
     with pytest.raises(NotFoundError, match=r"no block 'rows' reads .*; those that do: columns"):
         advice.method("rows", str(tmp_path / "x.zarr"))

@@ -351,3 +351,6 @@ def test_a_transform_of_what_is_no_slab_is_refused() -> None:
         transform(np.zeros((4, 4)), 2)
     with pytest.raises(ValueError, match="0 threads: at least 1"):
         transform(np.zeros((4, 4)), threads=0)
+    slab = np.ones((5, 4), "c16")
+    with pytest.raises(ValueError, match="out overlaps the slab"):
+        transform(slab[1:], 1, out=slab[:-1])

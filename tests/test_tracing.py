@@ -43,6 +43,12 @@ def test_each_collection_is_a_block_with_its_weight(stored: zarr.Array) -> None:
     assert found.datasets[0].chunks == (6, 10)
 
 
+def test_a_collection_keeps_its_block_beside_a_keyword_of_its_name(stored: zarr.Array) -> None:
+    x = da.from_zarr(stored)
+    found = ooc.advise.trace(x + 1, x[:6] + 2, add=x[:12] + 1)
+    assert [(access.block, access.tasks) for access in found.accesses] == [("add 2", 16), ("add 3", 4), ("add", 8)]
+
+
 def test_what_dask_and_xarray_store_is_written(stored: zarr.Array, tmp_path: Path) -> None:
     target = zarr.create_array(tmp_path / "b.zarr", shape=(30, 40), chunks=(6, 40), dtype="f8")
     storing = da.store(da.from_zarr(stored), target, regions=np.s_[6:30, :], compute=False)

@@ -60,6 +60,9 @@ def transform(slab: np.ndarray, axis: int = 1, *, out: np.ndarray | None = None,
     check_array(result, "out")
     if result.shape != slab.shape or result.dtype.kind != "c":
         raise InputError(f"out is {result.dtype} {result.shape}; the transform is {made} {slab.shape}")
+    same = (slab.dtype, slab.strides, slab.ctypes.data) == (result.dtype, result.strides, result.ctypes.data)
+    if not same and np.may_share_memory(slab, result):
+        raise InputError("out overlaps the slab, whose values are still needed")
     lines = max(PIECE // max(slab.shape[axis] * slab.itemsize, 1), 1)
 
     def transform_piece(start: int) -> None:

@@ -76,7 +76,9 @@ class Subgraph:
 
 def subgraphs_of(accesses: Iterable[Access], weights: Mapping[Edge, float] | None = None) -> tuple[Subgraph, ...]:
     """Return a subgraph for each dataset and producer; weights of accesses are counts in a run of their block."""
-    edges = _checked_edges(weights)
+    edges: Mapping[Edge, Any] = {} if weights is None else weights
+    if not isinstance(edges, Mapping) or not all(isinstance(edge, tuple) and len(edge) == 2 for edge in edges):
+        raise InputError(f"weights={weights!r} is not a mapping from pairs of blocks, such as {{('make', 'plot'): 10}}")
     writers: dict[str, dict[str | None, list[Access]]] = {}
     readers: dict[str, dict[str, list[Access]]] = {}
     for each in accesses:
@@ -96,16 +98,14 @@ def subgraphs_of(accesses: Iterable[Access], weights: Mapping[Edge, float] | Non
         for producers in [given or {None: []}]
         for producer, writing in producers.items()
     )
-    _refuse_other_edges(edges, found)
+    there = {(each.producer, reader.block) for each in found for reader in each.readers}
+    for edge, weight in edges.items():
+        if weight and edge not in there:
+            raise InputError(
+                f"{_named(edge)} has weight {weight}, but no array is written by one and read by the other"
+            )
     _refuse_cycles(found)
     return found
-
-
-def _checked_edges(weights: Any) -> dict[Edge, Any]:
-    edges = {} if weights is None else weights
-    if not isinstance(edges, Mapping) or not all(isinstance(edge, tuple) and len(edge) == 2 for edge in edges):
-        raise InputError(f"weights={weights!r} is not a mapping from pairs of blocks, such as {{('make', 'plot'): 10}}")
-    return dict(edges)
 
 
 def _named(edge: Edge) -> str:
@@ -120,16 +120,6 @@ def _readers(
         weight = edges.get((producer, block), 0.0 if given else 1 / len(producers))
         if weight or not given:
             yield BlockReader(block=block, weight=float(weight), uses=tuple(some))
-
-
-def _refuse_other_edges(weights: Mapping[Edge, Any], subgraphs: Iterable[Subgraph]) -> None:
-    """Raise if a weighted edge has no dataset."""
-    there = {(each.producer, reader.block) for each in subgraphs for reader in each.readers}
-    for edge, weight in weights.items():
-        if weight and edge not in there:
-            raise InputError(
-                f"{_named(edge)} has weight {weight}, but no array is written by one and read by the other"
-            )
 
 
 def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:

@@ -233,7 +233,9 @@ class Intervals:
     """Number of sections that access each interval."""
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def of(cls, along: Along, extent: int) -> Intervals:
+        """Return the intervals of progressions; equal ones are made once."""
         held = [each for each in along if each.length]
         starts = [np.arange(each.times if each.step else 1) * each.step + each.lower for each in held]
         kinds = [(e.stride if e.length > 1 else 1, e.length, 1 if e.step else e.times) for e in held]
@@ -293,18 +295,12 @@ def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
     return found
 
 
-@lru_cache(maxsize=4096)
-def intervals(along: Along, extent: int) -> Intervals:
-    """Return the intervals of progressions; equal ones are made once."""
-    return Intervals.of(along, extent)
-
-
 def counted(pattern: Pattern, shape: Sequence[int], chunks: np.ndarray) -> Counts:
     """Count accesses of a pattern for each chunk shape, one per row; runs assume C order."""
     if not pattern.axes:
         one = np.ones(len(chunks), np.int64)
         return Counts(pattern.times * one, one, pattern.times * one, 0 * one, one)
-    axes = [intervals(along, extent) for along, extent in zip(pattern.axes, shape, strict=True)]
+    axes = [Intervals.of(along, extent) for along, extent in zip(pattern.axes, shape, strict=True)]
     along = [axis.counts(chunks[:, number]) for number, axis in enumerate(axes)]
     pairs = zip(axes, along, strict=True)
     line = product_line([Line(axis.elements, each.runs, each.whole) for axis, each in pairs])

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any
 
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, SelectionError, plural
 from oocarrays.mapping.given import listed, whole
@@ -121,8 +121,8 @@ class Trace:
         NotFoundError
             If the trace has no such array; the error lists its arrays.
         """
-        known = {each.name: each for each in self.datasets}
-        found = known.get(name) or known.get(os.path.realpath(name))
+        known, given = {each.name: each for each in self.datasets}, str(name)
+        found = known.get(given) or known.get(os.path.realpath(given))
         if found is None:
             raise NotFoundError(f"{name!r} is not an array of this trace; its arrays are: {', '.join(known) or 'none'}")
         return found
@@ -269,13 +269,11 @@ class Trace:
         """
         name = checked_path(path)
         try:
-            text = Path(name).read_text(encoding="utf-8")
+            return cls.from_json(json.loads(Path(name).read_text(encoding="utf-8")))
         except OSError as error:
             raise NotFoundError(f"{name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise InputError(f"{name} is not a trace: it is not UTF-8") from None
-        try:
-            return cls.from_json(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name} is not a trace: {error}") from None
 
@@ -349,10 +347,7 @@ def checked_weight(weight: Any, what: str) -> float:
     return number
 
 
-Kind = TypeVar("Kind")
-
-
-def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
+def _each(given: Any, kind: type[Any], name: str) -> list[Any]:
     each = listed(given, name)
     for one in each:
         if not isinstance(one, kind):

@@ -274,18 +274,8 @@ def verdict(costs: Priced, choice: Choice) -> Verdict:
         saving=choice.saving,
         rewriting=rewriting / flow.times if flow.times else rewriting,
         blocks=tuple(blocks),
-        against=() if choice.kept else (*_against_copy(costs, choice), *_against(unit, layout[choice.copied])),
+        against=() if choice.kept else tuple(_against(costs, choice, layout)),
     )
-
-
-def _against_copy(costs: Priced, choice: Choice) -> Iterable[str]:
-    if len({layout for layout, _ in choice.ways}) > 1:
-        one = choose(costs, least_copy=math.inf)
-        chunks = " × ".join(map(str, costs.unit.shapes[one.copied].tolist()))
-        yield (
-            f"a second copy of {costs.unit.stored.nbytes / 2**20:.0f} MiB; one layout (copies=False), {chunks}, takes "
-            f"{one.seconds:.3g} s where both take {choice.seconds:.3g} s"
-        )
 
 
 def _of_block(
@@ -322,9 +312,16 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
     return found
 
 
-def _against(unit: ChoiceUnit, chunks: tuple[int, ...]) -> Iterable[str]:
-    stored = unit.stored
-    uses = [use for reader in unit.flow.readers for use in reader.uses]
+def _against(costs: Priced, choice: Choice, layout: Sequence[Shape]) -> Iterator[str]:
+    stored, chunks = costs.unit.stored, layout[choice.copied]
+    if len({place for place, _ in choice.ways}) > 1:
+        one = choose(costs, least_copy=math.inf)
+        yield (
+            f"a second copy of {stored.nbytes / 2**20:.0f} MiB; one layout (copies=False), "
+            f"{' × '.join(map(str, layout[one.copied]))}, takes {one.seconds:.3g} s where both take "
+            f"{choice.seconds:.3g} s"
+        )
+    uses = [use for reader in costs.unit.flow.readers for use in reader.uses]
     others = sorted({name for use in uses for each in use.repeats for name in each.of})
     if others:
         yield f"its requests depend on the chunks of {', '.join(others)}: they are counted for those of today"

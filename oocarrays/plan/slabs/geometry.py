@@ -136,11 +136,7 @@ class SlabGeometry(SlabTerms):
         return "exchange" if self.reuse and not is_outer else "reread"
 
     def region(self, rank: int) -> Section:
-        place = unravel(rank, self.grid)
-        return Section(
-            tuple(each[i] for each, i in zip(self.edges, place, strict=True)),
-            tuple(each[i + 1] for each, i in zip(self.edges, place, strict=True)),
-        )
+        return _box(each[i : i + 2] for each, i in zip(self.edges, unravel(rank, self.grid), strict=True))
 
     def slabs(self, rank: int) -> list[Slab]:
         numbers, row = self.numbers(rank), max(self.bands(rank)[self.axis], 1)
@@ -256,12 +252,8 @@ class SlabGeometry(SlabTerms):
     @property
     def held(self) -> int:
         """Windows of a rank at one time; with local files, other ranks hold as many: corners are in later slabs."""
-        return 1 + (self.reach if self.reuse or not self.shared else 0) + self.prefetch
-
-    @property
-    def reach(self) -> int:
-        """Number of slabs on either side that a window reaches into."""
-        return ceil_div(self.depth[self.axis], self.height)
+        reach = ceil_div(self.depth[self.axis], self.height)  # slabs on either side that a window reaches into
+        return 1 + (reach if self.reuse or not self.shared else 0) + self.prefetch
 
     def read_elements(self, slab: Slab) -> int:
         apart = (piece.elements for piece in self.pieces(slab) if piece.is_read)
@@ -272,7 +264,7 @@ class SlabGeometry(SlabTerms):
             yield from self.slabs(rank)
 
 
-def _box(ends: Iterable[tuple[int, int]]) -> Section:
+def _box(ends: Iterable[Sequence[int]]) -> Section:
     lower, upper = zip(*ends, strict=True)
     return Section(lower, upper)
 
