@@ -155,7 +155,7 @@ def test_names_that_there_are_not_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="'other' is not an array of this trace"):
         trace.advise(keep="other")
     with pytest.raises(NotFoundError, match="5 is not an array of this trace"):
-        trace.advise(keep=[5])  # type: ignore[list-item]
+        trace.advise(keep=[5])
     with pytest.raises(InputError, match="keep=5 is not a sequence"):
         trace.advise(keep=5)
     advice = trace.advise(memory="1GiB")
