@@ -13,6 +13,7 @@ is written or kept, and the result is returned.
 from __future__ import annotations
 
 import io
+import pickle
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Exchange, Round, parts_for, steps_of
-from oocarrays.graphs.reductions.reducing import FUNCTIONS, Partial, Reducer, packed, unpacked
+from oocarrays.graphs.reductions.reducing import FUNCTIONS, Partial, Reducer
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Builder, Part, Program, Remaining
@@ -61,7 +62,7 @@ def pack(live: Live[Reduction], round: Round, rank: int, held: RankPartials, fin
         for chunk, states in reducer.chunks_of(waiting)
         if (plan.cut.unit(unit)[0], chunk) in takes
     }
-    return packed(found) if found else None
+    return np.frombuffer(pickle.dumps(found, protocol=5), np.uint8) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ def write(live: Live[Reduction], rank: int, held: RankPartials, *inputs: Any) ->
     plan, reducer = live.program.plan, live.program.reducer
     came: dict[tuple[int, int], Partial] = {}
     for message in parts_for(live, (), rank, inputs).values() if inputs else ():
-        came |= unpacked(message)
+        came |= pickle.loads(message.data)
     made = list(held.made)
     for part, chunk in plan.takes(rank):
         folded = Partial()

@@ -9,7 +9,6 @@ threads and of the budget.
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -197,14 +196,6 @@ class Reducer:
         if value.ndim != len(self.cut.kept):
             raise InputError(f"the last function of how= returns {value.ndim} axes; expected {len(self.cut.kept)}")
         return value.dtype
-
-
-def packed(states: Any) -> np.ndarray:
-    return np.frombuffer(pickle.dumps(states, protocol=5), np.uint8)
-
-
-def unpacked(message: np.ndarray) -> Any:
-    return pickle.loads(message.data)
 
 
 def called(function: Callable[..., Any], *given: Any) -> Any:

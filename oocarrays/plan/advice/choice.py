@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -65,8 +64,9 @@ class Subgraph:
     """Writes of the producer; their weights are their counts in one run."""
 
     @property
-    def uses(self) -> tuple[tuple[Access, ...], ...]:
-        return self.writing, *(reader.uses for reader in self.readers)
+    def blocks(self) -> tuple[tuple[str | None, float, tuple[Access, ...]], ...]:
+        """Producer, and readers: name, weight, and accesses in one run."""
+        return (self.producer, 1.0, self.writing), *((each.block, each.weight, each.uses) for each in self.readers)
 
     @property
     def times(self) -> float:
@@ -155,16 +155,12 @@ class Priced:
     """Predicted costs of a unit in each of its layouts."""
 
     unit: ChoiceUnit
-    reading: tuple[np.ndarray, ...]
-    """Weighted seconds of each reader: one row per method, one column per layout."""
-    writing: np.ndarray
-    """Weighted seconds of the producer: one row per method, one column per layout."""
+    seconds: tuple[np.ndarray, ...]
+    """Weighted seconds of the producer and each reader: one row per method, one column per layout."""
     rewriting: np.ndarray
     """Weighted seconds of rewriting from each layout (row) to each other (column)."""
-    details: tuple[tuple[Prices, ...], ...]
-    """Prices of one run of each reader, one per use."""
-    written: tuple[Prices, ...]
-    """Prices of one run of the producer, one per use."""
+    prices: tuple[tuple[Prices, ...], ...]
+    """Prices of one run of the producer and each reader, one per use."""
 
     @property
     def starts(self) -> np.ndarray:
@@ -176,41 +172,39 @@ class Priced:
     def table(self) -> np.ndarray:
         """Total seconds: one row per produced layout, one column per rewritten layout; diagonal: no rewrite."""
         total = self._made
-        for each in self._best:
+        for each in self._best[1:]:
             total = total + np.minimum(each[self.starts, None], each[None, :])
         return total
 
     @cached_property
     def single(self) -> np.ndarray:
         """Total seconds, indexed as `table`, if all readers use the rewritten layout."""
-        return np.asarray(self._made + sum(self._best, np.zeros(len(self.unit.shapes))))
+        return np.asarray(self._made + sum(self._best[1:], np.zeros(len(self.unit.shapes))))
 
     @cached_property
     def _best(self) -> list[np.ndarray]:
-        return [each.min(axis=0) for each in self.reading]
+        return [each.min(axis=0) for each in self.seconds]
 
     @cached_property
     def _made(self) -> np.ndarray:
-        return np.asarray(self.writing.min(axis=0)[self.starts, None] + self.rewriting[self.starts])
+        return np.asarray(self._best[0][self.starts, None] + self.rewriting[self.starts])
 
 
 def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
     flow, layouts = unit.flow, len(unit.shapes)
     look = layouts, unit.shapes.astype(np.int64).tobytes()
-    found = [[_alike(use.plain, unit.stored, *look, resources) for use in uses] for uses in flow.uses]
+    found = [[_alike(use.plain, unit.stored, *look, resources) for use in uses] for *_, uses in flow.blocks]
     held = ([some.held[np.isfinite(some.seconds)], some.held] for each in found for some in each)
     least = max((math.ceil(float(next(filter(len, some)).min())) for some in held), default=0)
     if least > resources.budget:
         raise BudgetError(resources.budget, least, f"array {flow.dataset!r} in any chunks")
-    written, *details = (tuple(each.within(resources.budget) for each in some) for some in found)
-    reading = tuple(
-        weighed(reader.weight, _sum(each, reader.uses, layouts))
-        for reader, each in zip(flow.readers, details, strict=True)
-    )
+    within = tuple(tuple(each.within(resources.budget) for each in some) for some in found)
+    blocks = zip(flow.blocks, within, strict=True)
+    seconds = tuple(weighed(weight, _sum(each, uses, layouts)) for (_, weight, uses), each in blocks)
     rewriting = flow.times * _rewriting(unit.stored, *look, resources)
     if unit.fixed:
         rewriting = np.where(np.eye(layouts, dtype=bool), 0.0, math.inf)
-    return Priced(unit, reading, _sum(written, flow.writing, layouts), rewriting, tuple(details), written)
+    return Priced(unit, seconds, rewriting, within)
 
 
 @lru_cache(maxsize=256)
@@ -250,9 +244,7 @@ class Choice:
     today: float
     """Predicted seconds of all runs in today's chunks, each block with its cheapest method."""
     ways: tuple[tuple[int, int], ...]
-    """Layout and method (row of `METHODS`) of each reader."""
-    writes: int
-    """Method of the producer (row of `METHODS`)."""
+    """Layout and method (row of `METHODS`) of the producer and each reader."""
 
     @property
     def kept(self) -> bool:
@@ -279,25 +271,20 @@ def choose(priced: Priced, worth: float = 0.9, worth_a_copy: float = 0.9, least_
     made, copied = _cheapest(priced, best)
     if not best[made, copied] <= worth * one[0, 0]:
         made, copied = 0, 0
-    ways = []
-    for each in priced.reading:
-        layout = made if best is both and each[:, made].min() <= each[:, copied].min() else copied
-        ways.append((layout, int(np.argmin(each[:, layout]))))
-    return Choice(
-        made=made,
-        copied=copied,
-        seconds=float(best[made, copied]),
-        today=float(one[0, 0]),
-        ways=tuple(ways),
-        writes=int(np.argmin(priced.writing[:, made])),
-    )
+    layouts = [made]
+    for each in priced.seconds[1:]:
+        layouts.append(made if best is both and each[:, made].min() <= each[:, copied].min() else copied)
+    ways = tuple((at, int(np.argmin(each[:, at]))) for at, each in zip(layouts, priced.seconds, strict=True))
+    seconds, today = float(best[made, copied]), float(one[0, 0])
+    return Choice(made=made, copied=copied, seconds=seconds, today=today, ways=ways)
 
 
 def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
     """Return the layouts with the least seconds; for Dask tasks, the fewest chunks among those within a twentieth."""
     unit = priced.unit
     places = np.argwhere(seconds <= 1.05 * seconds.min())
-    if not (any(use.cut_by_chunks for use in chain.from_iterable(unit.flow.uses)) and np.isfinite(seconds.min())):
+    is_cut = any(use.cut_by_chunks for *_, uses in unit.flow.blocks for use in uses)
+    if not (is_cut and np.isfinite(seconds.min())):
         places = np.array([np.unravel_index(int(np.argmin(seconds)), seconds.shape)])
     chunks = np.prod(-(-np.array(unit.stored.grid.shape) // unit.shapes), axis=1, dtype=float)
     made, copied = min(places.tolist(), key=lambda place: (chunks[place].sum(), seconds[tuple(place)]))

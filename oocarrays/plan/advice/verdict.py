@@ -259,11 +259,11 @@ def verdicts(
 def verdict(costs: Priced, choice: Choice) -> Verdict:
     unit, flow = costs.unit, costs.unit.flow
     layout = [tuple(shape) for shape in unit.shapes.tolist()]
-    blocks = []
-    if flow.producer is not None:
-        blocks.append(_of_block(flow.producer, 1.0, flow.writing, costs.written, layout, choice.made, choice.writes))
-    for reader, details, (at, method) in zip(flow.readers, costs.details, choice.ways, strict=True):
-        blocks.append(_of_block(reader.block, reader.weight, reader.uses, details, layout, at, method))
+    blocks = [
+        _of_block(block, weight, uses, prices, layout, at, method)
+        for (block, weight, uses), prices, (at, method) in zip(flow.blocks, costs.prices, choice.ways, strict=True)
+        if block is not None
+    ]
     rewriting = float(costs.rewriting[choice.made, choice.copied])
     return Verdict(
         array=flow.dataset,
@@ -314,7 +314,7 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
 
 def _against(costs: Priced, choice: Choice, layout: Sequence[Shape]) -> Iterator[str]:
     stored, chunks = costs.unit.stored, layout[choice.copied]
-    if len({place for place, _ in choice.ways}) > 1:
+    if len({place for place, _ in choice.ways[1:]}) > 1:
         one = choose(costs, least_copy=math.inf)
         yield (
             f"a second copy of {stored.nbytes / 2**20:.0f} MiB; one layout (copies=False), "

@@ -100,13 +100,10 @@ class ReducePlan(OnePass):
         """Parts with segments on several ranks."""
         return sorted(set().union(*self._has))
 
-    def owned(self, rank: int) -> list[tuple[int, int]]:
+    def takes(self, rank: int) -> list[tuple[int, int]]:
         """Return the chunks of shared parts that a rank folds and returns, as indices of part and of groups."""
         each = self.cut.group_chunks
-        return [divmod(n, each) for n in spread_over(len(self.shared) * each, self.ranks, rank)]
-
-    def takes(self, rank: int) -> list[tuple[int, int]]:
-        return [(self.shared[n], chunk) for n, chunk in self.owned(rank)]
+        return [(self.shared[n // each], n % each) for n in spread_over(len(self.shared) * each, self.ranks, rank)]
 
     def wants(self, source: int, target: int) -> bool:
         return not self._has[source].isdisjoint(self._folds[target])
@@ -182,7 +179,7 @@ class ReducePlan(OnePass):
     @cached_property
     def coming(self) -> int:
         """Maximum bytes of partial results that an owner receives."""
-        most = max((len(self.owned(rank)) for rank in self._some()), default=0)
+        most = max((len(self.takes(rank)) for rank in self._some()), default=0)
         return most * self.cut.segments * self._state(min(self.cut.group_chunk or 1, self.most_groups[1]))
 
     def _some(self) -> range:
