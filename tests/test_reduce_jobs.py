@@ -59,6 +59,12 @@ def test_a_target_has_what_is_returned_without_one(days: Path) -> None:
     assert a.dtype == "f8"
 
 
+def test_labels_that_json_lacks_are_texts_in_the_attributes_of_a_target(tmp_path: Path) -> None:
+    for number, (labels, said) in enumerate([([b"b", b"a\xe9"], ["a\xe9", "b"]), ([1j, 2], ["1j", "(2+0j)"])]):
+        a = ooc.reduce(np.arange(2.0), "sum", 0, by=labels, target=tmp_path / str(number), **HERE).run()
+        assert a.attrs["groups"] == said
+
+
 def test_it_is_planned_and_metered_as_other_jobs_are(days: Path) -> None:
     job = mean_of(days)
     assert not (days.parent / "mean").exists()

@@ -250,7 +250,12 @@ class KernelMemory:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Measure the first kernel, including its imports and compilation."""
-        if not self._is_first():
+        with self._changed:
+            first, self._begun = not self._begun, True
+            if first:  # all others wait from now on
+                self._alone = True
+                self._changed.wait_for(lambda: not self._under_way)
+        if not first:
             with self.taking():
                 yield
             return
@@ -275,15 +280,6 @@ class KernelMemory:
             if self._doubted:
                 return False
             self._doubted, self._begun, self.each = True, False, None
-            return True
-
-    def _is_first(self) -> bool:
-        """Return whether this is the first kernel; if so, all others wait from now on."""
-        with self._changed:
-            if self._begun:
-                return False
-            self._begun = self._alone = True
-            self._changed.wait_for(lambda: not self._under_way)
             return True
 
 

@@ -211,8 +211,8 @@ def _target_of(want: Reducer, array: zarr.Array, store: StoreLike, *, overwrite:
         kept.insert(cut.axes[0], "group")
     named_axes: Any = {"dimension_names": kept} if form == 3 else {}
     labels = None if want.groups is None else want.groups.labels
-    if labels is not None and labels.dtype.kind in "mM":  # times as texts
-        labels = labels.astype("U")
+    if labels is not None and labels.dtype.kind not in "biufU":  # JSON has no times, bytes and complex numbers
+        labels = np.char.decode(labels, "latin-1") if labels.dtype.kind == "S" else labels.astype("U")
     groups: dict[str, Any] = {} if labels is None else {"groups": labels.tolist()}
     said = groups | ({"_ARRAY_DIMENSIONS": kept} if kept and form == 2 else {})
     compressors, _ = rebound(carried_compressors(array), array.dtype, dtype)
