@@ -77,7 +77,12 @@ def sweeps(grid: np.ndarray, count: int, *, out: np.ndarray | None = None, threa
     """
     check(grid)
     result = np.empty(grid.shape, grid.dtype) if out is None else out
-    refuse(grid, count, result, threads)
+    if whole(count, "count") < 0:
+        raise InputError(f"{count} sweeps: at least 0 are required")
+    if count > (most := 2**31):
+        raise InputError(f"{count} sweeps in one pass; at most {most} are possible")
+    check_out(grid, result, "grid", "the result is")
+    check_threads(threads)
     width = grid.shape[1]
     with ThreadPoolExecutor(threads) as pool:
         tiles = [(first, min(first + COLUMNS, width)) for first in range(0, width, COLUMNS)]
@@ -104,19 +109,14 @@ def descend(grid: np.ndarray, count: int, out: np.ndarray, first: int, last: int
             before, after = blocks[done % 2], blocks[(done + 1) % 2]
             before[:2] = kept[done]
             mean(before, after, sums)
-            keep_border(before, after, (done - start, done - start + height - 1), fixed)
+            after[2:, fixed] = before[1:-1, fixed]
+            for row in (done - start, done - start + height - 1):  # the grid's first and last, among the new rows
+                if -1 <= row < rows - 1:
+                    after[row + 3] = before[row + 2]
             kept[done] = before[rows:]
         top = start - count
         swept = blocks[count % 2, 2 + max(-top, 0) : 2 + max(height - top, 0), first - left : last - left]
         out[max(top, 0) : max(top, 0) + len(swept), first:last] = swept
-
-
-def keep_border(before: np.ndarray, after: np.ndarray, rows: tuple[int, int], columns: list[int]) -> None:
-    """Copy the grid's first and last row and column; rows are counted from the first new one of ``before``."""
-    after[2:, columns] = before[1:-1, columns]
-    for row in rows:
-        if -1 <= row < len(before) - 3:
-            after[row + 3] = before[row + 2]
 
 
 def mean(before: np.ndarray, after: np.ndarray, sums: np.ndarray) -> None:
@@ -137,12 +137,3 @@ def check(grid: np.ndarray) -> None:
     check_array(grid, "grid")
     if grid.ndim != 2 or grid.dtype.kind not in "fc":
         raise InputError(f"sweeps need two axes of real or complex numbers; this is {grid.dtype} {grid.shape}")
-
-
-def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
-    if whole(count, "count") < 0:
-        raise InputError(f"{count} sweeps: at least 0 are required")
-    if count > (most := 2**31):
-        raise InputError(f"{count} sweeps in one pass; at most {most} are possible")
-    check_out(grid, out, "grid", "the result is")
-    check_threads(threads)

@@ -240,7 +240,14 @@ def median(
     check_array(image, "image")
     sizes = (whole(size, "size"),) * image.ndim if isinstance(size, Integral) else wholes(size, "size")
     result = np.empty(image.shape, image.dtype) if out is None else out
-    refuse(image, sizes, mode, result, threads)
+    if not isinstance(mode, str) or mode not in (*PADDED, "none"):
+        raise InputError(f"mode {mode!r} is not one of {', '.join(PADDED)}, none")
+    if image.dtype.kind not in "biuf":
+        raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")
+    if len(sizes) != image.ndim or min(sizes, default=1) < 1 or max(sizes, default=1) > MOST_EXTENT:
+        raise InputError(f"a window of {sizes} does not fit {image.ndim} axes: one length of at least 1 for each")
+    check_out(image, result, "image", "the medians are")
+    check_threads(threads)
     if max(sizes, default=1) > WIDEST or not all(n % 2 for n in sizes) or sum(n > 1 for n in sizes) > 2:
         by_scipy(image, sizes, mode, result)
     else:
@@ -304,14 +311,3 @@ def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarr
             f"at most {WIDEST} × {WIDEST} along two axes and 1 along all others"
         ) from None
     median_filter(image, size=sizes, mode="reflect" if mode == "none" else mode, output=out)
-
-
-def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray, threads: int) -> None:
-    if not isinstance(mode, str) or mode not in (*PADDED, "none"):
-        raise InputError(f"mode {mode!r} is not one of {', '.join(PADDED)}, none")
-    if image.dtype.kind not in "biuf":
-        raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")
-    if len(sizes) != image.ndim or min(sizes, default=1) < 1 or max(sizes, default=1) > MOST_EXTENT:
-        raise InputError(f"a window of {sizes} does not fit {image.ndim} axes: one length of at least 1 for each")
-    check_out(image, out, "image", "the medians are")
-    check_threads(threads)
