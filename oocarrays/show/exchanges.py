@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product, zip_longest
 
 import numpy as np
@@ -16,7 +15,7 @@ from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.exchange.network import Network, busiest
-from oocarrays.plan.exchange.ordering import Exchange, Turn
+from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.prediction import Constants, step_seconds
 from oocarrays.plan.exchange.schedule import Schedule, Step
 from oocarrays.plan.plan import Alternative
@@ -123,20 +122,11 @@ ACROSS = 8
 """Maximum number of steps side by side; more are listed one below the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Figures of a step."""
-
-    pairs: list[str]
-    """Messages, or pairs of ranks that exchange, as the thesis prints them: all, or at least as many as fit a line."""
-    many: int
-    messages: int
-    link: float = 0.0
-    """Messages on the busiest link."""
-    seconds: float = 0.0
+Pairs = tuple[list[str], int]
+"""Pairs of ranks in a step as the thesis prints them, all or at least as many as fit a line, and their number."""
 
 
-def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
+def pair_texts(step: Step, most: int | None = None) -> Pairs:
     """Return the pairs of a step as the thesis prints them, or the first ``most``, and their total number."""
     sources = step.senders
     targets = step.destinations[sources]
@@ -154,33 +144,29 @@ def schedule_text(
     constants: Sequence[Constants] = (),
 ) -> str:
     """Return a schedule as a table: the thesis's, with a few steps side by side, or many one below the other."""
-    exchange = Exchange.of(schedule, nbytes or 1)
-    most = None if len(schedule) <= ACROSS else LINE_WIDTH
-    steps = [_shown(turn, most, network, constants if nbytes else ()) for turn in exchange]
+    exchange, most = Exchange.of(schedule, nbytes or 1), None if len(schedule) <= ACROSS else LINE_WIDTH
+    pairs, messages, links, took = [], 0, [], []
+    for turn in exchange:
+        senders = turn.step.senders
+        pairs.append(pair_texts(turn.step, most))
+        messages += len(senders)
+        if network is not None:
+            links.append(busiest(network, senders, turn.step.destinations[senders]))
+            took.append(step_seconds(turn, network, constants) if nbytes and constants else 0.0)
     mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
-    messages = sum(step.messages for step in steps)
-    said = f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"
+    said = f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(pairs)} steps, {messages} messages"
     facts, summary = {}, [in_number(said)]
     if nbytes and schedule.forwards:
         summary.append(f"a rank holds {format_bytes(exchange.buffer_bytes)} more, of what it sends on")
     if network is not None:
-        facts["busiest link"] = [f"{step.link:g}" for step in steps]
+        facts["busiest link"] = [f"{link:g}" for link in links]
     if network is not None and nbytes:
-        facts["predicted"] = [seconds_text(step.seconds) for step in steps]
-        summary.append(f"predicted {seconds_text(sum(step.seconds for step in steps))}")
-    lines = _across([step.pairs for step in steps], facts) if len(steps) <= ACROSS else None
+        facts["predicted"] = list(map(seconds_text, took))
+        summary.append(f"predicted {seconds_text(sum(took))}")
+    lines = _across([texts for texts, _ in pairs], facts) if len(pairs) <= ACROSS else None
     if lines is None or max(map(len, lines), default=0) > LINE_WIDTH:
-        lines = _below(steps, facts)
+        lines = _below(pairs, facts)
     return "\n".join([*lines, *[""][: len(lines)], *summary])
-
-
-def _shown(turn: Turn, most: int | None, network: Network | None, constants: Sequence[Constants]) -> Shown:
-    """Return the figures of a step; with a network those of its links, with constants its seconds."""
-    senders = turn.step.senders
-    pairs, many = pair_texts(turn.step, most)
-    link = busiest(network, senders, turn.step.destinations[senders]) if network is not None else 0.0
-    seconds = step_seconds(turn, network, constants) if network is not None and constants else 0.0
-    return Shown(pairs, many, len(senders), link, seconds)
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:
@@ -194,7 +180,7 @@ def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) 
     return table([*(("", *row) for row in rows), blank, *((name, *said) for name, said in facts.items())]).splitlines()
 
 
-def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
+def _below(steps: Sequence[Pairs], facts: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a step a line, cut to the width."""
     numbers = map(str, range(1, len(steps) + 1))
     first, *others = table([("Step", *facts), *zip(numbers, *facts.values(), strict=True)]).splitlines()
@@ -205,14 +191,15 @@ def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[s
     ]
 
 
-def _cut(step: Shown, width: int) -> str:
+def _cut(pairs: Pairs, width: int) -> str:
     """Return the pairs that fit a line, and the number of the others."""
-    whole = "  ".join(step.pairs)
-    if len(step.pairs) == step.many and len(whole) <= width:
+    texts, many = pairs
+    whole = "  ".join(texts)
+    if len(texts) == many and len(whole) <= width:
         return whole
-    ends = np.cumsum([len(text) + 2 for text in step.pairs])
-    fit = max(int(np.searchsorted(ends, width - len(f" … {step.many} more") + 2, side="right")), 1)
-    return f"{'  '.join(step.pairs[:fit])} … {step.many - fit} more"
+    ends = np.cumsum([len(text) + 2 for text in texts])
+    fit = max(int(np.searchsorted(ends, width - len(f" … {many} more") + 2, side="right")), 1)
+    return f"{'  '.join(texts[:fit])} … {many - fit} more"
 
 
 def collective_text(plan: CollectivePlan) -> str:
