@@ -26,7 +26,7 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.jobs.job import Job
-from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
+from oocarrays.kernels.results import SMALL, ResultTerms, trial_block, trial_results, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type, names_of_axes, refuse
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of, runs_along
@@ -170,7 +170,7 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
     assert isinstance(depth, tuple), "options have been checked"
     edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
     itemsize = sum(dtype.itemsize for dtype in sources)
-    trial = TrialBlock.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
+    trial = trial_block(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
     free = [own is None and request.results._others for own in asked]
     if trial.window.size * itemsize > max(budget, SMALL):
         return [wide_type(dtype) if any_type else dtype for any_type, dtype in zip(free, known, strict=True)]
@@ -178,7 +178,7 @@ def _result_types(request: SlabRequest, arrays: Sequence[zarr.Array], budget: in
         ResultTerms(name_of(store), level.shape(trial.window.shape), None if any_type else dtype)
         for store, level, any_type, dtype in zip(stores, levels, free, known, strict=True)
     ]
-    made = trial.results(request.kernel, sources, wanted)
+    made = trial_results(request.kernel, sources, trial, wanted)
     if made is None:
         return known
     return [each.dtype or element_type(array.dtype) for each, array in zip(wanted, made, strict=True)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature, signature
 from numbers import Integral
@@ -174,58 +173,40 @@ def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialBlock:
-    """Small block in the first corner of the sources, cut as a slab could be."""
+def trial_block(
+    shape: tuple[int, ...], levels: Sequence[Coarsening], depth: Sequence[int], beyond: Sequence[bool], itemsize: int
+) -> BlockInfo:
+    """Return a small block in the first corner of the sources; its lengths differ, so that swapped axes are noticed.
 
-    shape: tuple[int, ...]
-    """Shape of the sources."""
-    core: Section
-    """Elements that the block computes."""
-    depth: tuple[int, ...]
-    """Number of neighbours that the kernel sees on each side, along each axis."""
-    beyond: tuple[bool, ...]
-    """Whether the boundary fills values beyond the edges of each axis."""
+    The boundary fills values ``beyond`` the edges of an axis.
+    """
+    units = [math.lcm(*(each.unit(axis, n) for each in levels)) for axis, n in enumerate(shape)]
 
-    @classmethod
-    def of(
-        cls, shape: tuple[int, ...], levels: Sequence[Coarsening], depth: Sequence[int], beyond: Sequence[bool],
-        itemsize: int,
-    ) -> TrialBlock:  # fmt: skip
-        """Return the block of a trial; its lengths differ, so that swapped axes are noticed."""
-        units = [math.lcm(*(each.unit(axis, n) for each in levels)) for axis, n in enumerate(shape)]
+    def of_groups(counts: Sequence[int]) -> BlockInfo:
+        upper = tuple(min(unit * count, n) for unit, count, n in zip(units, counts, shape, strict=True))
+        axes, core = list(zip(upper, depth, beyond, shape, strict=True)), Section((0,) * len(shape), upper)
+        lower = tuple(-d if out else 0 for _, d, out, _ in axes)
+        window = Section(lower, tuple(n + d if out else min(n + d, most) for n, d, out, most in axes))
+        return BlockInfo(core, window, core.relative_to(lower).slices[:-1], shape)
 
-        def of_groups(counts: Sequence[int]) -> TrialBlock:
-            upper = (min(unit * count, n) for unit, count, n in zip(units, counts, shape, strict=True))
-            core = Section((0,) * len(shape), tuple(upper))
-            return cls(shape=shape, core=core, depth=tuple(depth), beyond=tuple(beyond))
+    several = of_groups(range(2, 2 + len(shape)))
+    return several if several.window.size * itemsize <= SMALL else of_groups([1] * len(shape))
 
-        several = of_groups(range(2, 2 + len(shape)))
-        return several if several.window.size * itemsize <= SMALL else of_groups([1] * len(shape))
 
-    @property
-    def window(self) -> Section:
-        """Elements that the kernel sees."""
-        axes = list(zip(self.core.upper, self.depth, self.beyond, self.shape, strict=True))
-        lower = (-d if out else 0 for _, d, out, _ in axes)
-        return Section(tuple(lower), tuple(n + d if out else min(n + d, most) for n, d, out, most in axes))
-
-    def results(
-        self, kernel: Callable[..., Any], dtypes: Sequence[np.dtype], wanted: Sequence[ResultTerms]
-    ) -> list[np.ndarray] | None:
-        """Return the kernel's results for zeros; None if it fails on them (the first slab will show why)."""
-        if not self.core.size:
-            return None
-        window, inside = self.window, self.core.relative_to(self.window.lower).slices[:-1]
-        blocks = [np.zeros(window.shape, dtype) for dtype in dtypes]
-        more = {INFO: BlockInfo(self.core, window, inside, self.shape)} if takes_info(kernel) else {}
-        try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                given = kernel(*blocks, **more)
-        except Exception:  # noqa: BLE001  a kernel raises what it likes
-            return None
-        return checked(given, wanted, window.shape, f"a trial block of zeros of shape {window.shape}")
+def trial_results(
+    kernel: Callable[..., Any], dtypes: Sequence[np.dtype], block: BlockInfo, wanted: Sequence[ResultTerms]
+) -> list[np.ndarray] | None:
+    """Return the kernel's results for zeros; None if it fails on them (the first slab will show why)."""
+    if not block.section.size:
+        return None
+    shape, more = block.window.shape, {INFO: block} if takes_info(kernel) else {}
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            given = kernel(*(np.zeros(shape, dtype) for dtype in dtypes), **more)
+    except Exception:  # noqa: BLE001  a kernel raises what it likes
+        return None
+    return checked(given, wanted, shape, f"a trial block of zeros of shape {shape}")
 
 
 def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
