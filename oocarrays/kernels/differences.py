@@ -25,10 +25,6 @@ class Tolerance:
     equal_nan: bool = True
     """Whether NaN is equal to NaN in the same place."""
 
-    @property
-    def exact(self) -> bool:
-        return not self.rtol and not self.atol
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
@@ -72,7 +68,7 @@ def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: T
 
 def _unlike(x: np.ndarray, y: np.ndarray, tolerance: Tolerance) -> np.ndarray:
     unlike: np.ndarray = x != y
-    if not tolerance.exact and x.dtype.kind in "iufcb":
+    if (tolerance.rtol or tolerance.atol) and x.dtype.kind in "iufcb":
         with np.errstate(invalid="ignore", over="ignore"):
             unlike &= ~np.isclose(_numbers(x), _numbers(y), tolerance.rtol, tolerance.atol)
     if tolerance.equal_nan and unlike.any():

@@ -26,7 +26,7 @@ from oocarrays.plan import cost
 from oocarrays.plan.cost import Work, overlapped
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import Alternative, alternative, cheapest, largest
-from oocarrays.plan.slabs.geometry import gathered_bytes, neighbours, units
+from oocarrays.plan.slabs.geometry import gathered_bytes, neighbours
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -131,10 +131,13 @@ class _Cut:
         return None if asked is None else tuple(heights)
 
     def _lengths(self, axis: int) -> list[int]:
-        """Return lengths along an axis with multiples that cut no target."""
-        if self.options.coarser:
-            return list(units(self.options, axis, self.extents[axis], () if self.gathers else self.targets))
-        return [each.grid.chunks[axis] for each in self.targets]
+        """Return lengths along an axis with multiples that cut no target; or no group, and no chunk of the largest."""
+        coarser, extent = self.options.coarser, self.extents[axis]
+        if not coarser:
+            return [each.grid.chunks[axis] for each in self.targets]
+        largest, coarse = max(zip(self.targets, coarser, strict=True), key=lambda pair: pair[0].nbytes)
+        chunk = None if self.gathers else coarse.chunk(axis, largest.grid.chunks)
+        return [*(each.unit(axis, extent) for each in coarser), *([] if chunk is None else [min(chunk, extent)])]
 
     def _cut_axes(self, heights: Sequence[int]) -> list[int]:
         """Return the axes along which such windows are cut, the one along which they follow one another last."""

@@ -51,7 +51,7 @@ from oocarrays.mapping.layouts.halo import of_axis, of_each
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs.bands import SlabAxis, Way, longest, regions_before
-from oocarrays.plan.slabs.options import Edges, SlabOptions, SlabTerms
+from oocarrays.plan.slabs.options import Edges, SlabTerms
 
 
 class Slab(NamedTuple):
@@ -318,17 +318,6 @@ def gathered_bytes(plan: SlabGeometry) -> list[int]:
 
 def all_of(stored: Stored) -> Section:
     return Section((0,) * len(stored.grid.shape), stored.grid.shape)
-
-
-def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, ...]) -> Iterator[int]:
-    """Yield lengths whose multiples cut no group along an axis, and no chunk of the largest target."""
-    yield from (coarse.unit(axis, extent) for coarse in options.coarser)
-    if not targets:
-        return
-    largest, coarse = max(zip(targets, options.coarser, strict=True), key=lambda pair: pair[0].nbytes)
-    chunk = coarse.chunk(axis, largest.grid.chunks)
-    if chunk is not None:
-        yield min(chunk, extent)
 
 
 class Band(NamedTuple):
