@@ -281,7 +281,7 @@ class _Passes:
 
         @cache  # called for every number of ranks, and every way of sharing
         def held(heights: tuple[int, ...]) -> int:
-            return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
+            return threads * max(self._held(swept(heights, n), itemsize) for n in {count, *self.counts})
 
         def swept_bytes(slabs: SlabPlan) -> float:
             """Return the bytes that one core copies in the time of sweeping a slab, some of its rows twice."""
@@ -305,14 +305,10 @@ class _Passes:
         took = seconds(slabs, swept_bytes, slabs.ranks * threads)
         return replace(slabs, sweeps=swept(slabs.heights), threads=threads, pass_seconds=took)
 
-    def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
-        block = sweeps.block_bytes(itemsize)
-        asked = self.options.workspace
+    def _held(self, sweeps: Sweeps, itemsize: int) -> int:
+        """Return the bytes of buffers, results, residuals, and of the kernel."""
+        block, asked = sweeps.block_bytes(itemsize), self.options.workspace
         assert not callable(asked), "callables are made here, of what is asked for"
         multiple = WORKSPACE if asked is None else asked
-        return Memory.of(
-            buffers=sweeps.held_bytes(itemsize),
-            results=block,
-            kernel=multiple if isinstance(multiple, int) else int(multiple * block),
-            residuals=3 * self.options.watched * block,
-        )
+        kernel = multiple if isinstance(multiple, int) else int(multiple * block)
+        return sweeps.held_bytes(itemsize) + (1 + 3 * self.options.watched) * block + kernel
