@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -74,21 +73,14 @@ def _mean(block: np.ndarray, made: np.ndarray, factors: tuple[int, ...]) -> None
 
 
 def _sum(block: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
+    """Sum groups along each axis by position in the group: whole rows are added, and nothing is reshaped."""
     total, dtype = block, _sum_type(block.dtype, math.prod(factors))
     for axis, factor in enumerate(factors):
-        total = _summed(total, axis, factor, dtype)
-    return total
-
-
-def _summed(block: np.ndarray, axis: int, factor: int, dtype: Any) -> np.ndarray:
-    """Sum groups along one axis by position in the group: whole rows are added, and nothing is reshaped."""
-    if factor == 1:
-        return block if block.dtype == dtype else block.astype(dtype)
-    before = (slice(None),) * axis
-    first, second, *others = (block[(*before, slice(place, None, factor))] for place in range(factor))
-    total: np.ndarray = np.add(first, second, dtype=dtype)
-    for each in others:
-        total += each
+        before = (slice(None),) * axis
+        first, *others = (total[(*before, slice(place, None, factor))] for place in range(factor))
+        total = np.add(first, others[0], dtype=dtype) if others else first.astype(dtype, copy=False)
+        for each in others[1:]:
+            total += each
     return total
 
 

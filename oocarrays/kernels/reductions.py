@@ -148,15 +148,11 @@ def _is_wrapped(total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
 
 
 def _mean(state: Sums) -> np.ndarray:
+    """Return means; of times, as in numpy, cut to whole units, and from float64 if the sum overflows."""
     count, total, rounded = state
-    if total.dtype.kind == "m":
-        return _mean_of_times(count, total, rounded)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((total + rounded) / count)
-
-
-def _mean_of_times(count: np.ndarray, total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
-    """Return means as in numpy, cut to whole units; from float64 if the sum overflows."""
+    if total.dtype.kind != "m":
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((total + rounded) / count)
     some, known = np.maximum(count, 1), ~np.isnan(rounded)
     about = np.trunc(np.where(known, rounded, 0) / some).astype("i8").view(total.dtype)
     made = np.where(_is_wrapped(total, rounded), about, total / some)
@@ -196,11 +192,9 @@ def _moments(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.
 def _squares(block: np.ndarray, axes: Axes, mask: np.ndarray | None, mean: np.ndarray) -> np.ndarray:
     """Return the sum of squared deviations, a few rows of the longest axis at a time."""
     found: Any = np.zeros([n for axis, n in enumerate(block.shape) if axis not in axes])
-    if not block.size:
+    if not block.size or not axes:
         return np.asarray(found)
-    along = max(axes, key=lambda axis: block.shape[axis], default=None)
-    if along is None:
-        return np.asarray(found)
+    along = max(axes, key=lambda axis: block.shape[axis])
     rows = max(PIECE * block.shape[along] // block.size, 1)
     for first in range(0, block.shape[along], rows):
         part = (slice(None),) * along + (slice(first, first + rows),)
