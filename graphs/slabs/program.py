@@ -259,9 +259,10 @@ class _SlabTasks:
         slabs = [slab for slab in self.plan.slabs(rank) if slab not in self.done or self._takers(slab)]
         verb = "compute" if self.plan.prefetch else "write"  # without prefetch, the result is written, too
         for slab, former in zip(slabs, [*[None] * self.plan.held, *slabs], strict=False):
-            uses: list[tuple[Any, ...]] = [(verb, *former)] if former else []  # the last uses of its window
-            if former in self.done:
-                uses = [("give", *taker, *former) for taker in self._takers(former)]
+            uses: list[tuple[Any, ...]] = []
+            if former is not None:  # the last uses of its window
+                given = [("give", *taker, *former) for taker in self._takers(former)]
+                uses = given if former in self.done else [(verb, *former)]
             after = [before, *((f"{name}-{self.builder.suffix}", *args) for name, *args in uses)]
             before = self._read[slab] = self.builder.add(tasks.read, *slab, after=after)
 
