@@ -251,8 +251,8 @@ def requested(
 
 def unnamed(source: Any) -> Any:
     """Return a source without a name for a journal, as `oocarrays.resume` takes it; None for one with a name."""
-    place = source if isinstance(source, Place) else getattr(source, "zarr", source).store_path
-    return source if named(place) is None else None
+    place = source if isinstance(source, Place) else getattr(getattr(source, "zarr", source), "store_path", None)
+    return source if place is None or named(place) is None else None
 
 
 def form(settings: Settings) -> Document:
