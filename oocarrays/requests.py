@@ -117,7 +117,7 @@ def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list
         raise JournalError(
             f"{target} was being written with {told}: pass the same arguments to continue, or omit resume"
         )
-    return [] if trust is None or trust.as_is else list(before[PARTS])
+    return [] if trust is None or trust.as_is or trust.again else list(before[PARTS])
 
 
 def _in_place(note: Mapping[str, Any]) -> Document:
@@ -138,7 +138,7 @@ def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
         )
     if told := difference(made[REQUEST], now):
         raise TargetError(f"{exists}, and was made with {told}; pass overwrite=True (--overwrite) to replace it")
-    made_all = (each for target in getattr(run, "targets", ()) for each in (target, *target.members))
+    made_all = (each for target in run.program.targets for each in (target, *target.members))
     gone = next((each.store for each in made_all if not is_finished(each.store)), None)
     if gone is not None:
         raise TargetError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -304,6 +305,11 @@ def test_any_of_several_targets_leads_to_their_run(folder: Path) -> None:
     np.testing.assert_array_equal(parts[...], FIELD / 8 % 1)
     np.testing.assert_array_equal(wholes[...], FIELD // 8)
     assert not (folder / "u" / JOURNAL_FOLDER).exists()
+    job = ooc.map_slabs(np.modf, folder / "f", targets, resume=True, **MEMORY)
+    assert job.is_finished
+    shutil.rmtree(targets[1])
+    with pytest.raises(TargetError, match=r"t already exists, but not .*u, which the same run made; pass overwrite"):
+        ooc.map_slabs(np.modf, folder / "f", targets, resume=True, **MEMORY)
 
 
 def test_a_dataset(folder: Path) -> None:

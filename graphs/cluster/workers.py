@@ -7,7 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zarr.storage import MemoryStore, StorePath
@@ -18,6 +18,7 @@ from oocarrays.graphs.settings import costs, setting
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.places import store_path
+from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import innermost, layers
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.sessions import SessionStore, taken_fork
@@ -98,6 +99,17 @@ class Cluster:
 
     def costs(self) -> Costs:
         return costs(cores_of(self.workers()))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Location of ranks, and the meter of their reads and messages."""
+
+    cluster: Cluster | None
+    """None for threads of this process."""
+    workers: tuple[str, ...]
+    """Addresses of workers that ranks are put on, neighbours together."""
+    meter: Meter = field(default_factory=Meter)
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 from distributed import Client
 
 from oocarrays.distributed.distributed_array import DistributedArray
-from oocarrays.distributed.rank_arrays import RankLists, Where
+from oocarrays.distributed.rank_arrays import RankLists
 from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import check_reach
@@ -223,18 +223,17 @@ def read_sections(
     a = source
     if not isinstance(a, StoredArray):
         a = StoredArray(opened(a, storage_options=means.storage_options), means.missing)
-    cluster, there = ranks_on(means.scheduler, means.workers)
-    if cluster:
+    where = ranks_on(means.scheduler, means.workers)
+    if where.cluster:
         check_reach({"array": a.zarr.store_path.store})
-    wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
-    within_means = resources_of(cluster, means.memory, means.schedule)
+    wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(where.workers) or settings.local_cores())
+    within_means = resources_of(where.cluster, means.memory, means.schedule)
     file = as_planned(a._file) if a.zarr.read_only else a._file  # a writable array may lose chunks
     share = dealt(file, domains, deal, means.disks, within_means.costs)
     chosen: Any = {"method": method_for(method, a.zarr, wanted.requests), "aggregators": aggregators}
     plan = plan_collective(file.stored, wanted.requests, within_means, **chosen, **share)
-    where = Where(cluster, tuple(there))
     how: Any = {"under_way": within_means.requests, "costs": within_means.costs}
-    build = partial(collective_read, file, plan, there, where.meter, wanted.selections, **how)
+    build = partial(collective_read, file, plan, where.workers, where.meter, wanted.selections, **how)
     if wanted.layout is not None:
         return DistributedArray(wanted.layout, file.dtype, build, where, plan=plan)
     shapes = [selection.shape for selection in wanted.selections]

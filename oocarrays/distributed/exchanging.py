@@ -16,10 +16,10 @@ from zarr.storage import StorePath
 
 from oocarrays.distributed.collective import read_sections
 from oocarrays.distributed.distributed_array import DistributedArray
-from oocarrays.distributed.rank_arrays import RankArrays, RankBlocks, Where
+from oocarrays.distributed.rank_arrays import RankArrays, RankBlocks
 from oocarrays.errors import InputError, LayoutError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.workers import Where
 from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_arrays, parts_of_blocks
 from oocarrays.graphs.layouts.redistribution import pieces_exchanged
 from oocarrays.mapping.given import element_type, listed, refuse
@@ -92,9 +92,9 @@ def distribute(
         read: DistributedArray = read_sections(x, layout, **how)
         return read
     means = means_of(resources, distribute, scheduler=scheduler)
-    cluster, there = ranks_on(means.scheduler, means.workers)
-    wanted = _wanted(x, layout, ranks, grid, there)
-    first = _first(x, wanted, cluster, there)
+    where = ranks_on(means.scheduler, means.workers)
+    wanted = _wanted(x, layout, ranks, grid, where.workers)
+    first = _first(x, wanted, where)
     return first if isinstance(x, np.ndarray) else first.redistribute(wanted)
 
 
@@ -148,9 +148,9 @@ def redistribute(
     how: Any = {"method": method, "schedule": schedule, "assembly": assembly}
     if isinstance(x, DistributedArray):
         return x.redistribute(layout, ranks=ranks, grid=grid, **how)
-    cluster, there = ranks_on(None, None)
-    wanted = _wanted(x, layout, ranks, grid, there)
-    return _first(x, wanted, cluster, there).redistribute(wanted, **how)
+    where = ranks_on(None, None)
+    wanted = _wanted(x, layout, ranks, grid, where.workers)
+    return _first(x, wanted, where).redistribute(wanted, **how)
 
 
 def _wanted(
@@ -163,16 +163,12 @@ def _wanted(
     return layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(workers) or settings.local_cores())
 
 
-def _first(x: Any, wanted: Layout, cluster: Cluster | None, workers: Sequence[str]) -> DistributedArray:
+def _first(x: Any, wanted: Layout, where: Where) -> DistributedArray:
     """Return an array of this process cut by the layout, or a Dask array with each block as the part of one rank."""
-    build: Callable[[], Parts]
-    if isinstance(x, np.ndarray):
-        layout = wanted
-        build = partial(parts_of_array, x, layout, spread(layout.ranks, workers))
-    else:
-        layout = Layout.from_chunks(x.chunks)
-        build = partial(parts_of_blocks, x, layout, spread(layout.ranks, workers))
-    return DistributedArray(layout, x.dtype, build, Where(cluster, tuple(workers)))
+    is_here = isinstance(x, np.ndarray)
+    layout, parts = (wanted, parts_of_array) if is_here else (Layout.from_chunks(x.chunks), parts_of_blocks)
+    build = partial(parts, x, layout, spread(layout.ranks, where.workers))
+    return DistributedArray(layout, x.dtype, build, where)
 
 
 @verb(resources=("workers",))
@@ -232,10 +228,9 @@ def exchange(
         build = lambda: held.tasks  # noqa: E731
     else:
         means = means_of(resources, exchange, scheduler=scheduler)
-        arrays, (cluster, there) = _arrays(parts), ranks_on(means.scheduler, means.workers)
+        arrays, where = _arrays(parts), ranks_on(means.scheduler, means.workers)
         shapes, dtype = [array.shape for array in arrays], arrays[0].dtype
-        build = partial(parts_of_arrays, arrays, dtype, spread(len(arrays), there))
-        where = Where(cluster, tuple(there))
+        build = partial(parts_of_arrays, arrays, dtype, spread(len(arrays), where.workers))
     row, lengths = _row(shapes), [shape[0] for shape in shapes]
     plan = AlltoallPlan.of(counts, displacements, lengths=lengths, row=row, itemsize=dtype.itemsize)
     order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))

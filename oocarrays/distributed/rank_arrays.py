@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -22,7 +22,7 @@ from dask.utils import format_bytes
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.pins import pin
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.workers import Cluster, Where
 from oocarrays.graphs.events import Counting, listen, topic_of
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.live import settled
@@ -40,17 +40,6 @@ if TYPE_CHECKING:
     import dask.array as da
 
 Plan = TypeVar("Plan")
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Location of ranks, and the meter of their reads and messages."""
-
-    cluster: Cluster | None
-    """None for threads of this process."""
-    workers: tuple[str, ...]
-    """Addresses of workers that ranks are put on, neighbours together."""
-    meter: Meter = field(default_factory=Meter)
 
 
 class RankArrays(ABC, DaskMethodsMixin):

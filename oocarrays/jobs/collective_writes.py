@@ -15,16 +15,17 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.distributed.collective import RankSelections, SectionsLike, dealt, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.workers import Where
 from oocarrays.graphs.collective.sections import Writing, build_graph
 from oocarrays.graphs.layouts.parts import Parts, parts_of_arrays
 from oocarrays.graphs.run.execution import Graph
+from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
-from oocarrays.options.asked import ResumeMeans, check_lazy, ranks_on, resources_of
+from oocarrays.options.asked import check_lazy, ranks_on, resources_of
 from oocarrays.options.given import Resources, means_of, nested, verb
 from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
@@ -48,21 +49,14 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray, CollectiveWritePlan])
 
     _counted = (*READ_AND_WRITTEN, "messages")
 
-    def __init__(
-        self, a: OutOfCoreArray, run: Run[Writing], held: Parts, cluster: Cluster | None, workers: Sequence[str]
-    ) -> None:
+    def __init__(self, a: OutOfCoreArray, run: Run[Writing], held: Parts, where: Where) -> None:
         self._array, self._held = a, held
-        super().__init__(run, lambda name: a, cluster)
-        self._addresses = spread(run.program.plan.ranks, workers)
+        super().__init__(run, lambda name: a, where.cluster)
+        self._addresses = spread(run.program.plan.ranks, where.workers)
 
-    def going_on_with(self, parts: Sequence[int | None]) -> CollectiveWriteJob:
-        """Return the job with a check that the parts equal those of the interrupted run, by their checksums."""
-        program = self._run.program
-        self._run = Run(replace(program, note={**program.note, PARTS: list(parts)}))
-        return self
-
-    def _begin(self) -> None:
+    def _execute(self) -> Any:
         self._run.live.begin_anew()
+        return super()._execute()
 
     def _build(self) -> Graph:
         graph, last = build_graph(self._run, self._held.keys)
@@ -154,23 +148,23 @@ def write_sections(
     file = describe(a.zarr, written=True)
     check_writable(file)
     aggregators = aggregators if isinstance(aggregators, str | int) else listed(aggregators, "aggregators")
-    there: Sequence[str]
     if isinstance(parts, RankArrays) and means.scheduler is means.workers is None:
-        cluster, there = parts.cluster, parts.workers
+        where = Where(parts.cluster, parts.workers)
     else:
-        cluster, there = ranks_on(means.scheduler, means.workers)
+        where = ranks_on(means.scheduler, means.workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
-    within_means = replace(resources_of(cluster, means.memory, means.schedule), workers=len(there) or None)
+    within_means = resources_of(where.cluster, means.memory, means.schedule)
+    within_means = replace(within_means, workers=len(where.workers) or None)
     share = dealt(file, domains, deal, means.disks, within_means.costs)
     chosen: Any = {"method": method, "aggregators": aggregators}
     plan = plan_collective_write(file.stored, wanted.requests, within_means, **chosen, **share)
-    held = _held(parts, plan, wanted.selections, file.dtype, there)
+    held = _held(parts, plan, wanted.selections, file.dtype, where.workers)
     how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": means.schedule}
     note = _note(file, wanted, within_means, **how)
-    run = Run(Writing(plan=plan, file=file, selections=tuple(wanted.selections), note=note))
-    parts_before = noted_parts(run.destination.store, note, resume)
-    job = CollectiveWriteJob(a, run, held, cluster, there)
-    return job.going_on_with(parts_before) if parts_before else job
+    program = Writing(plan=plan, file=file, selections=tuple(wanted.selections), note=note)
+    if parts_before := noted_parts(program.destination.store, note, resume):
+        program = replace(program, note={**note, PARTS: parts_before})
+    return CollectiveWriteJob(a, Run(program), held, where)
 
 
 def _note(file: ArrayFile, wanted: RankSelections, resources: PlanResources, **how: Any) -> Document:
@@ -184,9 +178,8 @@ def _note(file: ArrayFile, wanted: RankSelections, resources: PlanResources, **h
     return call | {METADATA: metadata_digest(file)}
 
 
-def resume_sections(
-    target: StoreLike, content: Mapping[str, Any], parts: Any, means: ResumeMeans, *, as_is: bool
-) -> CollectiveWriteJob:
+def resume_sections(left: Interrupted, parts: Any, means: Resources) -> CollectiveWriteJob:
+    target, content = left.target, left.content
     if parts is None:
         raise InputError(
             f"{target} was being written by write_sections, whose parts are not kept: pass them again, as "
@@ -198,8 +191,13 @@ def resume_sections(
     how = dict(content[CALL]["options"])
     sections = sections_again(how.pop("sections"), a.shape)
     where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
-    job = write_sections(a, sections, parts, **nested(write_sections, None, {**how, **where})[1])
-    return job if as_is else job.going_on_with(content[PARTS])
+    return write_sections(
+        a,
+        sections,
+        parts,
+        resume=left.trust,
+        **nested(write_sections, None, {**how, **where})[1],  # type: ignore[arg-type]
+    )
 
 
 def _ranks(parts: Any) -> int:

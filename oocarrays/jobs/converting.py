@@ -25,7 +25,7 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored, orientation_of
 from oocarrays.mapping.layouts.layout import LayoutLike
-from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import cuts, regular_shards
 from oocarrays.options.given import Resources, Target, codecs_of, means_of, stored_as, verb
 from oocarrays.plan.documents import Document, Settings
@@ -274,7 +274,7 @@ def gather_files(
     return job.again(resume, overwrite=overwrite, source=opened if name is None else None, means=same)
 
 
-def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob[Any]:
+def resume_files(left: Interrupted, source: Any, cluster: Cluster | None, means: Resources) -> FilesJob[Any]:
     local = source if isinstance(source, LocalArrays) else None
     now = _said(local) if local else metadata_digest(describe(source.zarr))
     if json.loads(json.dumps(now)) != left.content["source_metadata"]:
@@ -291,8 +291,8 @@ def resume_files(left: Interrupted, source: Any, means: ResumeMeans) -> FilesJob
         target = LocalTarget(store=left.target, settings=made, files=replace(files, store=left.target))
         planned = partial(_scattering, describe_source(source.zarr, source.missing), target)
         disks = Disks(client=client_of(means.scheduler) if workers else None, workers=workers)
-    resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
+    resources = resources_of(cluster, means.memory, left.content[CALL]["options"]["schedule"])
     program, content = planned(resources, left.content["room"])
     one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))
     before, _ = planned(one_chunk_at_least, left.content["room"])
-    return _job(resumed_files(program, content, left, before.plan), means.cluster, disks, means.scheduler)
+    return _job(resumed_files(program, content, left, before.plan), cluster, disks, means.scheduler)

@@ -34,7 +34,6 @@ from oocarrays.options.asked import as_list
 from oocarrays.options.given import OneTarget, Resources, Target, means_of, stored_as, verb
 from oocarrays.options.shapes import SeveralTargets, SweepKeywords
 from oocarrays.options.slabs import SlabRequest, iteration, own_depth, pass_options
-from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
@@ -90,9 +89,9 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
         done = sum(counts[: len(here.residuals)]) + here.slabs
         return 1 - done / max(sum(counts), 1)
 
-    def _put_content(self, content: Document) -> None:
-        self._course = replace(self._course, content=content)
-        self._run.state.content = content
+    @property
+    def _run_plan(self) -> Any:
+        return self._run.program.plan
 
     def _execute(self) -> Any:
         """Run pass after pass; each begins once it is known to be needed."""

@@ -39,7 +39,6 @@ from oocarrays.show.report import COUNTED, bytes_text, measured, missing_text
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.meter import Expected, Meter
@@ -164,7 +163,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
             marked unfinished, and `resume` continues it. Exceptions of the tasks of a lazy source propagate unchanged.
         """
         bar = [self._bar()] if flag(progress, "progress") else []
-        self._begin()
         with heard(self, (*LISTENERS, *bar, RunLog())):
             target: Result = self._opened() if self._finished else self._execute()
         return target
@@ -178,15 +176,8 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
 
     def asked_for(self, request: Document) -> Self:
         """Set the request in the journal, unless the resumed run has set it; return the job."""
-        self._put_content({**request, **self._content})
+        self._run.state.content = {**request, **self._run.state.content}
         return self
-
-    @property
-    def _content(self) -> Document:
-        return self._run.state.content
-
-    def _put_content(self, content: Document) -> None:
-        self._run.state.content = content
 
     def again(self, resume: Any, *, overwrite: bool = False, means: Resources | None = None, **how: Any) -> Self:
         """Return the job for a call with ``resume``: this one, the rest of a stopped one, or a finished one.
@@ -197,7 +188,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         trust, target = trust_of(resume), self._run.destination.store
         if trust is None or trust is resume or is_empty(target):  # `oocarrays.resume` has looked
             return self
-        request = self._content[REQUEST]
+        request = self._run.state.content[REQUEST]
         if unfinished_run(target) is None:
             return self._made_before(request, overwrite)
         check_continues(target, request, as_is=trust.as_is, compared=self._resumes())
@@ -232,9 +223,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     def _bar(self) -> ProgressBar:
         return ProgressBar(self.plan, self._run)
 
-    def _begin(self) -> None:
-        """Reset the state for a new run."""
-
     # ------------------------------------------------------------------ the graph, and its execution
 
     def _build(self) -> Graph:
@@ -244,7 +232,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     @property
     def _run_plan(self) -> Any:
         """Plan of the tasks of one graph."""
-        return self._run.program.plan
+        return self.plan
 
     def _tasks(self) -> Any:
         """Return the number of tasks, known before the graph is built."""
@@ -312,11 +300,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         return self._result(name)
 
     def _warned_of(self) -> str:
-        return " and ".join(each.name for each in self._sources() if each.missing == "warn")
-
-    def _sources(self) -> Sequence[Presence]:
-        """Return the sources that the run reads and does not make itself."""
-        return tuple(self._run.reads())
+        return " and ".join(each.name for each in self._run.reads() if each.missing == "warn")
 
     def _on_threads(self) -> Any:
         """Run the graph on as many threads as can be busy at once."""
@@ -336,7 +320,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         """Return the plan with every alternative and its cost, and after a run the measurements."""
         text = "\n".join([self._planned(), *self.notices])
         text += f"\n\n{report.memory_text(self.plan.memory)}"
-        rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._sources()]
+        rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._run.reads()]
         if rows:
             text += f"\n\nchunks missing\n{report.table(rows, indent='  ')}"
         if self.measured_seconds is None:

@@ -61,10 +61,6 @@ class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray, BlocksPlan]):
         """Frozen plan: blocks to compute, writes and memory."""
         return self._run.program.blocks.plan
 
-    @property
-    def _run_plan(self) -> BlocksPlan:
-        return self.plan
-
     def _planned(self) -> str:
         text = super()._planned()
         if self.plan.aligned:

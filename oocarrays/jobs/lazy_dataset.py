@@ -78,7 +78,7 @@ class DatasetJob(Job[Run[Dataset], Any, DatasetPlan]):
         target = self._run.destination.store
         if trust_of(resume) is None or is_empty(target) or unfinished_run(target) is not None:
             return self
-        return self._made_before(self._content[REQUEST], overwrite)
+        return self._made_before(self._run.state.content[REQUEST], overwrite)
 
     def _build(self) -> Graph:
         from dask.array.optimization import optimize

@@ -9,10 +9,10 @@ from distributed import Client
 
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.distributed.distributed_array import DistributedArray
-from oocarrays.distributed.rank_arrays import RankBlocks, Where
+from oocarrays.distributed.rank_arrays import RankBlocks
 from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster, check_reach
+from oocarrays.graphs.cluster.workers import Cluster, Where, check_reach
 from oocarrays.graphs.collective.multicast import cast
 from oocarrays.graphs.files.shift import Shift
 from oocarrays.graphs.layouts.redistribution import pieces_exchanged
@@ -231,9 +231,9 @@ def multicast(
         here = Where(x.cluster, x.workers)
         return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=here.meter), here)
     means = means_of(resources, multicast, scheduler=scheduler)
-    cluster, known = ranks_on(x.disks.client or means.scheduler, means.workers)
-    there = x.disks.homes(known)
-    if cluster:
+    known = ranks_on(x.disks.client or means.scheduler, means.workers)
+    if known.cluster:
         check_reach({"store": x.files.store})
-    where = Where(cluster, tuple(there))
-    return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, there, files=x.files, meter=where.meter), where)
+    where = Where(known.cluster, tuple(x.disks.homes(known.workers)))
+    build = lambda: cast(plan, x.dtype, where.workers, files=x.files, meter=where.meter)  # noqa: E731
+    return RankBlocks(plan, x.dtype, build, where)

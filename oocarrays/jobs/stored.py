@@ -105,10 +105,6 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
         members = ((part.program.member, part.program.plan) for part in self._run.parts)
         return replace(self._run.program.plan, members=tuple(members))
 
-    @property
-    def _run_plan(self) -> GroupPlan:
-        return self.plan
-
     def _build(self) -> Graph:
         graph, last, self._pinned = build_graph(self._run, self._addresses)
         return graph, last

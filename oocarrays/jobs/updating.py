@@ -64,7 +64,7 @@ def update_array(target: StoreLike, source: Any, means: Resources, *, resume: An
     trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
     cluster = cluster_of(means.scheduler, means.workers)
     if left := _interrupted(target, trust):
-        return resume_update(left, place, source, cluster, means.memory, means.missing)
+        return resume_update(left, place, source, cluster, means)
     resources = resources_of(cluster, means.memory)
     now = _Now.of(target, place, source, means.missing)
     grid = now.seen.grid
@@ -159,15 +159,10 @@ class _Now:
 
 
 def resume_update(
-    left: Interrupted,
-    place: Callable[[Any], Any],
-    source: Any,
-    cluster: Cluster | None,
-    memory: Any,
-    missing: str | None,
+    left: Interrupted, place: Callable[[Any], Any], source: Any, cluster: Cluster | None, means: Resources
 ) -> UpdateJob:
     target, content, trust = left.target, left.content, left.trust
-    policy = content[CALL]["options"].get("missing") if missing is None else missing
+    policy = content[CALL]["options"].get("missing") if means.missing is None else means.missing
     now = _Now.of(target, place, source, policy)
     left = left.recorded([now.file.zarr])
     changed = [Section(tuple(lower), tuple(upper)) for lower, upper in content[CHANGED]]
@@ -175,7 +170,7 @@ def resume_update(
         changed = [now.seen.grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
     elif now.written.stored.grid.shape != now.seen.grid.shape:
         raise JournalError(f"{now.file.name} has grown since the update of {target} began: again=True, --again")
-    asked = resources_of(cluster, content[CALL]["memory"] if memory is None else memory)
+    asked = resources_of(cluster, content[CALL]["memory"] if means.memory is None else means.memory)
     before = plan_update(now.file.stored, now.grown, changed, asked, content[LENGTHS])
     same = not trust.again and before.peak_bytes <= asked.budget
     plan = before if same else plan_update(now.file.stored, now.grown, changed, asked)

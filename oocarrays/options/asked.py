@@ -12,7 +12,6 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.workers import Cluster, Where
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import by_axis, listed, whole
 from oocarrays.options.given import around, memory_of
@@ -105,26 +104,9 @@ def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] 
     return None if client is None else Cluster(client=client, chosen=names)
 
 
-def ranks_on(
-    scheduler: Client | Cluster | str | None, workers: Sequence[str] | None
-) -> tuple[Cluster | None, list[str]]:
-    """Return the location of ranks: a cluster with the addresses of its workers, or threads."""
+def ranks_on(scheduler: Client | Cluster | str | None, workers: Sequence[str] | None) -> Where:
     cluster = cluster_of(scheduler, workers)
-    return cluster, [worker.address for worker in cluster.workers()] if cluster else []
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeMeans:
-    """Location and memory of a resumed run."""
-
-    cluster: Cluster | None
-    scheduler: Any
-    workers: Sequence[str] | None
-    memory: Any
-    ranks: int | None
-    """Number of ranks, if it differs from the plan's."""
-    same: bool
-    """Whether the plan stays: no other memory, ranks or workers are given."""
+    return Where(cluster, tuple(worker.address for worker in cluster.workers()) if cluster else ())
 
 
 def workspace_of(asked: float | str | None) -> int | float | None:

@@ -15,6 +15,7 @@ from typing import Any
 from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
+from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.rechunk.resume import planned, planned_group, resumed, resumed_group
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.settings import setting
@@ -27,7 +28,7 @@ from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import resume_update
-from oocarrays.options.asked import ResumeMeans, as_list, cluster_of, resources_of, scratch_of
+from oocarrays.options.asked import as_list, cluster_of, resources_of, scratch_of
 from oocarrays.options.given import Resources, Target, nested
 from oocarrays.options.shapes import NAMES, Results
 from oocarrays.plan.documents import Document
@@ -74,16 +75,16 @@ class ResumeRequest:
             raise InputError(f"{len(places)} sources were passed; the run in {self.left.target} had {len(known)}")
         if None in places:
             raise NotFoundError(f"the source of {self.left.target} is not a path or URL: pass source=")
-        scheduler = self.arranged.scheduler
+        scheduler = self.arranged[1].scheduler
         return [open_array(self.place(each), scheduler=scheduler, missing=missing) for each in places]  # type: ignore[arg-type]
 
     @property
-    def arranged(self) -> ResumeMeans:
+    def arranged(self) -> tuple[Cluster | None, Resources]:
         """Location and resources of the resumed run."""
         return self.means(self.call["processes"], self.call["memory"])
 
-    def means(self, processes: int | None, budget: int | None, ranks: int | None = None) -> ResumeMeans:
-        """Return the location and resources of a run that was planned for these processes, memory and ranks."""
+    def means(self, processes: int | None, budget: int | None) -> tuple[Cluster | None, Resources]:
+        """Return the location and resources of a run that was planned for these processes and this memory."""
         on_threads = processes is None
         asked = self.asked.scheduler is not None or self.asked.workers is not None
         cluster = cluster_of(self.asked.scheduler, self.asked.workers) if asked or not on_threads else None
@@ -92,16 +93,11 @@ class ResumeRequest:
                 f"the run was planned for {processes} workers: pass scheduler=, or create a client; "
                 "scheduler='threads' plans the rest for threads"
             )
-        moved = (cluster is None) is not on_threads
-        most = min(processes or 0, processes or 0 if ranks is None else ranks)
-        fewer = cluster is not None and len(cluster.workers()) < most
-        return ResumeMeans(
-            cluster=cluster,
+        stays = (cluster is None) is on_threads
+        return cluster, replace(
+            self.asked,
             scheduler="threads" if cluster is None else cluster.client,
-            workers=self.asked.workers,
-            memory=budget if self.asked.memory is None and not moved else self.asked.memory,
-            ranks=self.asked.ranks,
-            same=self.asked.memory is self.asked.ranks is None and not (moved or fewer),
+            memory=budget if self.asked.memory is None and stays else self.asked.memory,
         )
 
     def kernels(self) -> list[Callable[..., Any] | None]:
@@ -115,10 +111,10 @@ class ResumeRequest:
 
     def slabs(self) -> Document:
         """Return the arguments that every pass over slabs has in common."""
-        options, means, asked = dict(self.call["options"]), self.arranged, self.left.content["asked"]
+        options, (_, means), asked = dict(self.call["options"]), self.arranged, self.left.content["asked"]
         before = {name: options.pop(name, None) for name in ("ranks", "missing")}
         ranks = before["ranks"] if means.ranks is None else means.ranks
-        missing = before["missing"] if self.asked.missing is None else self.asked.missing
+        missing = before["missing"] if means.missing is None else means.missing
         axis = options.pop("axis", None)
         return options | {
             "depth": tuple(asked["depth"]), "boundary": asked["boundary"], "memory": means.memory, "ranks": ranks,
@@ -142,19 +138,25 @@ class ResumeRequest:
 def _rechunk(asked: ResumeRequest) -> Job[Any, Any]:
     left, is_group = asked.left, "members" in asked.left.content
     before = planned_group(left) if is_group else planned(left)
-    means = cache(lambda: asked.means(before.processes, before.budget, before.ranks))
+    means = cache(lambda: asked.means(before.processes, before.budget))
 
     def terms() -> PlanResources | None:
-        given = means()
+        """Return the resources for another plan; None if no other memory, ranks or workers are given."""
+        cluster, given = means()
+        there = None if cluster is None else len(cluster.workers())
+        was = before.processes
+        stays = there is was if there is None or was is None else there >= min(was, before.ranks)
+        if stays and asked.asked.memory is asked.asked.ranks is None:
+            return None
         ranks = setting("ranks") if given.ranks is None else given.ranks
-        return None if given.same else resources_of(given.cluster, given.memory, ranks=ranks)
+        return resources_of(cluster, given.memory, ranks=ranks)
 
     source = None if asked.given is None else asked.given[0]
     scratch = scratch_of(asked.place(setting("scratch")), asked.left.target)
     how: Any = {"place": asked.place, "scratch": scratch, "missing": asked.asked.missing}
     if is_group:
-        return GroupJob(resumed_group(left, terms, source, **how), means().cluster)
-    return RechunkJob(resumed(left, terms, source, **how), means().cluster)
+        return GroupJob(resumed_group(left, terms, source, **how), means()[0])
+    return RechunkJob(resumed(left, terms, source, **how), means()[0])
 
 
 def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
@@ -197,18 +199,17 @@ def _files(asked: ResumeRequest) -> Job[Any, Any]:
         raise JournalError(f"{asked.left.target} was being written by {way}_files: {again}")
     missing = asked.asked.missing or asked.call["options"].get("missing")
     (source,) = asked.sources(missing)
-    return resume_files(left, source, asked.arranged)
+    return resume_files(left, source, *asked.arranged)
 
 
 def _write_sections(asked: ResumeRequest) -> Job[Any, Any]:
     asked.without()
-    as_is = asked.left.trust.as_is or bool(asked.left.trust.again)
-    return resume_sections(asked.left.target, asked.left.content, asked.parts, asked.arranged, as_is=as_is)
+    return resume_sections(asked.left, asked.parts, asked.arranged[1])
 
 
 def _shift(asked: ResumeRequest) -> Job[Any, Any]:
     asked.without()
-    means = asked.arranged
+    _, means = asked.arranged
     a = open_array(asked.left.target, mode="r+", scheduler=means.scheduler)
     if not isinstance(a, LocalArrays):
         raise JournalError(f"{asked.left.target} was being written by shift, and is not a group of local array files")
@@ -218,13 +219,12 @@ def _shift(asked: ResumeRequest) -> Job[Any, Any]:
 
 def _update(asked: ResumeRequest) -> Job[Any, Any]:
     asked.kernels()
-    given, means = None if asked.given is None else asked.given[0], asked.arranged
-    return resume_update(asked.left, asked.place, given, means.cluster, means.memory, asked.asked.missing)
+    return resume_update(asked.left, asked.place, None if asked.given is None else asked.given[0], *asked.arranged)
 
 
 def _reduce(asked: ResumeRequest) -> Job[Any, Any]:
     functions, (source,) = asked.kernels(), asked.sources(asked.asked.missing)
-    return resumed_reduction(asked.left, functions, source, asked.arranged, asked.asked.missing)
+    return resumed_reduction(asked.left, functions, source, *asked.arranged)
 
 
 RESUMERS: dict[str, Callable[[ResumeRequest], Job[Any, Any]]] = {

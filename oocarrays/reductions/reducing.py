@@ -25,7 +25,7 @@ from oocarrays.graphs.run.program import itself
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, opener
-from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
+from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
@@ -255,11 +255,11 @@ def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
 
 
 def resumed_reduction(
-    left: Interrupted, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None
+    left: Interrupted, functions: Sequence[Any], source: Any, cluster: Cluster | None, means: Resources
 ) -> ReduceJob:
     target, content, options = left.target, left.content, left.content[CALL]["options"]
     file = array_file.describe_source(
-        array_file.open_array(getattr(source, "zarr", source)), missing_of(source, missing or options["missing"])
+        array_file.open_array(getattr(source, "zarr", source)), missing_of(source, means.missing or options["missing"])
     )
     codes, mask = options["by"], options["where"]
     asked = Asked(
@@ -267,7 +267,7 @@ def resumed_reduction(
         where=None if mask is None else _of_text(mask), skipna=options["skipna"], ddof=options["ddof"],
     )  # fmt: skip
     want, written = wanted(file, asked, box_bytes=content.get(BOX_BYTES)), written_file(target)
-    resources = resources_of(means.cluster, means.memory)
+    resources = resources_of(cluster, means.memory)
     plan = want.plan(resources, written.stored)
     if _cut_of(plan) != content[CUT]:
         raise JournalError(
@@ -277,7 +277,7 @@ def resumed_reduction(
     recovered = left.recorded([file.zarr]).recover(plan, {"": target})
     now = _content(asked, want, plan, resources) | left.begun_with if recovered.anew else content
     spec = TargetSpec(store=target, settings={"dtype": written.dtype})
-    return _job(want, plan, spec, now, means.cluster, recovered)
+    return _job(want, plan, spec, now, cluster, recovered)
 
 
 def _labels(codes: Sequence[int]) -> np.ndarray:
