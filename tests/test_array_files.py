@@ -257,6 +257,7 @@ def test_a_global_file_that_lies_is_refused(tmp_path: Path) -> None:
         (LayoutError, {"folders": "/scratch/f"}, "{rank}"),
         (ChunksError, {"chunks": (2, 2), "orientation": "row"}, "do not run along"),
         (ChunksError, {"chunks": (0, 2)}, "at least 1"),
+        (ChunksError, {"chunks": ((3, 5), (8,))}, r"blocks \(3, 5\) must have equal length"),
         (InputError, {"dtype": object}, "no fixed size"),
         (InputError, {"compressors": 3}, "Zarr does not accept"),
         (TargetError, {}, "pass overwrite=True"),

@@ -47,10 +47,16 @@ def _step(live: Live[Any], number: int) -> Pass:
 
 def _packed(live: Live[Any], number: int, unit: int, rank: int) -> Outbox:
     step = _step(live, number)
-    wanted = [_wanted(live, number, unit, rank, destination) for destination in range(step.ranks)]
+    wanted = [
+        [] if live.is_done((number, unit, other)) else list(message_blocks(step, unit, rank, other))
+        for other in range(step.ranks)
+    ]
     if not any(wanted):
         return Outbox([None] * step.ranks, None)
-    outbox = _outbox(live.rooms.take(step.outbox_bytes), wanted, step.source.itemsize)
+    buffer = live.rooms.take(step.outbox_bytes)
+    ends = accumulate(sum(block.size for block in blocks) * step.source.itemsize for blocks in wanted)
+    pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
+    outbox = Outbox([piece if len(piece) else None for piece in pieces], buffer)
     packed = [
         view
         for blocks, message in zip(wanted, outbox.messages, strict=True)
@@ -68,19 +74,6 @@ def answer(live: Live[Any]) -> Exchanges:
     if worker is None:
         raise PlacementError(f"run {live.id} was planned for a cluster's workers: pass scheduler='threads'")
     return Exchanges.of(worker)
-
-
-def _wanted(live: Live[Any], number: int, unit: int, source: int, destination: int) -> list[MessageBlock]:
-    if live.is_done((number, unit, destination)):
-        return []
-    return list(message_blocks(_step(live, number), unit, source, destination))
-
-
-def _outbox(buffer: np.ndarray, wanted: list[list[MessageBlock]], itemsize: int) -> Outbox:
-    """Cut a buffer into messages, one after the other."""
-    ends = list(accumulate(sum(block.size for block in blocks) * itemsize for blocks in wanted))
-    pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
-    return Outbox([piece if len(piece) else None for piece in pieces], buffer)
 
 
 def _views(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product, repeat
@@ -81,16 +81,6 @@ class OpenPass:
                     padding[axis], padding[len(counts) + axis] = -1, slice(n - (last - 1) * c, None)
                     region[tuple(padding)] = self.fill_value
         return region
-
-    def chunks(
-        self, box: ChunkBox, region: np.ndarray, stored: Container[str] = ()
-    ) -> Iterator[tuple[Index, np.ndarray]]:
-        """Yield the chunks of a region, except those with their key in ``stored``."""
-        key = self.writer.file.chunk_key
-        for index in product(*map(range, *box)):
-            if not (stored and key(index) in stored):
-                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
-                yield index, region[place]
 
 
 Told = Mapping[tuple[int, ...], Mapping[str, Receipt]]
@@ -321,12 +311,13 @@ def has_left(live: Live[Any], number: int, box: ChunkBox) -> bool:
 
 def store(live: Live[Any], number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
     """Write the chunks of a region, except kept ones; stop if the run has failed."""
-    there = opened(live, number)
+    writer, stored = opened(live, number).writer, kept(live, number)
 
     def chunks() -> Iterator[tuple[Index, np.ndarray]]:
-        for chunk in there.chunks(box, region, kept(live, number)):
+        for index in product(*map(range, *box)):
             if live.failure:
                 raise live.failure
-            yield chunk
+            if not (stored and writer.file.chunk_key(index) in stored):
+                yield index, region[(*(i - a for i, a in zip(index, box[0], strict=True)), ...)]
 
-    there.writer.write_all(chunks(), receipts)
+    writer.write_all(chunks(), receipts)

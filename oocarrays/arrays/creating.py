@@ -23,7 +23,7 @@ from oocarrays.mapping.layouts.distribution import is_block
 from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.options.given import Resources, Target, around, chunked, means_of, stored_as, verb
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
@@ -183,7 +183,7 @@ def create_array(
     place = placer(means.storage_options, to.store)(to.store)
     descriptor = described(shape, layout, ranks, grid, placement, depth, names)
     known = element_type(dtype, error=UnsupportedError)
-    blocks = uneven_blocks(to.chunks, descriptor)
+    blocks = uneven_blocks(to.chunks, descriptor, known, names)
     asked = to.chunks if blocks is None else tuple(max(each) for each in blocks)
     memory = 8 * CHUNK_BYTES if means.memory is None else settings.size_in_bytes(means.memory, "memory")
     nbytes = min(CHUNK_BYTES, memory // 8)
@@ -236,23 +236,20 @@ def described(
     return Descriptor(placement=placement, shape=shape, layout=wanted, depth=each)
 
 
-def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...], ...] | None:
+def uneven_blocks(
+    chunks: Any, descriptor: Descriptor, dtype: np.dtype, names: Sequence[str | None] | None
+) -> tuple[tuple[int, ...], ...] | None:
     """Return the chunk lengths along each axis if they are unequal; None otherwise, or if one is to be chosen."""
-    if isinstance(chunks, str) and chunks == "layout":
-        if descriptor.layout is None or descriptor.placement == "local":
-            raise LayoutError("chunks='layout' takes the chunks from a layout of one global array: pass layout=")
-        axes = descriptor.layout.axes
-        if not all(map(is_block, axes)):
-            raise LayoutError(f"{descriptor.layout}: chunks='layout' needs block, gen_block or * along each axis")
-        lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in axes)
-        return tuple(each or (1,) for each in lengths)  # without empty blocks
-    listed = isinstance(chunks, list | tuple) and len(chunks) == len(descriptor.shape)
-    if not listed or not all(isinstance(each, list | tuple) and each for each in chunks):
-        return None
-    blocks = tuple(tuple(map(int, each)) for each in chunks)
-    whole = all(sum(each) == n and min(each) > 0 for each, n in zip(blocks, descriptor.shape, strict=True))
-    regular = all(len({*each[:-1]}) <= 1 and each[-1] <= each[0] for each in blocks)
-    return blocks if whole and not regular else None
+    layout = None if descriptor.placement == "local" else descriptor.layout
+    if not (isinstance(chunks, str) and chunks == "layout"):
+        whole = ChunkGrid.of(descriptor.shape, tuple(max(n, 1) for n in descriptor.shape))
+        return uneven_lengths(chunks, whole, dtype, names) if descriptor.placement == "global" else None
+    if layout is None:
+        raise LayoutError("chunks='layout' takes the chunks from a layout of one global array: pass layout=")
+    if not all(map(is_block, layout.axes)):
+        raise LayoutError(f"{layout}: chunks='layout' needs block, gen_block or * along each axis")
+    lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in layout.axes)
+    return tuple(each or (1,) for each in lengths)  # without empty blocks
 
 
 def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:

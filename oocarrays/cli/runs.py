@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -81,26 +82,25 @@ def rechunk_command(
     """
     if not chunks and how["orientation"] is how["zarr_format"] is None and not update:
         raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
-    shown, cluster = taken(how, show_and_run), taken(how, planned_for)
-    where = planned_for(how.pop("scheduler"), shown["dry_run"], **cluster)
+    how["scheduler"] = planned_for(how["scheduler"], how["dry_run"], **taken(how, planned_for))
     (read,) = sources_of(concat_dim, how["storage_options"], source)
     how["filters"] = None if how["compressors"] is None else ()
     how["chunks"] = _chunks(list(chunks), placer(how["storage_options"])(read)) if chunks else None
-    if update:
-        show_and_run(_updated(read, target, where, how), target, **shown)
+    if not update:
+        _plan_and_run(rechunk, target, how, read)
         return
-    to, how = asked(rechunk, target, how)
-    show_and_run(rechunk(read, to, scheduler=where, **how), target, **shown)
-
-
-def _updated(read: Any, target: str, where: Any, how: dict[str, Any]) -> Any:
-    """Return the job that makes a target, or brings it up to date."""
     if how.pop("overwrite"):
         raise InputError("--update and --overwrite exclude each other: one changes TARGET, the other replaces it")
     if (method := how.pop("method")) != "auto":
         raise InputError(f"--method {method} does not apply to --update")
-    to, how = asked(update_array, target, how)
-    return update_array(to, source=read, scheduler=where, **how)
+    _plan_and_run(update_array, target, how, source=read)
+
+
+def _plan_and_run(call: Callable[..., Any], target: str, how: dict[str, Any], *given: Any, **named: Any) -> None:
+    """Plan a job, on threads unless a scheduler is typed, and show or run it; ``given`` is what precedes the target."""
+    shown, where = taken(how, show_and_run), how.pop("scheduler") or "threads"
+    to, how = asked(call, target, how)
+    show_and_run(call(*given, to, scheduler=where, **named, **how), target, **shown)
 
 
 def _chunks(words: list[str], source: Any) -> Any:
@@ -137,13 +137,9 @@ def map_command(
     dtype: type of the elements of TARGET, such as float32 (default: the source's)
     verify: compute some slabs again with a larger halo; fail if they differ
     """
-    shown = taken(how, show_and_run)
-    how["chunks"] = _scalar(how["chunks"])
-    read = sources_of(concat_dim, how["storage_options"], *source)
-    where, function = how.pop("scheduler") or "threads", _kernel(kernel)
-    to, how = asked(map_slabs, target, how | {"reuse": reuse})
-    function = partial(function, **kwargs) if kwargs else function
-    show_and_run(map_slabs(function, read, to, scheduler=where, **how), target, **shown)
+    how |= {"chunks": _scalar(how["chunks"]), "reuse": reuse}
+    read, function = sources_of(concat_dim, how["storage_options"], *source), _kernel(kernel)
+    _plan_and_run(map_slabs, target, how, partial(function, **kwargs) if kwargs else function, read)
 
 
 def _kernel(name: str) -> Any:
@@ -220,11 +216,8 @@ def pyramid_command(source: str, target: str, *, concat_dim: str | None = None, 
     levels: number of levels, including the image (default: until axes have at most 256 elements)
     method: how elements are merged
     """
-    shown = taken(how, show_and_run)
     how["chunks"] = _scalar(how["chunks"])
-    (read,) = sources_of(concat_dim, how["storage_options"], source)
-    where, (to, how) = how.pop("scheduler") or "threads", asked(pyramid, target, how)
-    show_and_run(pyramid(read, to, scheduler=where, **how), target, **shown)
+    _plan_and_run(pyramid, target, how, *sources_of(concat_dim, how["storage_options"], source))
 
 
 @command(resume, show_and_run, leave_out=("kind", "parts", "workers"), stopped=what_now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -42,8 +41,11 @@ if TYPE_CHECKING:
 Plan = TypeVar("Plan")
 
 
-class RankArrays(ABC, DaskMethodsMixin):
+class RankArrays(DaskMethodsMixin):
     """Arrays of ranks, one a rank: a lazy Dask collection. ``persist`` keeps each rank's part on its worker."""
+
+    _named: Callable[[], str]
+    """Description in errors."""
 
     def __init__(
         self,
@@ -127,10 +129,6 @@ class RankArrays(ABC, DaskMethodsMixin):
         shape = self._shape_of(rank)
         key: Key = (name, *[0] * len(shape))
         return self._lazy(name, {key: Alias(key, TaskRef(self.tasks.keys[rank]))}, tuple((n,) for n in shape))
-
-    @abstractmethod
-    def _named(self) -> str:
-        """Return its name in errors."""
 
     def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
         import dask.array as da
@@ -234,6 +232,8 @@ class RankLists(RankArrays, Generic[Plan]):
     """Arrays of any shapes, one a rank: ``compute`` returns a list of numpy arrays."""
 
     _plan: Plan
+    _title: Callable[[], str]
+    _rows: Callable[[], list[tuple[str, str]]]
 
     @property
     def plan(self) -> Plan:
@@ -255,14 +255,6 @@ class RankLists(RankArrays, Generic[Plan]):
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return list, ()
-
-    @abstractmethod
-    def _title(self) -> str:
-        """Return its kind and its size."""
-
-    @abstractmethod
-    def _rows(self) -> list[tuple[str, str]]:
-        """Return the plan as names and values."""
 
     def explain(self) -> str:
         """Describe each rank's array, and the reads and messages for it."""
