@@ -319,7 +319,6 @@ def _there(client: Client, parts: Parts) -> Parts:
 
 
 def _seconds(client: Client, parts: Parts) -> float:
-    """Return the seconds from submission until all parts are computed."""
     start = time.perf_counter()
     _futures(client, parts)
     return time.perf_counter() - start

@@ -207,7 +207,6 @@ class Rooms:
         return data if data.flags.c_contiguous and (not _on or found(data)) else self.copy(data)
 
     def copy(self, data: np.ndarray) -> np.ndarray:
-        """Return a contiguous copy in pool memory."""
         copy = self.take(data.nbytes).view(data.dtype).reshape(data.shape)
         copy[...] = data
         return copy

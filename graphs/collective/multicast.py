@@ -54,7 +54,6 @@ class Multicast(Program):
         return self.files.file(rank)
 
     def axes(self, rank: int) -> Axes:
-        """Return the axes of a rank's piece in its file."""
         assert self.files is not None, "ranks without parts have files"
         return tuple(map(moved, self.plan.piece(rank)[1], self.files.descriptor.depth))
 

@@ -81,7 +81,6 @@ def pack(live: Live[Reading], round: Round, rank: int, held: Read, final: int) -
 def place(
     live: Live[Reading], round: Round, stage: int, rank: int, there: FilledPart, came: dict[int, np.ndarray]
 ) -> FilledPart:
-    """Copy received data into a rank's part."""
     plan = live.program.plan
     for source, data in came.items():
         elements, start = data.view(live.program.file.dtype), 0
@@ -253,7 +252,6 @@ def _room(live: Live[Reading], piece: _Piece, part: FilledPart, sent: _Memory) -
 
 
 def keep(live: Live[Reading], number: int, rank: int, part: FilledPart, held: Read) -> FilledPart:
-    """Copy an aggregator's own share into its part."""
     for there, data in held.packed.get(rank, ()):
         part.put(there, data)
     return part

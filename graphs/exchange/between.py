@@ -243,7 +243,6 @@ class Exchanges(WorkerPlugin):
         return await (self._here(asked) if home == self.worker.address else self._from(home, asked))
 
     async def _here(self, asked: AskedMessage) -> Delivered:
-        """Fetch a message from a rank of this worker."""
         giving = self._given(asked)
         message, went = await giving.__aenter__()
 
@@ -254,7 +253,6 @@ class Exchanges(WorkerPlugin):
         return Delivered(message, taken)
 
     async def _from(self, home: str, asked: AskedMessage) -> Delivered:
-        """Fetch a message from a rank of another worker."""
         await self._have_answer(home)
         comm = await self._peers.answer(home, self.worker.rpc.connect(home))
         answer: Any = None

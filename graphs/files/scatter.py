@@ -204,7 +204,6 @@ def read(live: Live[Files], number: int, rank: int) -> Outbox:
 
 
 def write(live: Live[Files], number: int, rank: int, *inputs: Outbox | Came | None) -> None:
-    """Write a rank's share of a round from the messages of all ranks."""
     if _is_done(live, number, rank):
         return
     program, dtype = live.program, _whole(live).dtype
@@ -251,7 +250,6 @@ def _read_part(live: Live[Files], rank: int, packed: Packed) -> None:
 
 
 def _write_part(live: Live[Files], number: int, rank: int, placed: Packed, receipts: Receipts) -> None:
-    """Write a rank's share of a round to its file."""
     plan = live.program.plan
     mine = plan.block(rank, plan.rounds[number])
     assert mine is not None, "a rank without a share receives nothing"

@@ -114,7 +114,6 @@ def _borders(live: Live[Shift], rank: int) -> Iterator[tuple[Section, Any]]:
 
 
 def write(live: Live[Shift], rank: int, *inputs: Any) -> None:
-    """Write a rank's halo from the messages of all ranks."""
     plan = live.program.plan
     if not (boxes := plan.halo(rank)):
         return

@@ -75,22 +75,18 @@ class Moving:
         return square(self.transfer.sizes())
 
     def made(self, rank: int, dtype: np.dtype) -> np.ndarray:
-        """Allocate the new part of a rank."""
         return np.empty(self.transfer.target.local_shape(rank), dtype)
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Copy the share of a rank from an old part into its new one."""
         packing.move(part, self.transfer, source, rank, made)
 
     def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
-        """Pack the elements that ``rank`` holds for another."""
         if final >= self.transfer.target.ranks:
             return None
         message = packing.pack(part, self.transfer, rank, final, rooms.take)
         return message if len(message) else None
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Copy received elements into the new part."""
         packing.unpack(came, self.transfer, rank, made)
 
 
@@ -144,7 +140,6 @@ def lenders(live: Live[PartExchange], round: Round, stage: int, rank: int) -> Se
 def copy(
     live: Live[PartExchange], round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]
 ) -> np.ndarray:
-    """Return a rank's new part, copied from the held parts."""
     program = live.program
     made = program.plan.made(rank, program.dtype)
     for source, part in held.items():
@@ -172,7 +167,6 @@ def silent(live: Live[PartExchange], round: Round, rank: int) -> Sequence[int]:
 
 
 def begun(live: Live[PartExchange], round: Round, rank: int, held: HeldPart | Message | None) -> np.ndarray:
-    """Allocate the new part, and copy the rank's own elements."""
     return begin(live, rank, held.part if isinstance(held, HeldPart) else held)
 
 

@@ -90,7 +90,6 @@ def layered(graph: HighLevelGraph, name: str, tasks: Mapping[Any, Any], *after: 
 
 
 def whole_layout(shape: Sequence[int]) -> Layout:
-    """Return the layout with the whole array on one rank."""
     return Layout.of(shape, [Collapsed()] * len(shape), ranks=1)
 
 

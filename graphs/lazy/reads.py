@@ -82,7 +82,6 @@ class StoredPart:
         return taken.arranged(data)
 
     def part(self, axes: Sequence[range]) -> StoredPart:
-        """Return a part of this part, by indices along each axis."""
         return replace(
             self, axes=tuple(each[r.start : r.stop : r.step] for each, r in zip(self.axes, axes, strict=True))
         )

@@ -263,7 +263,6 @@ def group_run(
     id: str,
     recovered: Recovered = NOTHING_LEFT,
 ) -> Run[Group]:
-    """Return a run with the runs of the arrays that are to be rewritten."""
     plain = [stored for _, member in plan.members if not (stored := member.target).coded]
     program = Group(
         plan=replace(plan, members=()),

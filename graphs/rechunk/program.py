@@ -267,7 +267,6 @@ class _PassTasks:
     done: Collection[Part]
 
     def build(self) -> list[Key]:
-        """Add the tasks; return the keys of the last ones."""
         if self.step.assembled:
             ends = self._chains(tasks.assemble)
             return [self.builder.add(tasks.name, self.number, after=ends or [self.start], rank=0)]

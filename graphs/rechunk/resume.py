@@ -245,7 +245,6 @@ def planned_group(left: Interrupted) -> GroupPlan:
 
 
 def _unfinished(left: Interrupted) -> list[str]:
-    """Return the names of the arrays that are still to be rewritten."""
     return [name for name in left.content["members"] if not is_finished(member_store(left.target, name))]
 
 

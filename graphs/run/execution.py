@@ -55,7 +55,6 @@ class Threads(ThreadPoolExecutor):
 
 
 def on_threads(run: Run[Any], graph: Mapping[Key, Any], key: Key, count: int) -> Any:
-    """Return the result of a task of a graph, computed on threads of this process."""
     run.meter = Meter()
     threads = Threads(count)
     try:

@@ -143,7 +143,6 @@ class Live(Generic[P]):
 
     @property
     def rooms(self) -> Rooms:
-        """Memory for packing messages."""
         return self.once("rooms", Rooms)
 
     def once(self, key: Any, make: Callable[[], T]) -> T:

@@ -153,7 +153,6 @@ class RoundsAhead(Generic[T]):
 
     @property
     def last(self) -> T:
-        """End of the most recent round."""
         return self._last[-1]
 
     def add(self, end: T) -> None:
@@ -263,7 +262,6 @@ class Remaining(NamedTuple):
 
     @classmethod
     def of(cls, share: float, traffic: Traffic) -> Remaining:
-        """Return a share of all requests of a plan."""
         return cls(share, share * traffic.read_requests, share * traffic.write_requests)
 
 
@@ -291,7 +289,6 @@ class Program:
 
     @property
     def ranks(self) -> int:
-        """Number of logical processors."""
         ranks: int = self.plan.ranks
         return ranks
 

@@ -127,7 +127,6 @@ class Written(dict[str, ArrayFile]):
         return self[name]
 
     def by_place(self, odd: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return keys by location."""
         return {str(self.places[name]): keys for name, keys in odd.items()}
 
 

@@ -255,7 +255,6 @@ class Run(Generic[P]):
 
     @property
     def remaining(self) -> Remaining:
-        """Work that remains: less than all for a resumed run."""
         return self.program.remaining(self.done, self.state.recovered.kept)
 
     @property
@@ -282,7 +281,6 @@ class Run(Generic[P]):
 
     @property
     def leaves(self) -> str:
-        """Description of the state that an interrupted run leaves."""
         if not self.program.targets:
             return self.program.leaves
         begun = unfinished_run(self.live.store) == self.id

@@ -110,7 +110,6 @@ class Parameter:
             parser.add_argument(*self.flags, dest=self.name, required=self.default is Empty, **how)
 
     def value(self, options: argparse.Namespace) -> Any:
-        """Return the value that was typed, or the default."""
         given = getattr(options, self.name)
         return given if self.kind.collect is None else self.kind.collect(given)
 

@@ -129,7 +129,6 @@ def info_command(
 
 
 def _facts(found: ArrayFacts | GroupFacts) -> Document:
-    """Return facts with their kind, and those of members."""
     if isinstance(found, ArrayFacts):
         return {"kind": "array", **asdict(found)}
     said = {field.name: getattr(found, field.name) for field in fields(found)}

@@ -52,7 +52,6 @@ def _elementwise(
 
 
 def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
-    """Return the dtype of a function's result for empty parts."""
     try:
         return on_host(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
     except Exception as error:

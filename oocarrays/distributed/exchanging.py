@@ -254,7 +254,6 @@ def _arrays(given: Any) -> list[np.ndarray]:
 
 
 def _row(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the extents of a row, the same with all ranks."""
     rows = {shape[1:] for shape in shapes if shape}
     if len(rows) != 1 or not all(shapes):
         raise LayoutError(f"parts of shapes {', '.join(map(str, shapes[:8]))} differ in more than the first axis")

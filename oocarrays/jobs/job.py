@@ -226,7 +226,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     # ------------------------------------------------------------------ the graph, and its execution
 
     def _build(self) -> Graph:
-        """Return the graph and the key of its last task."""
         return self._run.graph(tuple(self._addresses))
 
     @property

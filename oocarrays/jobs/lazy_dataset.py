@@ -261,7 +261,6 @@ def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:
 
 
 def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
-    """Return the dataset without the data of some variables."""
     import dask.array
 
     empty = {

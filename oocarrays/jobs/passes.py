@@ -71,7 +71,6 @@ else:
 def arrays_of(
     request: SlabRequest, sources: Sequence[Any], place: Callable[[Any], Any], missing: str | None
 ) -> SlabArrays:
-    """Open the sources of a request, and describe its targets."""
     if any(isinstance(each, LocalArrays) for each in sources):
         if request.results._words:
             raise InputError(f"{request.results._words} needs arrays in one file each; these are local array files")
@@ -154,7 +153,6 @@ def _reshaping(request: SlabRequest, arrays: Sequence[zarr.Array]) -> SlabReques
 
 
 def _likes(request: SlabRequest, arrays: Sequence[Any], budget: int) -> tuple[list[Any], list[np.dtype]]:
-    """Return the array that each target is like, and the type of its elements."""
     likes = list(arrays[: len(request.targets)]) if request.iterates else [arrays[0]] * len(request.targets)
     return likes, [like.dtype for like in likes] if request.iterates else _result_types(request, arrays, budget)
 

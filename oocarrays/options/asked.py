@@ -92,7 +92,6 @@ def as_list(given: Any) -> list[Any]:
 
 
 def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] | None) -> Cluster | None:
-    """Return the cluster for the given scheduler; None for threads of this process."""
     scheduler = around().scheduler if scheduler is None else scheduler
     workers = around().workers if workers is None else workers
     if isinstance(scheduler, Cluster):
@@ -163,7 +162,6 @@ def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | Rem
 
 
 def place_of(source: Any) -> str | None:
-    """Return the folder or the URL of a source, if it has one."""
     array = getattr(source, "zarr", source)
     path = getattr(array, "store_path", array)
     if isinstance(path, StorePath):
@@ -172,7 +170,6 @@ def place_of(source: Any) -> str | None:
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:
-    """Return the folder of scratch, for data that needs a folder."""
     place = scratch_of(setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
         raise UnsupportedError(f"scratch={scratch!r}: computed blocks are kept in a local folder; pass its path")

@@ -255,7 +255,6 @@ def codecs_of(target: Target) -> dict[str, Any]:
 
 
 def stated_in(resources: Resources | None, but: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the resources that a call states, except some."""
     said = {} if resources is None else {each.name: getattr(resources, each.name) for each in fields(resources)}
     return {name: value for name, value in said.items() if value is not None and name not in but}
 

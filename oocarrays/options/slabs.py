@@ -140,7 +140,6 @@ class SlabRequest:
 def pass_options(
     means: Means, *, depth: DepthLike, boundary: BoundaryLike, window: WindowLike | int | None
 ) -> Document:
-    """Return the options that all passes over slabs have in common, from the arguments and means of a call."""
     return {
         "depth": depth,
         "boundary": boundary,
