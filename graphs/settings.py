@@ -117,7 +117,7 @@ def missing(asked: str | None) -> Policy:
     if not isinstance(word, str) or word not in get_args(Policy):
         raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
     policy: Any = word
-    return policy  # type: ignore[no-any-return]
+    return policy
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:

@@ -108,7 +108,7 @@ class Advice:
             raise InputError(f"{len(wanted)} arrays should have other chunks: pass array=, one of {names}")
         chunks = {os.path.relpath(each.array, group): each.chunks for each in wanted}
         self._targets |= {f"{_place(stored.store)}/{os.path.relpath(each.array, group)}": each.array for each in wanted}
-        return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
+        return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[call-overload]
 
     def _to_rewrite(self, array: str | None) -> list[Verdict]:
         name = None if array is None else self.trace.dataset(array).name
@@ -172,8 +172,7 @@ class Advice:
         UnsupportedError
             If matplotlib is not installed.
         """
-        figure: Figure = load_picture("advice").draw(self.arrays)
-        return figure
+        return load_picture("advice").draw(self.arrays)
 
     def __str__(self) -> str:
         return text(self.arrays)

@@ -280,8 +280,7 @@ def _decoded(store: GroupStore, decoding: Mapping[str, Any]) -> xr.Dataset:
     unknown = sorted(decoding.keys() - set(DECODING))
     if unknown:
         raise InputError(f"{unknown[0]}= is not an option of engine='oocarrays'; its options are {', '.join(DECODING)}")
-    opened: xr.Dataset = ZarrBackendEntrypoint().open_dataset("", store=store, **decoding)
-    return opened
+    return ZarrBackendEntrypoint().open_dataset("", store=store, **decoding)
 
 
 def stored_in(variable: xr.Variable) -> OutOfCoreArray | None:

@@ -229,8 +229,7 @@ def _put_small(blobs: LocalBlobs, data: np.ndarray, numbers: Iterator[int]) -> N
 
 def _starts() -> np.ndarray:
     """Return the offsets of short requests in random order."""
-    starts: np.ndarray = np.random.default_rng(0).integers(0, FILE_BYTES // REQUEST_BYTES, REQUESTS) * REQUEST_BYTES
-    return starts
+    return np.random.default_rng(0).integers(0, FILE_BYTES // REQUEST_BYTES, REQUESTS) * REQUEST_BYTES
 
 
 def _seek_seconds(path: str) -> float:

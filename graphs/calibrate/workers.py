@@ -198,8 +198,7 @@ def _steps_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: i
         [_round_seconds(client, workers, ranks, nbytes, whole=whole) for whole in (True, False)] for _ in range(4)
     ]
     with_steps, without = (min(seconds) for seconds in zip(*took, strict=True))
-    steps: float = max(with_steps - without, NOISE * with_steps)
-    return steps
+    return max(with_steps - without, NOISE * with_steps)
 
 
 def _round_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: int, *, whole: bool) -> float:

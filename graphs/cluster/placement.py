@@ -47,8 +47,7 @@ class Disks:
         (address,) = self.addresses([self.workers[rank]])
         assert self.client is not None, "workers are of a cluster"
         future = self.client.submit(task, *args, workers=[address], allow_other_workers=False, pure=False)
-        answer: Answer = future.result()
-        return answer
+        return future.result()
 
     def homes(self, put: Sequence[str]) -> Sequence[str]:
         """Return the worker of each rank: the only one that can open its file, or else the given placement."""
@@ -123,8 +122,7 @@ def known_workers(client: Client) -> dict[str, dict[str, Any]]:
     client overwrites the cache with an answer that lists no workers.
     """
     told: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)  # type: ignore[union-attr]
-    workers: dict[str, dict[str, Any]] = told["workers"]
-    return workers
+    return told["workers"]
 
 
 def idle_workers(client: Client, addresses: Collection[str]) -> list[str]:

@@ -61,8 +61,7 @@ class FilledPart:
         """Return a writable view of a place; first copy the part if it came read-only from another process."""
         if not self.array.flags.writeable:
             self.array = self.array.copy()
-        view: np.ndarray = self.array[(*place, ...)]
-        return view
+        return self.array[(*place, ...)]
 
     def put(self, place: Place, data: np.ndarray) -> None:
         """Copy data to a place, unless they lie there already."""
@@ -105,8 +104,7 @@ class Reading(Program):
 
     def wanting(self, number: int, source: int) -> list[int]:
         """Return the ranks that want any of an aggregator's share of a round."""
-        found: list[int] = np.flatnonzero(self.plan.read.sizes(number)[source]).tolist()
-        return found
+        return np.flatnonzero(self.plan.read.sizes(number)[source]).tolist()
 
 
 @contextmanager

@@ -141,8 +141,7 @@ MOST_RUNS = 20
 
 def courses(scheduler: Scheduler) -> dict[str, SeenRun]:
     """Return the runs known to a scheduler, by the suffix of their keys, the latest last."""
-    kept: dict[str, SeenRun] = scheduler.extensions.setdefault("oocarrays-courses", {})
-    return kept
+    return scheduler.extensions.setdefault("oocarrays-courses", {})
 
 
 def keep(scheduler: Scheduler, suffix: str, course: SeenRun) -> SeenRun:

@@ -101,8 +101,7 @@ class Exchanges(WorkerPlugin):
         with _SETUP:
             if cls.name not in worker.extensions:
                 cls().setup(worker)
-        there: Exchanges = worker.extensions[cls.name]
-        return there
+        return worker.extensions[cls.name]
 
     def setup(self, worker: Worker) -> None:
         self.worker = worker
@@ -233,8 +232,7 @@ class Exchanges(WorkerPlugin):
     async def in_a_thread(self, work: Callable[[], T]) -> T:
         """Run slow work on the worker's own threads, which are as many as it may use."""
         loop, context = asyncio.get_running_loop(), copy_context()
-        done: T = await asyncio.shield(loop.run_in_executor(self.worker.executors["default"], context.run, work))
-        return done
+        return await asyncio.shield(loop.run_in_executor(self.worker.executors["default"], context.run, work))
 
     async def fetch(self, course: RankCourse, source: int, stage: int, patience: float | None) -> Delivered:
         """Fetch a message of another rank; the caller must acknowledge it."""

@@ -148,8 +148,7 @@ class Exchange:
 
 
 def exchange_of(live: Live) -> Exchange:
-    exchange: Exchange = live.program.exchange
-    return exchange
+    return live.program.exchange
 
 
 def bytes_for(live: Live, round: Round, rank: int, held: Any, final: int) -> np.ndarray | None:

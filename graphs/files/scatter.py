@@ -153,15 +153,13 @@ def close(live: Live[Files], rank: int) -> None:
 
 def finish(live: Live[Files]) -> str:
     program = live.program
-    name: str = recording.end(live, program.local.name if program.scatters else live.target().name)
-    return name
+    return recording.end(live, program.local.name if program.scatters else live.target().name)
 
 
 def _whole(live: Live[Files]) -> ArrayFile:
     """Return the global file, opened for reading in a scatter and for writing in a gather."""
     source = live.program.source
-    whole: ArrayFile = source if isinstance(source, ArrayFile) else live.target()
-    return whole
+    return source if isinstance(source, ArrayFile) else live.target()
 
 
 def _file(live: Live[Files], rank: int) -> ArrayFile:

@@ -140,5 +140,4 @@ def _read(live: Live[Update], piece: Section) -> np.ndarray:
 def finish(live: Live[Update]) -> str:
     """End the run; record the source last: if the record is lost, changed elements are written once more."""
     keep = partial(recording.keep_source_of, live.journal, [live.program.source.zarr], durable=live.state.durable)
-    name: str = recording.end(live, live.target().name, then=keep)
-    return name
+    return recording.end(live, live.target().name, then=keep)

@@ -162,8 +162,7 @@ def place(
 
 
 def silent(live: Live[PartExchange], round: Round, rank: int) -> Sequence[int]:
-    found: list[int] = np.flatnonzero(live.once("sizes", live.program.plan.sizes)[:, rank] == 0).tolist()
-    return found
+    return np.flatnonzero(live.once("sizes", live.program.plan.sizes)[:, rank] == 0).tolist()
 
 
 def begun(live: Live[PartExchange], round: Round, rank: int, held: HeldPart | Message | None) -> np.ndarray:

@@ -120,8 +120,7 @@ def cut(block: Any, place: Place) -> np.ndarray:
 
 def _at(block: Any, place: Place) -> np.ndarray:
     index: Any = (*place, ...)
-    part: np.ndarray = on_host(block)[index]
-    return part
+    return on_host(block)[index]
 
 
 def write_block(

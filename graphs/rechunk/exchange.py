@@ -41,8 +41,7 @@ def read(live: Live[Any], number: int, unit: int, rank: int) -> Outbox:
 
 
 def _step(live: Live[Any], number: int) -> Pass:
-    step: Pass = live.program.plan.passes[number]
-    return step
+    return live.program.plan.passes[number]
 
 
 def _packed(live: Live[Any], number: int, unit: int, rank: int) -> Outbox:

@@ -296,8 +296,7 @@ def usable_parts(plan: RechunkPlan, parts: AbstractSet[Part], scratch: str | Rem
 
 def kept(live: Live[Any], number: int) -> Mapping[str, Receipt]:
     """Return the receipts of chunks that a pass need not write, because an earlier plan of this run has."""
-    found: Mapping[str, Receipt] = live.program.kept(live.state.recovered.kept, number)
-    return found
+    return live.program.kept(live.state.recovered.kept, number)
 
 
 def has_left(live: Live[Any], number: int, box: ChunkBox) -> bool:

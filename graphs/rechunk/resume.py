@@ -148,8 +148,7 @@ def planned(left: Interrupted) -> RechunkPlan:
     missing = {"plan", "source", "source_metadata", "scratch"} - content.keys()
     if missing:
         raise JournalError(f"the journal in {target} lacks {', '.join(sorted(missing))}")
-    plan: RechunkPlan = read_as(RechunkPlan, content["plan"], "plan")
-    return plan
+    return read_as(RechunkPlan, content["plan"], "plan")
 
 
 def _source(

@@ -138,8 +138,7 @@ class Live(Generic[P]):
     @property
     def store(self) -> StoreLike:
         """Location of the journal."""
-        store: StoreLike = self.program.destination.store
-        return store
+        return self.program.destination.store
 
     @property
     def rooms(self) -> Rooms:
@@ -150,8 +149,7 @@ class Live(Generic[P]):
         with self._opening:
             if key not in self._opened:
                 self._opened[key] = make()
-            made: T = self._opened[key]
-            return made
+            return self._opened[key]
 
     def forget(self, *keys: Any) -> None:
         """Drop the objects of these keys; without any, all objects."""

@@ -284,13 +284,11 @@ class Program:
     @property
     def processes(self) -> int | None:
         """Number of worker processes; None for threads of one process."""
-        processes: int | None = self.plan.processes
-        return processes
+        return self.plan.processes
 
     @property
     def ranks(self) -> int:
-        ranks: int = self.plan.ranks
-        return ranks
+        return self.plan.ranks
 
     @property
     def merges(self) -> bool:
@@ -374,8 +372,7 @@ class Program:
     @property
     def made_place(self) -> StoreLike | None:
         """Array beside which the request is kept; None where no process but a worker sees it."""
-        place: StoreLike = self.destination.store
-        return place
+        return self.destination.store
 
     def place_of(self, part: Part, name: str) -> StoreLike | None:
         """Return the location of a part's receipts under a name; None for locations that are not checked."""

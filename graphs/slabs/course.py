@@ -111,8 +111,7 @@ def asked_of(
         "chunks": chunks,
         **options,
     }
-    plain: Document = json.loads(json.dumps(asked, default=repr))
-    return plain
+    return json.loads(json.dumps(asked, default=repr))
 
 
 def kernel_name(kernel: Any) -> str:

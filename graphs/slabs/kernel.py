@@ -75,8 +75,7 @@ def state_of(live: Live[Any]) -> SlabState:
 def results_of(live: Live[Any], slab: Slab, blocks: Blocks) -> Blocks:
     """Call the kernel on a complete window; return results without halo, and after sweeps the residual of the last."""
     if live.program.sweep is not None:
-        swept: Blocks = _called(live, slab, _sweep, blocks)
-        return swept
+        return _called(live, slab, _sweep, blocks)
     plan: SlabPlan = live.program.plan
     core, window, seen = plan.core(slab), plan.window(slab), plan.seen(slab)
     wide: Blocks = []

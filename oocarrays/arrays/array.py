@@ -206,8 +206,7 @@ class OutOfCoreArray(StoredArray):
     @property
     def T(self) -> da.Array:
         """Lazy array with reversed axes: ``a.to_dask().T``."""
-        turned: da.Array = self.to_dask().T
-        return turned
+        return self.to_dask().T
 
     def to_dask(
         self,

@@ -126,8 +126,7 @@ class LocalArrays(Extents):
 
     def _at(self, rank: int, function: Callable[..., T], *args: Any) -> T:
         """Call a function of the files and a rank where its file is."""
-        found: T = self._disks.call(rank, function, self._files, rank, *args)
-        return found
+        return self._disks.call(rank, function, self._files, rank, *args)
 
     @property
     def layout(self) -> Layout:

@@ -89,8 +89,7 @@ def distribute(
     """
     if isinstance(x, StoredArray | zarr.Array | Store | StorePath | str | os.PathLike):
         how: Any = {"ranks": ranks, "grid": grid, "scheduler": scheduler, "resources": resources}
-        read: DistributedArray = read_sections(x, layout, **how)
-        return read
+        return read_sections(x, layout, **how)
     means = means_of(resources, distribute, scheduler=scheduler)
     where = ranks_on(means.scheduler, means.workers)
     wanted = _wanted(x, layout, ranks, grid, where.workers)

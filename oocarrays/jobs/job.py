@@ -127,8 +127,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     @property
     def plan(self) -> AnyPlan:
         """Frozen plan: reads, computation, messages, writes and memory."""
-        plan: AnyPlan = self._run.program.plan
-        return plan
+        return self._run.program.plan
 
     @property
     def left(self) -> float:
@@ -197,7 +196,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         resumed = import_module(f"oocarrays.{RESUMER}").resume
         try:
             same = means and means._only(*EACH_RUN, "workers", "ranks")
-            return resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)  # type: ignore[no-any-return]
+            return resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)
         except NotFoundError:
             if self._restarts:
                 return self

@@ -175,8 +175,7 @@ def _as_dataset(array: Any) -> xr.Dataset:
     name: Any = "__xarray_dataarray_variable__" if array.name is None else array.name
     if name in array.coords:
         raise UnsupportedError(f"the array and one of its coordinates are both named {name!r}: rename one")
-    made: xr.Dataset = array.to_dataset(name=name)
-    return made
+    return array.to_dataset(name=name)
 
 
 def _in_blocks(ds: xr.Dataset) -> xr.Dataset:

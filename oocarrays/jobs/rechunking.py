@@ -186,11 +186,11 @@ def rechunk(
     means = means_of(resources, rechunk, memory=memory, scheduler=scheduler, storage_options=storage_options)
     if target is None:
         others = {"method": method, "overwrite": overwrite, "resume": resume, "storage_options": storage_options}
-        return rechunked(source, chunks, means, others=others | stated_in(resources, LAZY))  # type: ignore[no-any-return]
+        return rechunked(source, chunks, means, others=others | stated_in(resources, LAZY))
     to = chunked(stored_as(target, rechunk), chunks)
     if is_lazy(source):
         others = {"method": None if method == "auto" else method} | stated_in(resources, (*LAZY, "storage_options"))
-        return lazy_job(source, to, means, overwrite=overwrite, resume=resume, others=others)  # type: ignore[no-any-return]
+        return lazy_job(source, to, means, overwrite=overwrite, resume=resume, others=others)
     if not isinstance(source, np.ndarray):
         refuse("is carried over from a stored source: leave it out", **own_of(to))
     place, cluster, planner = _planner(source, to, means, method=method, overwrite=overwrite)

@@ -78,8 +78,7 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray, RechunkPlan]):
         others = {"others": seconds_outside(self.meter, known), "wall": self.measured_seconds or 0.0}
         phases = seconds | others if ran else None
         names = dimension_names(self._source.zarr)
-        figure: Figure = load_picture().draw(self.plan, names=names, measured=phases)
-        return figure
+        return load_picture().draw(self.plan, names=names, measured=phases)
 
     def __repr__(self) -> str:
         ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"

@@ -154,7 +154,7 @@ def _made(x: Any, target: Any, compute: bool, resume: Any, means: Resources) -> 
         return None
     from dask.delayed import delayed
 
-    return delayed(job)  # type: ignore[no-any-return]
+    return delayed(job)
 
 
 def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:

@@ -99,15 +99,13 @@ def _no_integer(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def _no_count(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a mask of numbers that a time cannot count; NaN is NaT."""
-    lost: np.ndarray = _no_integer(piece, np.dtype(np.int64)) & (piece == piece)
-    return lost
+    return _no_integer(piece, np.dtype(np.int64)) & (piece == piece)
 
 
 def _no_number(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a mask of times whose count of units a type does not have."""
     check = _infinite if dtype.kind in FLOATS else _no_integer
-    lost: np.ndarray = check(piece.astype(np.int64), dtype) | np.isnat(piece)
-    return lost
+    return check(piece.astype(np.int64), dtype) | np.isnat(piece)
 
 
 def _overflows(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -225,8 +225,7 @@ def _aligned(taken: range, edges: np.ndarray, chunk: int) -> list[int]:
     """Return the indices of block edges that do not cut a chunk."""
     inside = (edges > 0) & (edges < len(taken))
     before, after = (np.where(inside, taken.start + taken.step * each, 0) // chunk for each in (edges - 1, edges))
-    kept: list[int] = np.flatnonzero(~inside | (before != after)).tolist()
-    return kept
+    return np.flatnonzero(~inside | (before != after)).tolist()
 
 
 BlockLengths = tuple[tuple[int, ...], ...]

@@ -165,8 +165,7 @@ def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None)
     if chunks is None or isinstance(chunks, int | str | np.integer):
         return [chunks] * ndim
     if isinstance(chunks, Mapping):
-        each: tuple[Any, ...] = by_axis(chunks, ndim, None, names, "chunks", error=ChunksError)
-        return each
+        return by_axis(chunks, ndim, None, names, "chunks", error=ChunksError)
     try:
         axes = list(chunks)
     except TypeError:

@@ -66,8 +66,7 @@ class Unpacked:
         self._check(made)
         how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # default if none is given
         dims = [f"axis {axis}" for axis in range(made.ndim)]  # a result may have others
-        encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(dims, made, {}, how)).values
-        return encoded
+        return xr.conventions.encode_cf_variable(xr.Variable(dims, made, {}, how)).values
 
     def _check(self, made: np.ndarray) -> None:
         if self.dtype.kind not in "iu":

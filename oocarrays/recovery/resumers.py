@@ -57,8 +57,7 @@ class ResumeRequest:
     def call(self) -> Mapping[str, Any]:
         """Call recorded in the journal; version 0.5.0 recorded only some of it."""
         if CALL in self.left.content:
-            found: Mapping[str, Any] = self.left.content[CALL]
-            return found
+            return self.left.content[CALL]
         name = self.left.content["asked"]["kernel"]
         module, _, last = name.rpartition(".")
         kernel = {NAME: f"{module}:{last}", CODE: None}
@@ -167,8 +166,7 @@ def _map_slabs(asked: ResumeRequest) -> Job[Any, Any]:
     target, how = asked.target(map_slabs, slabs, dtype=dtypes, chunks=chunks)
     single = isinstance(target, Target)
     results = Results(verify=verify, **{name: each[0] if single else each for name, each in shapes.items()})
-    job: Job[Any, Any] = map_slabs(kernel, asked.sources(), target, results=results, **how)  # type: ignore[arg-type]
-    return job
+    return map_slabs(kernel, asked.sources(), target, results=results, **how)  # type: ignore[arg-type]
 
 
 def _pyramid(asked: ResumeRequest) -> Job[Any, Any]:
@@ -187,8 +185,7 @@ def _iterate(asked: ResumeRequest) -> Job[Any, Any]:
         raise JournalError(f"{asked.left.target} was being written with residual={was['residual']}: call iterate again")
     target, how = asked.target(iterate, slabs)
     until = (was["until"], watched[0]) if watched else was["until"]
-    job: Job[Any, Any] = iterate(kernel, asked.sources(), target, sweeps=was["sweeps"], until=until, **how)  # type: ignore[arg-type]
-    return job
+    return iterate(kernel, asked.sources(), target, sweeps=was["sweeps"], until=until, **how)  # type: ignore[arg-type]
 
 
 def _files(asked: ResumeRequest) -> Job[Any, Any]:

@@ -191,7 +191,7 @@ def reduced(
     else:
         program = Reduction(plan=plan, reducer=want, dtype=dtype)
         made = ReduceJob(Run(program), itself, cluster).run()  # type: ignore[assignment]
-    return np.asarray(made)[()]  # type: ignore[no-any-return]
+    return np.asarray(made)[()]
 
 
 def _job(

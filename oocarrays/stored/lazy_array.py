@@ -168,8 +168,7 @@ def to_dask(
 def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta: np.ndarray) -> HighLevelGraph:
     if plan.method == "blocks":
         read = da.from_array(part, chunks=plan.blocks, name=name, inline_array=True, meta=meta)  # type: ignore[no-untyped-call]
-        graph: HighLevelGraph = read.dask
-        return graph
+        return read.dask
     return HighLevelGraph(*layers_of(name, part, plan, scratch))
 
 

@@ -57,8 +57,7 @@ class WorkerRanks:
 
         started = self.start(act, given)
         wait(started)
-        answers: list[Any] = self.client.gather(started)
-        return answers
+        return self.client.gather(started)
 
     def _on_each(self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]) -> list[Future]:
         return [
@@ -181,8 +180,7 @@ class RankStreams(OpenStreams):
         ]
         each = zip(map(delayed, futures), shapes, strict=True)
         blocks = [da.from_delayed(future, shape, dtype=self.dtype) for future, shape in each]
-        joined: da.Array = da.concatenate(blocks) if self.shape else blocks[0]
-        return joined
+        return da.concatenate(blocks) if self.shape else blocks[0]
 
     def to_dask(self) -> DaskRagged:
         """Return all of every stream as Dask arrays, as `Streams.to_dask`: tasks open the file on their workers."""

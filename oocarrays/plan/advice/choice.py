@@ -227,8 +227,7 @@ def _sum(each: Sequence[Prices], uses: Sequence[Access], layouts: int) -> np.nda
 
 def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
     """Multiply seconds by a weight, keeping infinity even for weight 0."""
-    found: np.ndarray = np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
-    return found
+    return np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -291,8 +291,7 @@ def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
         last = np.maximum.accumulate(last, axis=1)
     again = np.maximum(last[:, :-1] - first[:, 1:] + 1, 0)
     new = np.where(again > 0, np.diff(last, axis=1), last[:, 1:] - first[:, 1:] + 1)
-    found: np.ndarray = last[:, 0] - first[:, 0] + 1 + new.sum(axis=1)
-    return found
+    return last[:, 0] - first[:, 0] + 1 + new.sum(axis=1)
 
 
 def counted(pattern: Pattern, shape: Sequence[int], chunks: np.ndarray) -> Counts:

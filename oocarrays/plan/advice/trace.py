@@ -304,8 +304,7 @@ class Trace:
         return resolve_name("oocarrays.tracing:draw")(self)
 
     def _repr_html_(self) -> str:
-        html: str = resolve_name("oocarrays.show.notebook:rows_html")(self.rows()[:41], title="oocarrays.Trace")
-        return html
+        return resolve_name("oocarrays.show.notebook:rows_html")(self.rows()[:41], title="oocarrays.Trace")
 
     def __str__(self) -> str:
         return table(self.rows(), words=3)

@@ -173,8 +173,7 @@ class CollectivePlan(Holding):
         """Bytes that each rank copies out of its reads."""
         if self.method == "independent":
             return np.array(self.part_bytes, np.int64)
-        taken: np.ndarray = self.read.read_sizes.sum(axis=0) * self.stored.itemsize
-        return taken
+        return self.read.read_sizes.sum(axis=0) * self.stored.itemsize
 
     @property
     def part_bytes(self) -> tuple[int, ...]:

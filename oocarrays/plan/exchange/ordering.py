@@ -75,8 +75,7 @@ class Turn:
 
     @property
     def sizes(self) -> np.ndarray:
-        sizes: np.ndarray = self.sent[self.step.senders]
-        return sizes
+        return self.sent[self.step.senders]
 
 
 @dataclass(frozen=True, slots=True)

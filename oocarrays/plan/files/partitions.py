@@ -47,8 +47,7 @@ def before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
     """Return the number of the ascending indices `taken` before each bound."""
     if isinstance(taken, np.ndarray):
         return np.searchsorted(taken, bounds)
-    counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
-    return counts
+    return np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
 
 
 def alike_spans(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:

@@ -124,8 +124,7 @@ class FilesPlan(OnePass):
             [place.stop - place.start for place, _ in (within(taken, lower, upper) for taken in taken_along)]
             for taken_along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
         ]
-        counts: np.ndarray = reduce(np.multiply.outer, along, np.ones((), np.int64)).reshape(-1)
-        return counts
+        return reduce(np.multiply.outer, along, np.ones((), np.int64)).reshape(-1)
 
     def parts(self) -> Iterator[tuple[int, ...]]:
         """Yield the parts that are recorded once done: the files of all ranks, and each rank's share of each round."""

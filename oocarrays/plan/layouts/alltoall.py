@@ -73,8 +73,7 @@ class AlltoallPlan(RankExchange):
         return (int(self.counts[:, rank].sum()), *self.row)
 
     def lenders(self, rank: int) -> list[int]:
-        found: list[int] = np.flatnonzero(self.counts[:, rank]).tolist()
-        return found
+        return np.flatnonzero(self.counts[:, rank]).tolist()
 
     def taken(self, source: int, target: int) -> Axes:
         first = int(self.displacements[source, target])
@@ -119,5 +118,4 @@ def _whole(given: object, name: str, ranks: int) -> np.ndarray:
 
 def _displaced(counts: np.ndarray) -> np.ndarray:
     """Return the exclusive cumulative sum of each row: the start of each entry."""
-    found: np.ndarray = np.cumsum(counts, axis=1) - counts
-    return found
+    return np.cumsum(counts, axis=1) - counts

@@ -123,8 +123,7 @@ def held_messages(
     sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
     if is_together(schedule, assembly):
         goes, comes = np.sort(sizes, axis=1)[:, -CREDIT:], np.sort(sizes, axis=0)[-CREDIT:]
-        credit: np.ndarray = goes.sum(axis=1) + comes.sum(axis=0)
-        return credit
+        return goes.sum(axis=1) + comes.sum(axis=0)
     out, largest = _messages(sizes, schedule)
     messages: np.ndarray = out if ordered else sizes.sum(axis=1)
     messages = messages + (sizes.sum(axis=0) if assembly == "synchronous" else largest)

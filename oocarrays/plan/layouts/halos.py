@@ -191,5 +191,4 @@ def frame(outer: Section, inner: Section) -> list[Section]:
 
 def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
     """Return the taken elements of a part, as a view if they form one box."""
-    found: np.ndarray = part[index_of(taken)]
-    return found
+    return part[index_of(taken)]

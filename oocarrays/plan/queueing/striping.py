@@ -176,14 +176,12 @@ class Solution:
 
     @property
     def response(self) -> np.ndarray:
-        seconds: np.ndarray = self.residence.sum(axis=1)
-        return seconds
+        return self.residence.sum(axis=1)
 
     @property
     def throughput(self) -> np.ndarray:
         """Completed rounds a second, by class."""
-        rates: np.ndarray = self.network.requests / self.response
-        return rates
+        return self.network.requests / self.response
 
 
 def solve(network: ClosedNetwork) -> Solution:

@@ -169,8 +169,7 @@ class RechunkPlan(Holding):
         return resolve_name("oocarrays.show.pictures:load_picture")().draw(self)  # a layer above
 
     def _repr_html_(self) -> str:
-        html: str = resolve_name("oocarrays.show.notebook:plan_html")(self)
-        return html
+        return resolve_name("oocarrays.show.notebook:plan_html")(self)
 
     def __repr__(self) -> str:
         source, target = self.source.grid, self.target.grid

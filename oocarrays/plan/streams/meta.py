@@ -232,8 +232,7 @@ def type_of(said: Any) -> np.dtype:
         made = type_of(said["base"]), tuple(said["shape"])
     elif isinstance(said, list):
         made = [tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in said]
-    known: np.dtype = np.dtype(made)
-    return known
+    return np.dtype(made)
 
 
 def ended(meta: Meta) -> Meta:

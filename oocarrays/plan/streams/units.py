@@ -96,8 +96,7 @@ def unit_of(*sizes: int) -> int:
 
 def in_units(data: np.ndarray, unit: int) -> np.ndarray:
     """Return a view of contiguous bytes as units, in one axis."""
-    units: np.ndarray = data.reshape(-1).view(np.uint8).view(UNITS[unit])
-    return units
+    return data.reshape(-1).view(np.uint8).view(UNITS[unit])
 
 
 def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
@@ -111,8 +110,7 @@ def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def before(counts: np.ndarray) -> np.ndarray:
-    sums: np.ndarray = np.cumsum(counts) - counts
-    return sums
+    return np.cumsum(counts) - counts
 
 
 def cut(starts: np.ndarray, counts: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -98,8 +98,7 @@ def _columns(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
 def _depth(node: tuple[str, str], before: dict[tuple[str, str], set[tuple[str, str]]], known: dict) -> int:
     if node not in known:
         known[node] = 1 + max((_depth(each, before, known) for each in before[node]), default=-1)
-    found: int = known[node]
-    return found
+    return known[node]
 
 
 def _draw_flow(axes: Axes, each: Verdict, block: BlockVerdict, places: dict, most: float) -> None:

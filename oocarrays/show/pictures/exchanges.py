@@ -141,8 +141,7 @@ def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
     rows, columns = (ceil_div(length, each) for length in steps.shape)
     padding = ((0, rows * each - steps.shape[0]), (0, columns * each - steps.shape[1]))
     padded = np.pad(steps, padding, constant_values=IDLE)
-    thinned: np.ndarray = padded.reshape(rows, each, columns, each).max(axis=(1, 3))
-    return thinned
+    return padded.reshape(rows, each, columns, each).max(axis=(1, 3))
 
 
 def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np.ndarray, colors: Colormap) -> None:

@@ -123,11 +123,10 @@ class Assembler:
 
     def _starts(self, part: Section) -> list[int]:
         """Return the byte offsets at which the runs of a part start in a chunk's file."""
-        starts: list[int] = (
+        return (
             element_runs(turned_section(part, self._order), turned(self.grid.chunks, self._order))[0]
             * self.dtype.itemsize
         ).tolist()
-        return starts
 
     def _laid(self, first: Index, counts: Index, part: Section, stage: np.ndarray, take: Take) -> np.ndarray:
         """Return a part of several chunks in chunk-major storage order, with the fill value beyond the array's edge."""

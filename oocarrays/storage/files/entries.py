@@ -198,5 +198,4 @@ class StoreEntries:
 
 
 def _at_once() -> int:
-    limit: int = zarr.config.get("async.concurrency")
-    return limit
+    return zarr.config.get("async.concurrency")

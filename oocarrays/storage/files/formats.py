@@ -183,8 +183,7 @@ def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
     """Return the names of the axes, or None; in format 2, those that xarray writes."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 3:
-        names: tuple[str | None, ...] | None = metadata.dimension_names
-        return names
+        return metadata.dimension_names
     found = array.attrs.get(DIMENSIONS)
     return tuple(map(str, found)) if isinstance(found, Sequence) and len(found) == array.ndim else None
 

@@ -156,8 +156,7 @@ class Headed:
         rows, inner = range(*section[0].indices(facts.shape[0])), facts.shape[1:]
         with opened_file(file, facts.library or "") as opened:
             data = _rows(opened, facts, math.prod(inner) * np.dtype(facts.dtype).itemsize, rows)
-        elements: np.ndarray = data.view(facts.dtype).reshape(len(rows), *inner)[(slice(None), *section[1:])]
-        return elements
+        return data.view(facts.dtype).reshape(len(rows), *inner)[(slice(None), *section[1:])]
 
 
 @lru_cache(64)

@@ -62,7 +62,7 @@ class Files:
         if isinstance(self.root, str):
             return self.path(number)
         reader: Any = RemoteFile(self.root, self.found[number].key, self.found[number].size)
-        return reader  # type: ignore[no-any-return]
+        return reader
 
     def check(self, number: int, file: int | str) -> None:
         """Raise if a local file, given by path or descriptor, has changed since it was found."""

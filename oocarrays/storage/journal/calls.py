@@ -89,7 +89,7 @@ def known_function(name: str) -> Callable[..., Any] | None:
 def imported(name: Any) -> Callable[..., Any]:
     """Import a function named ``"module:name"``; return a callable unchanged."""
     if callable(name):
-        return name  # type: ignore[no-any-return]
+        return name
     module, _, qualname = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not (module and qualname):
         raise InputError(f"kernel={name!r} must be a function or the name of one, such as 'filters:smooth'")

@@ -180,8 +180,7 @@ async def _store_sizes(place: StorePath, keys: Iterable[str]) -> list[int | None
             return -1
         return await place.store.getsize(path)
 
-    found: list[int | None] = await concurrent_map([(key,) for key in keys], size, zarr.config.get("async.concurrency"))
-    return found
+    return await concurrent_map([(key,) for key in keys], size, zarr.config.get("async.concurrency"))
 
 
 # ---------------------------------------------------------------------- plans and entries

@@ -140,7 +140,7 @@ def _touched(taken: Taken, length: int) -> Iterable[int]:
     """Return the chunks along an axis that hold any of the elements."""
     if isinstance(taken, range) and abs(taken.step) <= length:
         return range(min(taken[0], taken[-1]) // length, max(taken[0], taken[-1]) // length + 1) if taken else ()
-    return np.unique(np.asarray(taken) // length).tolist()  # type: ignore[no-any-return]
+    return np.unique(np.asarray(taken) // length).tolist()
 
 
 def _seen(file: ArrayFile, keys: list[str] | None) -> Versions | None:

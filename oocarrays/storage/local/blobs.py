@@ -353,8 +353,7 @@ def _staging() -> memoryview:
     if not hasattr(_MEMORY, "staging"):
         pages = mmap.mmap(-1, STAGING_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         _MEMORY.staging = memoryview(pages)
-    staging: memoryview = _MEMORY.staging
-    return staging
+    return _MEMORY.staging
 
 
 def solid_bytes(data: memoryview) -> int:

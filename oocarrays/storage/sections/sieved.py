@@ -302,8 +302,7 @@ def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -
 
 def _sums(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """Return all pairwise sums: ``shape == (len(outer), len(inner))``."""
-    sums: np.ndarray = outer[:, None] + inner
-    return sums
+    return outer[:, None] + inner
 
 
 def taken_buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:

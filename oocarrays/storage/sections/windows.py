@@ -97,8 +97,7 @@ class Windows:
     def _apart(self, source: ArrayFile | RankFiles, rank: int, piece: Piece) -> np.ndarray:
         """Read values beyond an edge that a single window needs."""
         axes, back = zip(*map(_distinct, piece.elements), strict=True)
-        part: np.ndarray = self._section(*placed(source, rank, axes))[np.ix_(*back)]
-        return part
+        return self._section(*placed(source, rank, axes))[np.ix_(*back)]
 
     def _section(self, file: ArrayFile, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
         most = buffer_bytes(file.stored, math.prod(map(len, axes)))

@@ -184,8 +184,7 @@ def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
 
 
 def part_of(data: D, byte_range: ByteRequest | None) -> D:
-    found: D = data[slice(*span(byte_range, len(data)))]
-    return found
+    return data[slice(*span(byte_range, len(data)))]
 
 
 def layers(store: Any) -> Iterator[Any]:

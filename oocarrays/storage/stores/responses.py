@@ -90,8 +90,7 @@ async def _by_s3fs(store: Any, key: str, part: ByteRequest | None) -> tuple[byte
             found["Body"].close()
 
     retried = sys.modules[type(store.fs).__module__]._error_wrapper  # the retry of all s3fs reads
-    data: tuple[bytes, str] = await retried(read, retries=store.fs.retries)
-    return data
+    return await retried(read, retries=store.fs.retries)
 
 
 def version_of(said: Mapping[str, Any]) -> str:

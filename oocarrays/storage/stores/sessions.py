@@ -288,8 +288,7 @@ class ZipTarget(AsideStore[ZipStore]):
 
 
 def _reopened(path: Path) -> ZipStore:
-    store: ZipStore = opened(ZipStore(path, mode="r"))
-    return store
+    return opened(ZipStore(path, mode="r"))
 
 
 def _close(stores: list[ZipStore]) -> None:

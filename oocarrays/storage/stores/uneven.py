@@ -52,8 +52,7 @@ def as_stored(array: zarr.Array) -> zarr.Array:
 
 
 def allowing() -> AbstractContextManager[Any]:
-    allowed: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
-    return allowed
+    return zarr.config.set({SETTING: True})
 
 
 def check_known(name: str) -> None:
@@ -150,8 +149,7 @@ class UnevenStore(Joined):
 
     async def _stored(self) -> Document:
         found = await (with_drafts(self._array.store_path) / METADATA).get(default_buffer_prototype())
-        document: Document = {} if found is None else json.loads(found.to_bytes())
-        return document
+        return {} if found is None else json.loads(found.to_bytes())
 
     async def _document(self) -> Document:
         regular = {"name": "regular", "configuration": {"chunk_shape": list(self.grid.chunks)}}

@@ -200,8 +200,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
         return place
     if isinstance(place, list | tuple) and place:
         several = [scratch_place(each) for each in place]
-        made: str | RemoteStore = several[0] if len(several) == 1 else store_of(joined_url(several))
-        return made
+        return several[0] if len(several) == 1 else store_of(joined_url(several))
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
     return os.path.abspath(os.fsdecode(check_path(place, "scratch")))

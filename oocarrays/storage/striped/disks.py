@@ -149,8 +149,7 @@ class FolderDisk:
 
 def _disk_of(given: Any) -> FolderDisk:
     if isinstance(given, FolderDisk) or hasattr(given, "as_disk"):
-        found: FolderDisk = given if isinstance(given, FolderDisk) else given.as_disk()
-        return found
+        return given if isinstance(given, FolderDisk) else given.as_disk()
     place = store_of(given) if isinstance(given, str | os.PathLike) else given
     folder = str(place.root) if isinstance(place, LocalStore) else place
     if not isinstance(folder, str | os.PathLike):

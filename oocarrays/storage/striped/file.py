@@ -113,8 +113,7 @@ class StripedFile(io.RawIOBase):
 
     def readend(self, started: Future[bytes] | None = None) -> bytes:
         """Wait for a read started by ``readstart``, by default the most recent one, and return its bytes."""
-        data: bytes = self._end("read", started)
-        return data
+        return self._end("read", started)
 
     def writestart(self, data: Any, offset: int | None = None) -> Future[int]:
         """Start an asynchronous write; ``data`` must not change until it ends.
@@ -134,8 +133,7 @@ class StripedFile(io.RawIOBase):
     def writeend(self, started: Future[int] | None = None) -> int:
         """Wait for a write started by ``writestart``, by default the most recent one, and return its number of
         bytes."""
-        nbytes: int = self._end("write", started)
-        return nbytes
+        return self._end("write", started)
 
     def _end(self, what: str, started: Future[Any] | None) -> Any:
         """Wait for a request, by default the most recent unfinished one."""
