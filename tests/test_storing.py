@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 import zarr
 from dask.delayed import Delayed
 from hypothesis import given, strategies as st
@@ -129,6 +131,15 @@ def _opened(folder: Path, compressors: Any = ZSTD) -> ooc.OutOfCoreArray:
     return ooc.open_array(folder, mode="r+")
 
 
+def _of_xarray(a: ooc.OutOfCoreArray) -> da.Array:
+    """Read by xarray: the array of a group, with names of its axes."""
+    group = Path(a.store).parent
+    zarr.open_group(group, mode="a")
+    document = Path(a.store, "zarr.json")
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"dimension_names": ["y", "x"]}))
+    return xarray.open_zarr(group, consolidated=False, chunks={}, mask_and_scale=False)["a.zarr"].data
+
+
 READ_FIRST: dict[str, tuple[Any, Any]] = {
     "elementwise": (lambda a: a.to_dask() + 1, None),
     "fused before": (lambda a: dask.optimize(a.to_dask() + 1)[0], None),
@@ -140,6 +151,7 @@ READ_FIRST: dict[str, tuple[Any, Any]] = {
     "elsewhere": (lambda a: a.to_dask()[::2], np.s_[1::2]),
     "beside": (lambda a: a.to_dask()[:4], np.s_[4:8]),
     "moved": (lambda a: a.to_dask()[1:5], np.s_[:4]),
+    "of xarray": (lambda a: _of_xarray(a) + 1, None),
     "in memory": (lambda a: a.to_dask().persist(scheduler="threads")[::-1], None),
 }
 
@@ -162,7 +174,8 @@ def test_what_is_read_before_it_is_overwritten_is_stored(tmp_path: Path, case: s
     lambda a: da.from_array(a, chunks=3)[:, ::-1] + 1,
     lambda a: dask.optimize(a.to_dask()[::-1])[0],
     lambda a: da.roll(a.to_dask(), 3, axis=0),
-], ids=["backwards", "transposed", "by Dask", "of the array", "fused before", "rolled"])  # fmt: skip
+    lambda a: _of_xarray(a)[::-1],
+], ids=["backwards", "transposed", "by Dask", "of the array", "fused before", "rolled", "of xarray"])  # fmt: skip
 def test_what_would_be_overwritten_before_it_is_read_is_refused(tmp_path: Path, made: Any) -> None:
     a = _opened(tmp_path / "a.zarr")
     before = a[...]

@@ -13,14 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from graphlib import TopologicalSorter
+from itertools import product
 from operator import or_
-from typing import Any
+from typing import Any, cast
 
-import zarr
+from dask._task_spec import convert_legacy_graph
 from dask.core import get_dependencies
-from dask.task_spec import DataNode, Task, TaskRef
+from dask.task_spec import Task
 
-from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
+from oocarrays.graphs.lazy.reads import PlainCopy, held
+from oocarrays.graphs.tracing.parts import KnownParts, TakenPart, TaskUse, as_ranges, finder, uses
 from oocarrays.mapping.along import common_range
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
@@ -41,8 +43,9 @@ class TaskAccess:
 
 
 def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
-    places = _Places(targets)
-    return any(places.numbers(thing) for task in tasks.values() for thing in held(task))
+    names, known = [target.name for target in targets], KnownParts()
+    parts = {id(part): part for task in tasks.values() for part in held(task, known.part)}
+    return any(_numbers(part, names) for part in parts.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class ReadOrder:
 
 
 def order_of(graph: Mapping[Key, Any], writes: Sequence[TaskAccess], targets: Sequence[ArrayFile]) -> ReadOrder:
-    reads = list(_reads(graph, _Places(targets)))
+    reads = list(_reads(graph, [target.name for target in targets]))
     keys = list(dict.fromkeys(read.key for read in reads))
     bits = {key: 1 << number for number, key in enumerate(keys)}
     wanted = _overwritten(reads, bits, writes, targets)
@@ -116,112 +119,47 @@ def _before(graph: Mapping[Key, Any], bits: Mapping[Key, int], asked: Sequence[K
     return held
 
 
-class _Places:
-    """Targets of readable objects; each object is examined once."""
-
-    def __init__(self, targets: Sequence[ArrayFile]) -> None:
-        self._names = [target.name for target in targets]
-        self._known: dict[int, tuple[Any, list[int]]] = {}
-
-    def numbers(self, thing: Any) -> list[int]:
-        """Return the numbers of the targets that are the same array."""
-        if id(thing) not in self._known:
-            name = thing.file.name if isinstance(thing, StoredPart) else _name(thing)
-            self._known[id(thing)] = thing, [n for n, target in enumerate(self._names) if _is_same(name, target)]
-        return self._known[id(thing)][1]
-
-
-def names_read(node: Any, targets: Iterable[str]) -> bool:
+def names_read(node: Any, targets: Sequence[str]) -> bool:
     """Return whether a task reads an array with any of these names."""
-    read = {thing.file.name if isinstance(thing, StoredPart) else _name(thing) for thing in held(node)}
-    return any(_is_same(name, target) for name in read for target in targets)
+    return any(_numbers(part, targets) for part in held(node, KnownParts().part))
 
 
-def _is_same(name: str, target: str) -> bool:
-    return name == target or lie_together(name, target)
-
-
-def _name(array: zarr.Array) -> str:
-    """Return the location of an array, including local ones opened by fsspec."""
-    store: Any = array.store_path.store
-    path = array.store_path.path
+def _numbers(part: TakenPart, targets: Sequence[str]) -> list[int]:
+    """Return the numbers of the targets that are the array of a part, or local arrays opened by fsspec."""
+    store, path = cast("Any", part.array.store_path.store), part.array.store_path.path
     protocols = getattr(getattr(store, "fs", None), "protocol", ())
-    return f"{store.path}/{path}".rstrip("/") if "file" in protocols else location(array)
+    name = f"{store.path}/{path}".rstrip("/") if "file" in protocols else location(part.array)
+    return [number for number, target in enumerate(targets) if name == target or lie_together(name, target)]
 
 
-def held(node: Any) -> Iterator[StoredPart | zarr.Array]:
-    """Yield the stored arrays that a task reads, including those of tasks fused into it."""
-    inside: Iterable[Any] = ()
-    if isinstance(node, Task):
-        inside = (*node.args, *node.kwargs.values())
-    elif isinstance(node, dict):
-        inside = node.values()
-    elif isinstance(node, list | tuple):
-        inside = node
-    elif (thing := _alone(node)) is not None:
-        yield thing
-    for each in inside:
-        yield from held(each)
-
-
-def _alone(node: Any) -> StoredPart | zarr.Array | None:
-    """Return a stored array: the object itself, or the array that it wraps."""
-    thing = node.value if isinstance(node, DataNode) else node
-    if isinstance(thing, StoredPart | zarr.Array):
-        return thing
-    inner = getattr(thing, "zarr", None)
-    return inner if isinstance(inner, zarr.Array) else None
-
-
-def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
-    named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
-    for key, task in graph.items():
-        if key in named or (
-            isinstance(task, Task) and (task.func == PlainCopy.make or ArrayFile in map(type, task.args))
-        ):
+def _reads(graph: Mapping[Key, Any], targets: Sequence[str]) -> Iterator[TaskAccess]:
+    known, numbers, nodes = KnownParts(), dict[int, list[int]](), convert_legacy_graph(graph)
+    find = finder(nodes)
+    for key, task in nodes.items():
+        if not isinstance(task, Task) or task.func == PlainCopy.make or ArrayFile in map(type, task.args):
             continue  # a task that only writes to its arrays, or makes others like them
-        of_others = [named[needed] for needed in get_dependencies(graph, key) if needed in named]
-        for thing in (*held(task), *of_others):
-            for number in places.numbers(thing):
-                yield from (TaskAccess(key=key, number=number, axes=axes) for axes in _taken(task, thing, named))
+        each = uses(task, find, known.is_source, spare=True)
+        used = [(part, _taken(part, use)) for use in each if (part := known.part(use.source)) is not None]
+        seen = {id(part) for part, _ in used}
+        others = [(part, [_whole(part)]) for part in held(task, known.part) if id(part) not in seen]
+        for part, taken in (*used, *others):
+            if id(part) not in numbers:
+                numbers[id(part)] = _numbers(part, targets)
+            for number, axes in product(numbers[id(part)], taken):
+                yield TaskAccess(key=key, number=number, axes=axes)
 
 
-def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) -> Iterator[Axes]:
-    """Yield the elements of an array read by a task and by those fused into it."""
-    if not isinstance(task, Task):
-        yield _whole(thing)
-        return
-    given = [_resolved(each, named) for each in task.args]
-    calls: list[tuple[Any, Sequence[Any]]] = [(task.func, given)]
-    if given and isinstance(given[0], dict):  # tasks, key of the last, names of arguments, arguments
-        known = dict(zip(given[2], given[3:], strict=False))
-        inner = [each for each in given[0].values() if isinstance(each, Task)]
-        calls = [(each.func, [_resolved(value, known) for value in each.args]) for each in inner]
-    mine = [(function, args) for function, args in calls if any(_alone(each) is thing for each in args)]
-    yield from (_axes(*each, thing) for each in mine or [(None, ())])
+def _taken(part: TakenPart, use: TaskUse) -> list[Axes]:
+    """Return the elements of an array that a task uses, along each axis from the first to the last one."""
+    if use.key is None or use.writes or part.points is not None:
+        return [_whole(part)]
+    return [tuple(map(_hull, along)) for along in part.take(use.key)]
 
 
-def _resolved(node: Any, known: Mapping[Key, Any]) -> Any:
-    """Return the value of a fused task's argument."""
-    value = known.get(node.key, node) if isinstance(node, TaskRef) else node
-    return value.value if isinstance(value, DataNode) else value
+def _whole(part: TakenPart) -> Axes:
+    axes = part.axes if part.points is None else map(range, part.array.shape)
+    return tuple(_hull(as_ranges(axis)) for axis in axes)
 
 
-def _whole(thing: StoredPart | zarr.Array) -> Axes:
-    return thing.axes if isinstance(thing, StoredPart) else tuple(map(range, thing.shape))
-
-
-def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -> Axes:
-    """Return the elements that a function reads of its argument; all for an unknown function."""
-    from dask.array.core import getter, getter_inline, getter_nofancy
-
-    whole, spans = _whole(thing), []
-    if function is read_group:
-        spans = [slice(edges[0], edges[-1]) for edges in given[1]]
-    elif function in (copy_tile, read_copy):
-        spans = [slice(*ends) for ends in given[-1]]
-    elif function in (getter, getter_inline, getter_nofancy) and isinstance(given[1], tuple):
-        spans = list(given[1])
-    if len(spans) != len(whole) or not all(isinstance(span, slice) and (span.step or 1) > 0 for span in spans):
-        return whole
-    return tuple(taken[span] for taken, span in zip(whole, spans, strict=True))
+def _hull(ranges: Sequence[range]) -> range:
+    return ranges[0] if len(ranges) == 1 else range(ranges[0].start, ranges[-1].stop) if ranges else range(0)

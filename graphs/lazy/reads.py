@@ -16,15 +16,15 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from dask.base import tokenize
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import DataNode, Task, TaskRef
 
 from oocarrays.errors import NotFoundError
 from oocarrays.graphs.events import warn_of_missing
@@ -43,6 +43,7 @@ from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
+T = TypeVar("T")
 Tasks = dict[Any, Any]
 Spans = tuple[tuple[int, int], ...]
 """First element along each axis, and one past the last."""
@@ -186,6 +187,21 @@ def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: 
     if folders != {copy.folder} or copy.file is None:
         return read_span(part, span)
     return read_section(copy.file, tuple(range(*each) for each in span), threads=1)
+
+
+def held(node: Any, found: Callable[[Any], T | None]) -> Iterator[T]:
+    """Yield what ``found`` sees in the objects that a task holds, including those of tasks fused into it."""
+    inside: Iterable[Any] = ()
+    if isinstance(node, Task):
+        inside = (*node.args, *node.kwargs.values())
+    elif isinstance(node, dict):
+        inside = node.values()
+    elif isinstance(node, list | tuple):
+        inside = node
+    elif (each := found(node.value if isinstance(node, DataNode) else node)) is not None:
+        yield each
+    for each in inside:
+        yield from held(each, found)
 
 
 def name_of(part: StoredPart, plan: LazyReadsPlan) -> str:

@@ -29,8 +29,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError, RunError, UnsupportedError
-from oocarrays.graphs.lazy.read_first import held
-from oocarrays.graphs.lazy.reads import StoredPart
+from oocarrays.graphs.lazy.reads import StoredPart, held
 from oocarrays.kernels.results import block_of
 from oocarrays.mapping.grid import Index, Stored
 from oocarrays.mapping.overlap import BlockLengths
@@ -131,9 +130,15 @@ def sources_of(x: da.Array) -> tuple[Source, ...]:
         [each for each, _ in layer.indices] if isinstance(layer, Blockwise) else next(iter(layer.values()), None)
         for layer in layers
     )
-    read = [each for task in tasks for each in held(task)]
+    read = [each for task in tasks for each in held(task, _stored)]
     found = (_source(each) for each in {id(each): each for each in read}.values())
     return tuple(source for source in found if source is not None)
+
+
+def _stored(thing: Any) -> StoredPart | zarr.Array | None:
+    """Return a stored array: the object itself, or the array that it wraps."""
+    there = thing if isinstance(thing, StoredPart | zarr.Array) else getattr(thing, "zarr", None)
+    return there if isinstance(there, StoredPart | zarr.Array) else None
 
 
 def _source(read: StoredPart | zarr.Array) -> Source | None:

@@ -18,20 +18,17 @@ from dask._task_spec import convert_legacy_graph
 from dask.base import is_dask_collection
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias
 from dask.utils import key_split
 
 from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.tracing import parts
 from oocarrays.graphs.tracing.layers import Layers
-from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, part_of
+from oocarrays.graphs.tracing.parts import as_ranges
 from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.storage.files.places import location
 
 MOST_TASKS = 100_000
 """Maximum number of tasks for which Dask optimises the graph: it takes about 70 µs and 2 kB for each."""
-PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(None), type, set, frozenset})
-"""Types of arguments that are not arrays, excluded from the search."""
 
 
 class FoundAccesses:
@@ -39,24 +36,12 @@ class FoundAccesses:
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
-        self._parts: dict[int, tuple[Any, TakenPart | None]] = {}
+        self._parts = parts.KnownParts()
+        self.part = self._parts.part
         self._blind: dict[str, str] = {}
 
-    def part(self, source: Any) -> TakenPart | None:
-        """Return an object's part of a stored array; each object is examined once."""
-        if type(source) in PLAIN:
-            return None
-        known = self._parts.get(id(source))
-        if known is None:
-            self._parts[id(source)] = known = (source, part_of(source))
-        return known[1]
-
-    def is_source(self, source: Any) -> bool:
-        """Return whether an object is a stored array, or reads from one."""
-        return self.part(source) is not None
-
     def add_task(self, node: Any, find: parts.Find) -> None:
-        for use in parts.uses(node, find, self.is_source):
+        for use in parts.uses(node, find, self._parts.is_source):
             self.add(use, node)
 
     def add(self, use: parts.TaskUse, node: Any) -> None:
@@ -146,13 +131,7 @@ def _trace_arrays(arrays: Sequence[da.Array], found: FoundAccesses) -> None:
 def trace_tasks(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
     """Add the reads and writes of every task of a graph, without optimisation."""
     nodes = convert_legacy_graph(graph)
-
-    def find(key: Any) -> Any:
-        node = nodes.get(key)
-        while isinstance(node, Alias):
-            node = nodes.get(node.target)
-        return parts.value(node, find)
-
+    find = parts.finder(nodes)
     for node in nodes.values():
         found.add_task(node, find)
 

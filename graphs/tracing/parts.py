@@ -44,6 +44,8 @@ HANDING_ON = (itself, ProhibitReuse._identity)
 Find = Callable[[Any], Any]
 """Function from a key of the graph to its object, or `NOTHING`."""
 NOTHING = object()
+PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(None), type, set, frozenset})
+"""Types of arguments that are not arrays, excluded from the search."""
 
 
 class TaskUse(NamedTuple):
@@ -56,21 +58,53 @@ class TaskUse(NamedTuple):
     writes: bool = False
 
 
-def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
+class KnownParts:
+    """Parts of stored arrays that objects cover; each object is examined once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, TakenPart | None]] = {}
+
+    def part(self, source: Any) -> TakenPart | None:
+        """Return an object's part of a stored array; None if it is not a stored array, and reads from none."""
+        if type(source) in PLAIN:
+            return None
+        known = self._known.get(id(source))
+        if known is None:
+            self._known[id(source)] = known = (source, part_of(source))
+        return known[1]
+
+    def is_source(self, source: Any) -> bool:
+        return self.part(source) is not None
+
+
+def finder(nodes: Mapping[Any, Any]) -> Find:
+    def find(key: Any) -> Any:
+        node = nodes.get(key)
+        while isinstance(node, Alias):
+            node = nodes.get(node.target)
+        return value(node, find)
+
+    return find
+
+
+def uses(node: Any, find: Find, is_source: Callable[[Any], bool], *, spare: bool = False) -> Iterator[TaskUse]:
+    """Yield the reads and writes of a task; with ``spare``, also those that are needed only if a copy is lost."""
     if not isinstance(node, Task):
         return
     if node.func is _execute_subgraph:
-        yield from _inner(node, find, is_source)
+        yield from _inner(node, find, is_source, spare)
         return
     values = [known(arg, find) for arg in node.args]
+    if spare and node.func is read_copy:
+        yield TaskUse(values[0], tuple(slice(*each) for each in values[-1]))
     named = {name: known(arg, find) for name, arg in node.kwargs.items()}
     yield from _of_call(node.func, values, named, is_source)
     for arg in (*node.args, *node.kwargs.values()):
         if isinstance(arg, Task):
-            yield from uses(arg, find, is_source)
+            yield from uses(arg, find, is_source, spare=spare)
 
 
-def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
+def _inner(node: Task, find: Find, is_source: Callable[[Any], bool], spare: bool) -> Iterator[TaskUse]:
     """Yield the reads and writes of fused tasks."""
     inner: Mapping[Any, Any] = node.args[0]
     outer = dict(zip(node.args[2], node.args[3:], strict=False))
@@ -81,7 +115,7 @@ def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator
         return known(outer[key], find) if key in outer else find(key)
 
     for each in inner.values():
-        yield from uses(each, find_inside, is_source)
+        yield from uses(each, find_inside, is_source, spare=spare)
 
 
 def value(node: Any, find: Find) -> Any:
