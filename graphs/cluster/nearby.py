@@ -49,7 +49,6 @@ def keep_only_words(record: logging.LogRecord) -> bool:
     return True
 
 
-STRANGE = "workers at one address are not on one machine: set oocarrays.same-machine to False"
 _INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKeyDictionary()
 """Workers that have been introduced to each other."""
 logging.getLogger("distributed.worker").addFilter(keep_only_words)  # in every process that handles messages
@@ -138,7 +137,7 @@ def _looks(header: Sequence[Any]) -> list[np.ndarray]:
     try:
         seen = {where: shared.look(where, *span) for where, span in spans.items()}
     except PermissionError as error:
-        raise RunError(STRANGE) from error
+        raise RunError("workers at one address are not on one machine: set oocarrays.same-machine to False") from error
     arrays = []
     for where, start, shape, kind in places:
         room = seen[where][start - spans[where][0] :] if where else np.empty(0, np.uint8)

@@ -46,9 +46,6 @@ from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.stored.array import missing_of, placer
 
-LEAST_CHUNK_BYTES = 2**20
-"""Minimum chunk size of a local file in bytes, if the source has smaller chunks and none are given."""
-
 
 class FilesJob(Job[Run[Files], Result, FilesPlan], Generic[Result]):
     """Planned scatter or gather of array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
@@ -153,7 +150,7 @@ def _chunked(
     """Return the descriptor with its orientation, the settings, and notices of cut chunks, for files like an array."""
     names, shape, dtype = dimension_names(like), largest_shape(said), like.dtype.newbyteorder("=")
     known = runs if to.orientation is to.chunks is None else to.orientation
-    size = min(max(nbytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
+    size = min(max(nbytes, 2**20), CHUNK_BYTES)  # no smaller chunks, though the source may have them
     chunked, order = chunks_and_order(said, dtype, known, to.chunks, names, size)
     how: Any = {"order": None if to.orientation is None else order, **codecs_of(to)}
     made = target_settings(like, chunked, shards=regular_shards(to.shards, chunked, shape, dtype, names), **how)
