@@ -102,9 +102,10 @@ class Reading(Program):
     selections: tuple[Selection, ...] = ()
     """Arrangement of each rank's array, if it differs from the order of reading."""
 
-    def wanting(self, number: int, source: int) -> list[int]:
-        """Return the ranks that want any of an aggregator's share of a round."""
-        return np.flatnonzero(self.plan.read.sizes(number)[source]).tolist()
+
+def wanting(plan: CollectivePlan, number: int, source: int) -> list[int]:
+    """Return the ranks that want any of an aggregator's share of a round."""
+    return np.flatnonzero(plan.read.sizes(number)[source]).tolist()
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def independent(live: Live[Reading], rank: int, versions: Versions | None) -> np
 
 def gather(live: Live[Reading], number: int, source: int, *parts: np.ndarray) -> None:
     """Read an aggregator's share of a round, and copy it into the parts of the ranks that want it."""
-    plan, of_rank = live.program.plan, dict(zip(live.program.wanting(number, source), parts, strict=True))
+    plan, of_rank = live.program.plan, dict(zip(wanting(live.program.plan, number, source), parts, strict=True))
     with _reading(live):
         for box in plan.rounds[number][source]:
             _gather_box(live, box, {rank: of_rank[rank] for rank in plan.table.of(box).ranks})

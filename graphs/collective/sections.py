@@ -77,38 +77,54 @@ def collective_read(
 ) -> Parts:
     run = Run(tasks.Reading(file=file, plan=plan, selections=tuple(selections), **how))
     run.meter = meter or run.meter
-    builder = _ReadBuilder(run)
+    builder = Builder(run.id, call, run)
+    builder.share("reading")
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.processes else _between_threads
-    keys = builder.first(tasks.independent) if plan.method == "independent" else together(builder)
+    keys = _first(builder, plan, tasks.independent) if plan.method == "independent" else together(builder, plan)
     homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
     return Parts.of(builder.graph, keys, file.dtype, homes)
 
 
-def _between_threads(builder: _ReadBuilder) -> list[Key]:
+def _first(builder: Builder, plan: CollectivePlan, function: Callable[..., Any]) -> list[Key]:
+    """Add the first task of each rank, after a version check of all wanted chunks."""
+    looked = builder.add(tasks.look, rank=0)
+    return [builder.add(function, rank, buffers=(looked,)) for rank in range(plan.ranks)]
+
+
+def _reads(
+    builder: Builder, plan: CollectivePlan, number: int, begun: Sequence[Key], taken: Sequence[Sequence[Key]]
+) -> list[Key | None]:
+    """Add the reads of a round, once an earlier one has been received; own shares go straight into the part."""
+    return [
+        builder.add(tasks.read, number, rank, buffers=(begun[rank],), after=taken[rank]) if boxes else None
+        for rank, boxes in enumerate(plan.rounds[number])
+    ]
+
+
+def _between_threads(builder: Builder, plan: CollectivePlan) -> list[Key]:
     """Add one task per aggregator and round: threads hold only the memory of the running tasks."""
-    ranks = range(builder.plan.ranks)
-    parts = builder.first(tasks.make)
+    ranks = range(plan.ranks)
+    parts = _first(builder, plan, tasks.make)
     done: list[list[Key]] = [[] for _ in ranks]
-    for number, each in enumerate(builder.plan.rounds):
+    for number, each in enumerate(plan.rounds):
         for source in (rank for rank in ranks if each[rank]):
-            wanting = builder.reading.wanting(number, source)
+            wanting = tasks.wanting(plan, number, source)
             key = builder.add(tasks.gather, number, source, buffers=tuple(parts[rank] for rank in wanting))
             for rank in wanting:
                 done[rank].append(key)
     return [builder.add(tasks.filled, rank, buffers=(parts[rank],), after=done[rank]) for rank in ranks]
 
 
-def _at_one_time(builder: _ReadBuilder) -> list[Key]:
+def _at_one_time(builder: Builder, plan: CollectivePlan) -> list[Key]:
     """Send all messages of a round at one time: fewest tasks, no order."""
-    plan, ranks = builder.plan, range(builder.plan.ranks)
-    parts = builder.first(tasks.begin)
+    ranks, parts = range(plan.ranks), _first(builder, plan, tasks.begin)
     begun = tuple(parts)
     some = np.asarray(plan.read.all_sizes.any(axis=1))
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.read.sizes(number)
-        packed = builder.reads(number, begun, taken.before)
+        packed = _reads(builder, plan, number, begun, taken.before)
         now: list[list[Key]] = [[] for _ in ranks]
         for rank in ranks:
             others = [source for source in ranks if source != rank and sizes[source, rank]]
@@ -126,17 +142,16 @@ def _at_one_time(builder: _ReadBuilder) -> list[Key]:
     return [parts[r] if some[:, r].any() else builder.add(tasks.end, r, buffers=(parts[r],)) for r in ranks]
 
 
-def _in_steps(builder: _ReadBuilder) -> list[Key]:
+def _in_steps(builder: Builder, plan: CollectivePlan) -> list[Key]:
     """Run one scheduled exchange per round, in sequence."""
-    plan, ranks = builder.plan, range(builder.plan.ranks)
     assert plan.schedule is not None, "there are steps"
     exchange = ExchangeTasks(plan.schedule, steps_of(builder))
-    parts = builder.first(tasks.begin)
+    ranks, parts = range(plan.ranks), _first(builder, plan, tasks.begin)
     begun = tuple(parts)
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
     for number in range(len(plan.rounds)):
         sizes = plan.read.sizes(number)
-        packed = builder.reads(number, begun, taken.before)
+        packed = _reads(builder, plan, number, begun, taken.before)
         kept = [
             builder.add(tasks.keep, number, r, buffers=(parts[r], packed[r])) if sizes[r, r] else parts[r]
             for r in ranks
@@ -150,25 +165,6 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
         parts = [part for part in made if part is not None]
         taken.add([[*exchange.before(rank), kept[rank]] for rank in ranks])
     return [builder.add(tasks.end, rank, buffers=(parts[rank],)) for rank in ranks]
-
-
-class _ReadBuilder(Builder):
-    def __init__(self, run: Run[tasks.Reading]) -> None:
-        super().__init__(run.id, call, run)
-        self.share("reading")
-        self.reading, self.plan = run.program, run.program.plan
-
-    def first(self, function: Callable[..., Any]) -> list[Key]:
-        """Add the first task of each rank, after a version check of all wanted chunks."""
-        looked = self.add(tasks.look, rank=0)
-        return [self.add(function, rank, buffers=(looked,)) for rank in range(self.plan.ranks)]
-
-    def reads(self, number: int, begun: Sequence[Key], taken: Sequence[Sequence[Key]]) -> list[Key | None]:
-        """Add the reads of a round, once an earlier one has been received; own shares go straight into the part."""
-        return [
-            self.add(tasks.read, number, rank, buffers=(begun[rank],), after=taken[rank]) if boxes else None
-            for rank, boxes in enumerate(self.plan.rounds[number])
-        ]
 
 
 def _last(worker: Worker) -> Key:

@@ -234,49 +234,6 @@ def _unpacked(live: Live[PartExchange], rank: int, part: np.ndarray, came: dict[
     return made
 
 
-class _ExchangeBuilder(Builder):
-    """Builder of one exchange: a rank sends on the worker of its old part, and receives on that of its new part.
-
-    The two workers may differ if ranks outnumber workers and the number of ranks changes.
-    """
-
-    def __init__(self, program: PartExchange, homes: tuple[Sequence[str], Sequence[str]]) -> None:
-        sending, receiving = homes
-        suffix = new_suffix()
-        self._sending = suffix if sending == receiving else new_suffix()
-        run = Run(program, id=self._sending)
-        run.state.homes = tuple(sending)
-        super().__init__(suffix, call, run)
-        self.share("exchange")
-        self.homes = {self._sending: sending, self.suffix: receiving} if receiving else {}
-        self.moved = [before != after for before, after in zip(sending, receiving, strict=True)]
-
-    def _suffix_of(self, verb: str) -> str:
-        """Return the suffix of the old parts for tasks on their workers; forwarding tasks run on those of new parts."""
-        return self._sending if verb in ("send", "lend", "hold", "gone") else self.suffix
-
-    def held(self, rank: int, old: Key | None, wants: Callable[[int, int], bool]) -> Key | None:
-        """Return the key of a rank's elements for itself: its old part, or a message if the new part is elsewhere."""
-        if old is None or not (self.moved and self.moved[rank]):
-            return old
-        return self.add(lend, rank, buffers=(old,)) if wants(rank, rank) else None
-
-    def together(self, old: Sequence[Key], ranks: int) -> list[Key]:
-        """Add one task per rank that receives from all others; old parts are held until all ranks have received."""
-        held = [self.add(hold, rank, buffers=(key,)) for rank, key in enumerate(old)]
-        own: list[Key | None] = [
-            self.add(lend, rank, buffers=(key,)) if self.moved and self.moved[rank] else key
-            for rank, key in enumerate(held)
-        ]
-        own += [None] * (ranks - len(own))
-        came = [self.add_whole(arrivals, TOGETHER, rank, held=own[rank], after=()) for rank in range(ranks)]
-        took = [self.add(barrier, rank, name="took", after=[key]) for rank, key in enumerate(came)]  # parts stay there
-        over = self.add(barrier, 0, name="over", after=took)
-        left = [self.add(gone, rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
-        freed = self.add(barrier, 0, name="freed", after=left)  # a request for any part waits until all have received
-        return [self.add(end, rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
-
-
 def exchange_parts(
     program: PartExchange,
     parts: Parts,
@@ -287,27 +244,69 @@ def exchange_parts(
     meter: Meter | None = None,
     name: str = "parts",
 ) -> Parts:
-    """Return the results of one exchange to this number of ``ranks``, in a layer of this name."""
+    """Return the results of one exchange to this number of ``ranks``, in a layer of this name.
+
+    A rank sends on the worker of its old part, and receives on that of its new part. The two workers may differ if
+    ranks outnumber workers and the number of ranks changes.
+    """
     if program.schedule is None:
         return _between_threads(program, parts, ranks, meter, name)
-    old = parts.keys
-    builder = _ExchangeBuilder(program, sides(len(old), ranks, workers))
+    sending, receiving = sides(len(parts.keys), ranks, workers)
+    moved = [before != after for before, after in zip(sending, receiving, strict=True)]
+    new = new_suffix()
+    old = new_suffix() if any(moved) else new
+    run = Run(program, id=old)
+    run.state.homes = tuple(sending)
+    builder = Builder(new, call, run)
+    builder.elsewhere = dict.fromkeys(("send", "lend", "hold", "gone"), old)  # parts are carried where new ones are
+    builder.share("exchange")
+
+    def own(rank: int, key: Key | None, wanted: bool) -> Key | None:
+        """Return the key of a rank's elements for itself: its old part, or a message if the new part is elsewhere."""
+        if key is None or not (moved and moved[rank]):
+            return key
+        return builder.add(lend, rank, buffers=(key,)) if wanted else None
+
     if is_together(program.schedule, program.assembly):
-        return Parts.of(builder.graph, builder.together(old, ranks), parts.dtype, builder.homes, parts, name=name)
-    sizes, every, waits = program.plan.sizes(), program.schedule.ranks, program.assembly == "synchronous"
+        keys = _together(builder, parts.keys, ranks, own)
+    else:
+        keys = _in_steps(builder, program, parts.keys, ranks, own, ordered)
+    homes = {old: sending, new: receiving} if receiving else {}
+    return Parts.of(builder.graph, keys, parts.dtype, homes, parts, name=name)
+
+
+Own = Callable[[int, Key | None, bool], Key | None]
+
+
+def _together(builder: Builder, old: Sequence[Key], ranks: int, own: Own) -> list[Key]:
+    """Add one task per rank that receives from all others; old parts are held until all ranks have received."""
+    held = [builder.add(hold, rank, buffers=(key,)) for rank, key in enumerate(old)]
+    mine = _padded([own(rank, key, True) for rank, key in enumerate(held)], ranks)
+    came = [builder.add_whole(arrivals, TOGETHER, rank, held=mine[rank], after=()) for rank in range(ranks)]
+    took = [builder.add(barrier, rank, name="took", after=[key]) for rank, key in enumerate(came)]  # parts stay there
+    over = builder.add(barrier, 0, name="over", after=took)
+    left = [builder.add(gone, rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
+    freed = builder.add(barrier, 0, name="freed", after=left)  # a request for any part waits until all have received
+    return [builder.add(end, rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
+
+
+def _in_steps(
+    builder: Builder, program: PartExchange, old: Sequence[Key], ranks: int, own: Own, ordered: bool
+) -> list[Key]:
+    schedule, sizes, waits = program.schedule, program.plan.sizes(), program.assembly == "synchronous"
+    assert schedule is not None, "there are steps"
 
     def wants(origin: int, final: int) -> bool:
         return bool(sizes[origin, final])
 
-    before = _padded(old, every)
-    own = [builder.held(rank, before[rank], wants) for rank in range(ranks)]
-    new = [] if waits else [builder.add(begin, rank, buffers=(own[rank],)) for rank in range(ranks)]
-    exchange = ExchangeTasks(program.schedule, steps_of(builder), synchronous=ordered)
-    there = exchange.build(outboxes=before, regions=_padded(new, every), wants=wants)
+    before = _padded(old, schedule.ranks)
+    mine = [own(rank, before[rank], wants(rank, rank)) for rank in range(ranks)]
+    new = [] if waits else [builder.add(begin, rank, buffers=(mine[rank],)) for rank in range(ranks)]
+    exchange = ExchangeTasks(schedule, steps_of(builder), synchronous=ordered)
+    there = exchange.build(outboxes=before, regions=_padded(new, schedule.ranks), wants=wants)
     if waits:
-        there = [builder.add(assemble, rank, buffers=(own[rank], there[rank])) for rank in range(ranks)]
-    keys = [key for key in there[:ranks] if key is not None]
-    return Parts.of(builder.graph, keys, parts.dtype, builder.homes, parts, name=name)
+        there = [builder.add(assemble, rank, buffers=(mine[rank], there[rank])) for rank in range(ranks)]
+    return [key for key in there[:ranks] if key is not None]
 
 
 def _between_threads(program: PartExchange, parts: Parts, ranks: int, meter: Meter | None, name: str) -> Parts:
@@ -321,5 +320,5 @@ def _between_threads(program: PartExchange, parts: Parts, ranks: int, meter: Met
     return Parts.of(builder.graph, keys, parts.dtype, {}, parts, name=name)
 
 
-def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:
+def _padded(keys: Sequence[Key | None], ranks: int) -> list[Key | None]:
     return [*keys, *[None] * (ranks - len(keys))]

@@ -176,6 +176,8 @@ class Builder:
         self._do = do
         self.shared = shared
         self.begins = begins
+        self.elsewhere: Mapping[str, str] = {}
+        """Suffixes of the verbs with tasks that are pinned to other workers, by the names of their functions."""
         self._after = tuple(after)
 
     def share(self, name: str) -> None:
@@ -214,7 +216,7 @@ class Builder:
     ) -> Key:
         """Add a task with its arguments, inputs and dependencies; return its key, which ends with its rank."""
         called = work.__name__
-        key = (f"{name or called}-{self._suffix_of(called)}", *args, *([] if rank is None else [rank]))
+        key = (f"{name or called}-{self.elsewhere.get(called, self.suffix)}", *args, *([] if rank is None else [rank]))
         taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
         self.graph[key] = Task(key, do or self._do, self.shared, work, args, len(taken), *taken, *map(TaskRef, after))
         return key
@@ -226,10 +228,6 @@ class Builder:
             key, do, self.shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)
         )
         return key
-
-    def _suffix_of(self, verb: str) -> str:
-        """Return the suffix of a verb's keys, by which its tasks are pinned to workers."""
-        return self.suffix
 
 
 # ---------------------------------------------------------------------- programs
