@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from oocarrays.graphs.layouts.parts import Parts, parts_of_arrays
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import Job, suffix_of
 from oocarrays.mapping.given import listed
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
@@ -60,10 +60,8 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray, CollectiveWritePlan])
 
     def _build(self) -> Graph:
         graph, last = build_graph(self._run, self._held.keys)
+        self._pinned = {**self._held.homes, suffix_of(last): self._addresses}
         return {**ensure_dict(self._held.graph), **graph}, last
-
-    def _homes(self) -> Mapping[str, Sequence[str]]:
-        return {**self._held.homes, **super()._homes()}
 
     def _threads(self) -> int:
         return self.plan.threads

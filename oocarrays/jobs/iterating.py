@@ -26,7 +26,7 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
 from oocarrays.graphs.slabs.program import SlabPass
 from oocarrays.graphs.slabs.sweeps import Residual, change
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import Job, suffix_of
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.results import check_call
 from oocarrays.mapping.layouts.halo import BoundaryLike
@@ -59,7 +59,6 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
         self._goes_on = course.resumes
         self._spent = Meter()
         self._runs: list[Run[SlabPass]] = []
-        self._pinned: dict[str, Sequence[str]] = {}
         self.residuals: list[float] = []
         """Largest residual of each finished pass, if residuals are computed."""
         super().__init__(course.run(Progress(), resumes=course.resumes), result, cluster, disks)
@@ -147,7 +146,7 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
     def _pass_graph(self, run: Run[SlabPass], *after: Key) -> Graph:
         check_count(run.program.plan.tasks)
         graph, last = run.graph(self._addresses, after)
-        self._pinned[last[0].rpartition("-")[2]] = self._addresses
+        self._pinned = {**self._pinned, suffix_of(last): self._addresses}
         return graph, last
 
     def _build(self) -> Graph:
@@ -167,9 +166,6 @@ class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):
             progress = progress.after(np.nan)
         self._run = self._runs[0]
         return graph, last
-
-    def _homes(self) -> Mapping[str, Sequence[str]]:
-        return self._pinned
 
     def _measured(self) -> list[tuple[str, str, str]]:
         last = [f"{residual:g}" for residual in self.residuals[-1:]]

@@ -117,6 +117,8 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         put = self._put(cluster.workers()) if cluster else ()
         self._addresses: Sequence[str] = put if disks is None else disks.homes(put)
         self._built: Graph | None = None
+        self._pinned: Mapping[str, Sequence[str]] = {}
+        """Worker of each rank, by the suffix in the keys of the pinned tasks of the graph that was built."""
         self.measured_seconds: float | None = None
         """Duration of the last `run`, in seconds."""
         self.moves: list[Move] = []
@@ -223,7 +225,9 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     # ------------------------------------------------------------------ the graph, and its execution
 
     def _build(self) -> Graph:
-        return self._run.graph(tuple(self._addresses))
+        graph, last = self._run.graph(tuple(self._addresses))
+        self._pinned = {suffix_of(last): self._addresses}
+        return graph, last
 
     @property
     def _run_plan(self) -> Any:
@@ -307,7 +311,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
 
     def _on_cluster(self, cluster: Cluster) -> Any:
         self._run.meter, self.moves = Meter(), []
-        graph, where = self._announced(), (self._addresses, tuple(self._homes()))
+        graph, where = self._announced(), (self._addresses, tuple(self._pinned))
         return on_cluster(self._run, cluster.client, graph, self._key, *where, self.moves)
 
     # ------------------------------------------------------------------ reports
@@ -381,10 +385,10 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
     def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
         """Return the graph; on a cluster, first pin its tasks to workers and subscribe to the run's events."""
         if self._cluster and self._is_fresh():
-            client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
+            client, suffix = self._cluster.client, suffix_of(self._key)
             listen(client, self._run.topic, RunEvents(self._run, self.moves, {suffix: ends}, self._warned_of()))
             told = self._told()
-            for suffix, addresses in self._homes().items():
+            for suffix, addresses in self._pinned.items():
                 pin(client, suffix, addresses, self._run.topic, told)
         return self._graph
 
@@ -396,10 +400,6 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
             peak_bytes=plan.peak_bytes,
             expected=Expected(traffic.read_requests, traffic.read_bytes, traffic.write_requests, traffic.written_bytes),
         )
-
-    def _homes(self) -> Mapping[str, Sequence[str]]:
-        """Return the worker of each rank, by the suffix in the keys of the pinned tasks."""
-        return {self._key[0].rpartition("-")[2]: self._addresses}
 
     def _is_fresh(self) -> bool:
         """Return whether the graph is still to be run: after `persist` it holds the result."""
@@ -434,6 +434,10 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
 
 def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
+
+
+def suffix_of(key: Key) -> str:
+    return key[0].rpartition("-")[2]
 
 
 def opener(open: Callable[[Any], Result], store: StoreLike) -> Callable[[str], Result]:

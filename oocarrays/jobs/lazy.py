@@ -76,7 +76,7 @@ class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray, BlocksPlan]):
         tasks = ensure_dict(self._lazy.__dask_optimize__(self._lazy.__dask_graph__(), keys))
         mine = BlockTasks(self._run, self._addresses, keys)
         written = mine.blocks(())
-        last = mine.rest([written]) or written
+        last, self._pinned = mine.rest([written]) or written, {mine.suffix: self._addresses}
         return {**tasks, **mine.graph}, last
 
     def _threads(self) -> int:

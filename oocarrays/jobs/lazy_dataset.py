@@ -87,11 +87,8 @@ class DatasetJob(Job[Run[Dataset], Any, DatasetPlan]):
         keys = [x.__dask_keys__() for x in self._arrays.values()]
         graphs = [x.__dask_graph__() for x in self._arrays.values()]
         tasks = ensure_dict(optimize(HighLevelGraph.merge(*graphs), keys)) if graphs else {}
-        graph, last, self._suffixes = build_graph(self._run, self._addresses, tasks, keys)
+        graph, last, self._pinned = build_graph(self._run, self._addresses, tasks, keys)
         return graph, last
-
-    def _homes(self) -> dict[str, Sequence[str]]:
-        return dict(self._suffixes)
 
     def _threads(self) -> int:
         return self.plan.threads

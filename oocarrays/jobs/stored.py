@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from textwrap import indent
@@ -107,9 +107,6 @@ class GroupJob(Job[Run[Group], OutOfCoreGroup, GroupPlan]):
     def _build(self) -> Graph:
         graph, last, self._pinned = build_graph(self._run, self._addresses)
         return graph, last
-
-    def _homes(self) -> Mapping[str, Sequence[str]]:
-        return self._pinned
 
     def _left(self) -> float:
         left: float = sum(part.remaining.share * part.program.plan.target.nbytes for part in self._run.parts)
