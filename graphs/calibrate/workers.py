@@ -40,6 +40,7 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError, RunError
+from oocarrays.graphs.calibrate.machine import seconds_of
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import TOGETHER, Worker, cores_of, known_workers, workers_of
 from oocarrays.graphs.events import this_worker
@@ -84,25 +85,14 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
     cores = cores_of(workers_of(client))
     crowd = crowding(len(workers), cores)
-    measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers)) / crowd}
-    measured["scheduler_seconds"] = _least(lambda: _scheduler_seconds(client, workers))
+    took = min(seconds_of(_chains(client, workers)) for _ in range(3)) / LINKS
+    measured: dict[str, Any] = {"worker_task_seconds": took / crowd}
+    measured["scheduler_seconds"] = min(_scheduler_seconds(client, workers) for _ in range(3))
     if len(workers) > 1:
         measured["step_seconds"], measured["message_bandwidth"] = step_of_rounds(client, workers, cores)
         measured["message_seconds"] = measured["step_seconds"] + 2 * measured["worker_task_seconds"]
         measured |= calibrate_exchange(client, workers)
     return measured
-
-
-def _least(measure: Callable[[], float], times: int = 3) -> float:
-    return min(measure() for _ in range(times))
-
-
-def _task_seconds(client: Client, workers: list[str]) -> float:
-    """Return the wall seconds of a task in a chain, with one chain per worker."""
-    run = _chains(client, workers)
-    start = time.perf_counter()
-    run()
-    return (time.perf_counter() - start) / LINKS
 
 
 def _scheduler_seconds(client: Client, workers: list[str]) -> float:
@@ -211,9 +201,7 @@ def _round_seconds(client: Client, workers: Sequence[str], ranks: int, nbytes: i
         ends = [builder.add_whole(whole_round, TOGETHER, rank, held=made[rank], after=made) for rank in range(ranks)]
     else:
         ends = [builder.add(barrier, rank, name="alone", buffers=(made[rank],), after=made) for rank in range(ranks)]
-    start = time.perf_counter()
-    finished(client, builder.graph, ends, {run.id: homes}, "a round of messages")
-    return time.perf_counter() - start
+    return seconds_of(lambda: finished(client, builder.graph, ends, {run.id: homes}, "a round of messages"))
 
 
 # ---------------------------------------------------------------------- exchanges
@@ -318,9 +306,7 @@ def _there(client: Client, parts: Parts) -> Parts:
 
 
 def _seconds(client: Client, parts: Parts) -> float:
-    start = time.perf_counter()
-    _futures(client, parts)
-    return time.perf_counter() - start
+    return seconds_of(lambda: _futures(client, parts))
 
 
 def _futures(client: Client, parts: Parts) -> list[Any]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -106,6 +106,7 @@ class RankRound:
         self.order = self.exchange.order(live, round)
         self.given_up = False
         self._worker, self._exchanges = worker, Exchanges.of(worker)
+        self._in_a_thread = self._exchanges.in_a_thread
         self._stage = 0
         self._region: Any = None
         self._came = {rank}
@@ -192,22 +193,18 @@ class RankRound:
             if waits:
                 await self._unless_interrupted(self._exchanges.until(lambda: not self.going))
             if self.order.forwards:
-                self._carried = await self._in_a_thread(partial(self._kept, stage, came))
+                given = self.order, stage, self.rank, self._carried, came, self.live.rooms
+                self._carried = await self._in_a_thread(partial(carried_parts, *given))
         await self._unless_interrupted(self._exchanges.until(lambda: not self.going))
 
     def _open(self, stage: int) -> None:
         """Offer the message of a stage from now on."""
-        self.going[stage] = sent_parts(self.order, stage, self.rank, self._own, self._carried)
+        own = partial(bytes_for, self.live, self.round, self.rank, self.held)
+        self.going[stage] = sent_parts(self.order, stage, self.rank, own, self._carried)
         self._exchanges.changed()
-
-    def _kept(self, stage: int, came: Sequence[Message | None]) -> Carried:
-        return carried_parts(self.order, stage, self.rank, self._carried, came, self.live.rooms)
 
     def _begun(self) -> Any:
         return self.exchange.begin(self.live, self.round, self.rank, self.held)
-
-    def _own(self, final: int) -> Any:
-        return bytes_for(self.live, self.round, self.rank, self.held, final)
 
     async def _fetched(self, source: int, stage: int) -> Delivered:
         """Fetch the message of a stage; retry, because the scheduler will report on a worker that does not answer."""
@@ -268,9 +265,6 @@ class RankRound:
         except BaseException:
             self._interrupt()
             raise
-
-    async def _in_a_thread(self, work: Callable[[], T]) -> T:
-        return await self._exchanges.in_a_thread(work)
 
 
 class Takes(RankRound):
