@@ -140,6 +140,10 @@ def _of_xarray(a: ooc.OutOfCoreArray) -> da.Array:
     return xarray.open_zarr(group, consolidated=False, chunks={}, mask_and_scale=False)["a.zarr"].data
 
 
+def _of_ranks(a: ooc.OutOfCoreArray, method: str = "independent") -> da.Array:
+    return ooc.ranks.read_sections(a, "(block, *)", ranks=2, method=method, scheduler="threads").to_dask()
+
+
 READ_FIRST: dict[str, tuple[Any, Any]] = {
     "elementwise": (lambda a: a.to_dask() + 1, None),
     "fused before": (lambda a: dask.optimize(a.to_dask() + 1)[0], None),
@@ -152,6 +156,8 @@ READ_FIRST: dict[str, tuple[Any, Any]] = {
     "beside": (lambda a: a.to_dask()[:4], np.s_[4:8]),
     "moved": (lambda a: a.to_dask()[1:5], np.s_[:4]),
     "of xarray": (lambda a: _of_xarray(a) + 1, None),
+    "of ranks": (lambda a: _of_ranks(a) + 1, None),
+    "collective": (lambda a: _of_ranks(a, method="two-phase") + 1, None),
     "in memory": (lambda a: a.to_dask().persist(scheduler="threads")[::-1], None),
 }
 
@@ -168,14 +174,16 @@ def test_what_is_read_before_it_is_overwritten_is_stored(tmp_path: Path, case: s
 
 
 @pytest.mark.parametrize("made", [
-    lambda a: a.to_dask()[::-1],
-    lambda a: a.to_dask().T,
-    lambda a: da.from_zarr(a.store)[::-1],
-    lambda a: da.from_array(a, chunks=3)[:, ::-1] + 1,
-    lambda a: dask.optimize(a.to_dask()[::-1])[0],
-    lambda a: da.roll(a.to_dask(), 3, axis=0),
-    lambda a: _of_xarray(a)[::-1],
-], ids=["backwards", "transposed", "by Dask", "of the array", "fused before", "rolled", "of xarray"])  # fmt: skip
+    pytest.param(lambda a: a.to_dask()[::-1], id="backwards"),
+    pytest.param(lambda a: a.to_dask().T, id="transposed"),
+    pytest.param(lambda a: da.from_zarr(a.store)[::-1], id="by Dask"),
+    pytest.param(lambda a: da.from_array(a, chunks=3)[:, ::-1] + 1, id="of the array"),
+    pytest.param(lambda a: dask.optimize(a.to_dask()[::-1])[0], id="fused before"),
+    pytest.param(lambda a: da.roll(a.to_dask(), 3, axis=0), id="rolled"),
+    pytest.param(lambda a: _of_xarray(a)[::-1], id="of xarray"),
+    pytest.param(lambda a: _of_ranks(a)[::-1], id="of ranks"),
+    pytest.param(lambda a: _of_ranks(a, method="two-phase")[::-1], id="collective"),
+])  # fmt: skip
 def test_what_would_be_overwritten_before_it_is_read_is_refused(tmp_path: Path, made: Any) -> None:
     a = _opened(tmp_path / "a.zarr")
     before = a[...]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from graphlib import TopologicalSorter
 from itertools import product
 from operator import or_
@@ -21,7 +21,9 @@ from dask._task_spec import convert_legacy_graph
 from dask.core import get_dependencies
 from dask.task_spec import Task
 
+from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.lazy.reads import PlainCopy, held
+from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.tracing.parts import KnownParts, TakenPart, TaskUse, as_ranges, finder, uses
 from oocarrays.mapping.along import common_range
 from oocarrays.mapping.section import Section
@@ -44,7 +46,12 @@ class TaskAccess:
 
 def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
     names, known = [target.name for target in targets], KnownParts()
-    parts = {id(part): part for task in tasks.values() for part in held(task, known.part)}
+
+    def part_in(thing: Any) -> TakenPart | None:
+        is_read = isinstance(thing, Run) and isinstance(thing.program, Reading)
+        return known.part(thing.program.file if is_read else thing)
+
+    parts = {id(part): part for task in tasks.values() for part in held(task, part_in)}
     return any(_numbers(part, names) for part in parts.values())
 
 
@@ -138,8 +145,8 @@ def _reads(graph: Mapping[Key, Any], targets: Sequence[str]) -> Iterator[TaskAcc
     for key, task in nodes.items():
         if not isinstance(task, Task) or task.func == PlainCopy.make or ArrayFile in map(type, task.args):
             continue  # a task that only writes to its arrays, or makes others like them
-        each = uses(task, find, known.is_source, spare=True)
-        used = [(part, _taken(part, use)) for use in each if (part := known.part(use.source)) is not None]
+        each = map(partial(_used, known), uses(task, find, known.is_source, spare=True))
+        used = [found for found in each if found is not None]
         seen = {id(part) for part, _ in used}
         others = [(part, [_whole(part)]) for part in held(task, known.part) if id(part) not in seen]
         for part, taken in (*used, *others):
@@ -149,11 +156,17 @@ def _reads(graph: Mapping[Key, Any], targets: Sequence[str]) -> Iterator[TaskAcc
                 yield TaskAccess(key=key, number=number, axes=axes)
 
 
-def _taken(part: TakenPart, use: TaskUse) -> list[Axes]:
+def _used(known: KnownParts, use: TaskUse) -> tuple[TakenPart, list[Axes]] | None:
     """Return the elements of an array that a task uses, along each axis from the first to the last one."""
+    is_collective = isinstance(use.source, Reading)
+    part = known.part(use.source.file if is_collective else use.source)
+    if part is None:  # Dask may store elsewhere
+        return None
+    if is_collective:
+        return part, [tuple(_hull(as_ranges(taken)) for taken in use.source.plan.requests[use.key])]
     if use.key is None or use.writes or part.points is not None:
-        return [_whole(part)]
-    return [tuple(map(_hull, along)) for along in part.take(use.key)]
+        return part, [_whole(part)]
+    return part, [tuple(map(_hull, along)) for along in part.take(use.key)]
 
 
 def _whole(part: TakenPart) -> Axes:

@@ -41,6 +41,10 @@ GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getite
 """Functions that index their argument."""
 HANDING_ON = (itself, ProhibitReuse._identity)
 """Functions that return their argument: of this package's graphs, and of Dask's `delayed` for collections."""
+BEGINNINGS = (read_tasks.independent, read_tasks.make, read_tasks.begin)
+"""First tasks of a rank's part of a collective read."""
+ENDS = (read_tasks.independent, read_tasks.filled, read_tasks.finish, read_tasks.end)
+"""Last tasks of a rank's part, after which it is read."""
 Find = Callable[[Any], Any]
 """Function from a key of the graph to its object, or `NOTHING`."""
 NOTHING = object()
@@ -88,7 +92,10 @@ def finder(nodes: Mapping[Any, Any]) -> Find:
 
 
 def uses(node: Any, find: Find, is_source: Callable[[Any], bool], *, spare: bool = False) -> Iterator[TaskUse]:
-    """Yield the reads and writes of a task; with ``spare``, also those that are needed only if a copy is lost."""
+    """Yield the reads and writes of a task.
+
+    With ``spare``, also those that are needed only if a copy is lost; collective reads are then of their last tasks.
+    """
     if not isinstance(node, Task):
         return
     if node.func is _execute_subgraph:
@@ -98,7 +105,7 @@ def uses(node: Any, find: Find, is_source: Callable[[Any], bool], *, spare: bool
     if spare and node.func is read_copy:
         yield TaskUse(values[0], tuple(slice(*each) for each in values[-1]))
     named = {name: known(arg, find) for name, arg in node.kwargs.items()}
-    yield from _of_call(node.func, values, named, is_source)
+    yield from _of_call(node.func, values, named, is_source, ENDS if spare else BEGINNINGS)
     for arg in (*node.args, *node.kwargs.values()):
         if isinstance(arg, Task):
             yield from uses(arg, find, is_source, spare=spare)
@@ -143,12 +150,12 @@ def known(arg: Any, find: Find) -> Any:
 
 
 def _of_call(
-    function: Any, args: list[Any], named: dict[str, Any], is_source: Callable[[Any], bool]
+    function: Any, args: list[Any], named: dict[str, Any], is_source: Callable[[Any], bool], of_ranks: Sequence[Any]
 ) -> Iterator[TaskUse]:
     if function in (PlainCopy.make, read_copy, *HANDING_ON):  # normally, they do not read their array
         return
     if function is call and isinstance(args[0], Run):
-        if args[1] in (read_tasks.independent, read_tasks.make, read_tasks.begin):  # the first of a rank's part
+        if args[1] in of_ranks:
             yield TaskUse(args[0].program, args[2][-1])
         return
     if function is load_store_chunk:
