@@ -23,6 +23,15 @@ def _parsed(parse: Callable[[str], Any], what: str, text: str) -> Any:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
 
 
+def _or_text(parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError:
+        return text
+
+
+named = partial(_or_text, int)
+workspace = partial(_or_text, float)
 whole = partial(_parsed, int, "a whole number")
 number = partial(_parsed, float, "a number")
 lengths = partial(_parsed, parsed_chunks, "a list of lengths such as 16384,256, or time=-1,lat=20, auto, 128MiB")
@@ -48,10 +57,6 @@ def length(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def named(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdecimal() else text
-
-
 def axes(text: str) -> Any:
     found = [named(each.strip()) for each in text.split(",")]
     return found[0] if len(found) == 1 else found
@@ -63,13 +68,6 @@ def orientation(text: str) -> str | tuple[int | str, ...]:
 
 def boundary(text: str) -> int | float | str:
     return workspace(text) if text[:1].isdigit() or text[:1] in "-+." else text
-
-
-def workspace(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def address(text: str) -> str:
