@@ -16,7 +16,6 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array as open_global
 from oocarrays.arrays.creating import CHUNK_BYTES, chunks_and_order, described, largest_shape, open_array
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, JournalError
-from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.scatter import Files, files_content, made_like, resumed_files
@@ -49,9 +48,6 @@ from oocarrays.stored.array import missing_of, placer
 
 class FilesJob(Job[Run[Files], Result, FilesPlan], Generic[Result]):
     """Planned scatter or gather of array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
-
-    def _threads(self) -> int:
-        return min(self.plan.ranks, 2 * settings.local_cores())
 
     def _title(self) -> str:
         return f"oocarrays.FilesJob {self.plan.way} → {self._run.destination.store}"

@@ -25,6 +25,7 @@ from oocarrays.graphs.run.program import itself, new_suffix
 from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.settings import local_cores
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.given import EACH_RUN, Resources
@@ -307,7 +308,10 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         return on_threads(self._run, self._graph, self._key, self._threads())
 
     def _threads(self) -> int:
-        return max((step.ranks * max(step.slabs, step.depth) for step in self._run_plan.passes), default=1)
+        plan = self._run_plan
+        if hasattr(plan, "passes"):
+            return max((step.ranks * max(step.slabs, step.depth) for step in plan.passes), default=1)
+        return max(min(plan.ranks, 2 * local_cores()), 1)
 
     def _on_cluster(self, cluster: Cluster) -> Any:
         self._run.meter, self.moves = Meter(), []

@@ -49,9 +49,6 @@ class ShiftJob(Job[Run[Shift], LocalArrays, ShiftPlan]):
         self._array = a
         super().__init__(run, lambda name: a, cluster, a.disks)
 
-    def _threads(self) -> int:
-        return min(self.plan.ranks, 2 * settings.local_cores())
-
     def _title(self) -> str:
         return f"oocarrays.ShiftJob of {self._array.store}"
 

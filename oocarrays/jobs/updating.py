@@ -46,9 +46,6 @@ class UpdateJob(Job[Run[Update], OutOfCoreArray, UpdatePlan]):
 
     _counted = READ_AND_WRITTEN
 
-    def _threads(self) -> int:
-        return max(self.plan.ranks, 1)
-
     def _beside(self) -> Mapping[str, str]:
         spec = self._run.program.target
         grown = spec.before != spec.after and f", which grows: {shape_text(spec.before)} → {shape_text(spec.after)}"

@@ -50,9 +50,6 @@ CUT, BOX_BYTES = "cut", "box_bytes"
 class ReduceJob(Job[Run[Reduction], OutOfCoreArray, ReducePlan]):
     """Planned reduction: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
-    def _threads(self) -> int:
-        return self.plan.ranks
-
 
 @overload
 def reduce(
