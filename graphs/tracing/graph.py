@@ -36,12 +36,12 @@ class FoundAccesses:
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
-        self._parts = parts.KnownParts()
-        self.part = self._parts.part
+        known = parts.KnownParts()
+        self.part, self.is_source = known.part, known.is_source
         self._blind: dict[str, str] = {}
 
     def add_task(self, node: Any, find: parts.Find) -> None:
-        for use in parts.uses(node, find, self._parts.is_source):
+        for use in parts.uses(node, find, self.is_source):
             self.add(use, node)
 
     def add(self, use: parts.TaskUse, node: Any) -> None:
