@@ -317,6 +317,7 @@ def store(live: Live[Any], number: int, box: ChunkBox, region: np.ndarray, recei
             if live.failure:
                 raise live.failure
             if not (stored and writer.file.chunk_key(index) in stored):
-                yield index, region[(*(i - a for i, a in zip(index, box[0], strict=True)), ...)]
+                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
+                yield index, region[place]
 
     writer.write_all(chunks(), receipts)

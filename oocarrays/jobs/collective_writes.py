@@ -188,14 +188,8 @@ def resume_sections(left: Interrupted, parts: Any, means: Resources) -> Collecti
         raise JournalError(f"the journal in {target} belongs to a different array")
     how = dict(content[CALL]["options"])
     sections = sections_again(how.pop("sections"), a.shape)
-    where = {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers}
-    return write_sections(
-        a,
-        sections,
-        parts,
-        resume=left.trust,
-        **nested(write_sections, None, {**how, **where})[1],  # type: ignore[arg-type]
-    )
+    how |= {"memory": means.memory, "scheduler": means.scheduler, "workers": means.workers, "resume": left.trust}
+    return write_sections(a, sections, parts, **nested(write_sections, None, how)[1])
 
 
 def _ranks(parts: Any) -> int:
