@@ -15,8 +15,9 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from zarr.core.buffer import Buffer
 from oocarrays.errors import CorruptChunkError, DescriptorError, InputError, OocError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.fs import PARTIAL
-from oocarrays.storage.local.pages import Piece
 from oocarrays.storage.stores.joined import span
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
@@ -65,6 +65,20 @@ class DiskLayout:
         return [here] if there is here else [here, there]
 
 
+def _announced(name: str) -> Any:
+    """Return a method of `LocalBlobs` that announces a writer before its first change."""
+    change = getattr(LocalBlobs, name)
+
+    @wraps(change)
+    def call(self: StripedBlobs, *given: Any, **how: Any) -> Any:
+        if not self._begun:
+            self._begin()
+            self._begun = True
+        return change(self, *given, **how)
+
+    return call
+
+
 class StripedBlobs(LocalBlobs):
     """Chunks of one array in the folders of several disks."""
 
@@ -85,26 +99,7 @@ class StripedBlobs(LocalBlobs):
     def range_of(self, key: str) -> tuple[str, int, int | None]:
         return self.path(key), 0, None
 
-    def put(self, key: str, data: memoryview) -> None:
-        self._announce()
-        super().put(key, data)
-
-    def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
-        self._announce()
-        return super().put_pieces(key, pieces)
-
-    def change(self, key: str, pieces: Iterable[Piece], *, nbytes: int | None = None) -> None:
-        self._announce()
-        super().change(key, pieces, nbytes=nbytes)
-
-    def remove(self, key: str) -> None:
-        self._announce()
-        super().remove(key)
-
-    def _announce(self) -> None:
-        if not self._begun:
-            self._begin()
-            self._begun = True
+    put, put_pieces, change, remove = map(_announced, ("put", "put_pieces", "change", "remove"))
 
     def check(self) -> None:
         super().check()
@@ -189,10 +184,7 @@ class DiskCatalog:
         there = await first.get(DOCUMENT, PROTOTYPE)
         text = of.to_json() if there is None else there.to_bytes()
         made = DiskDescriptor.from_json(text, f"{label_of(first)}/{DOCUMENT}", "store")
-        others = [(number, part) for number, part in layout.parts.items() if number]
-        await asyncio.gather(
-            *(part.set(DOCUMENT, _buffer(replace(made, number=number).to_json())) for number, part in others)
-        )
+        await _put(layout.parts, [replace(made, number=number) for number in layout.parts if number])
         return await self.known(anew=True)
 
     async def begin(self) -> DiskLayout:
@@ -202,26 +194,24 @@ class DiskCatalog:
             present = await self.descriptors()
             if any(each.closed or each.phase == "opening" for each in present):
                 for descriptors in announced(present):
-                    await asyncio.gather(
-                        *(layout.parts[d.number].set(DOCUMENT, _buffer(d.to_json())) for d in descriptors)
-                    )
+                    await _put(layout.parts, descriptors)
             self._announced = True
         return layout
 
     async def close(self) -> int:
         """Mark the store closed on all disks, and return the generation that ends."""
         layout, (newest, *_) = await self.known(anew=True), await self.descriptors()
-        parts = layout.parts
-        await self.write({n: replace(newest, number=n, closed=True, phase="") for n in parts}, parts)
+        await self.write(layout.parts, replace(newest, closed=True, phase=""))
         return newest.generation
 
     async def descriptors(self) -> list[DiskDescriptor]:
         found = [d for each in await self._found() if (d := each.descriptor) is not None]
         return sorted(found, key=lambda each: (-each.generation, not each.closed))
 
-    async def write(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
-        for number, each in descriptors.items():
-            await parts[number].set(DOCUMENT, _buffer(each.to_json()))
+    async def write(self, parts: Mapping[int, Store], descriptor: DiskDescriptor) -> None:
+        """Write a descriptor to disks by their numbers, one after the other."""
+        for number in parts:
+            await _put(parts, [replace(descriptor, number=number)])
         self.forget()
 
     async def check_disk(self, part: Store) -> None:
@@ -232,6 +222,10 @@ class DiskCatalog:
 
 def _buffer(data: bytes) -> Buffer:
     return PROTOTYPE.buffer.from_bytes(data)
+
+
+async def _put(parts: Mapping[int, Store], descriptors: Iterable[DiskDescriptor]) -> None:
+    await asyncio.gather(*(parts[each.number].set(DOCUMENT, _buffer(each.to_json())) for each in descriptors))
 
 
 HEAD = ".striped"
@@ -314,7 +308,7 @@ async def put_split(layout: DiskLayout, home: Store, key: str, value: Buffer) ->
         assert (low, high) == (0, len(part)), "a disk has all its blocks in one"
         puts.append(layout.parts[head.disks[turn]].set(head.key(key), PROTOTYPE.buffer.from_array_like(part)))
     await all_of(puts)
-    await home.set(key + HEAD, PROTOTYPE.buffer.from_bytes(head.to_json()))
+    await home.set(key + HEAD, _buffer(head.to_json()))
     await home.delete(key)  # an unsplit value takes precedence until it is deleted
     if before is not None:
         await _drop(layout, before, key)

@@ -28,7 +28,7 @@ from oocarrays.storage.local.fs import (
 )
 from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.local.syncing import replace_file, replacing_file
-from oocarrays.storage.stores.remote import Patience, RemoteStore
+from oocarrays.storage.stores.remote import Details, Patience, RemoteStore
 from oocarrays.storage.stores.urls import check_path, store_of
 from oocarrays.storage.striped.layout import turn_of
 
@@ -182,18 +182,14 @@ class FolderStore(LocalStore):
         self.base = os.path.dirname(root) if base is None else base
         """Parent folder that must exist: the mount of the disk."""
         self._blobs = LocalBlobs(str(root))
+        self._is_open = True  # opening would create the folder, which the first write does
 
-    async def _open(self, *, mode: str | None = None) -> None:
-        """Open the store without creating its folder; the first write creates it."""
-        if self._is_open:
-            raise ValueError("store is already open")
-        self._is_open = True
+    def close(self) -> None:
+        """Stay open: nothing is held."""
 
-    async def _ensure_open(self) -> None:
-        self._is_open = True
-
-    def _ensure_open_sync(self) -> None:
-        self._is_open = True
+    async def details(self, prefix: str) -> Details:
+        """Return keys with a prefix, their sizes and versions."""
+        return await asyncio.to_thread(_details, str(self.root), prefix)
 
     async def set(self, key: str, value: Buffer) -> None:
         self._check_writable()
@@ -262,7 +258,7 @@ def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
     return distinct(given, "folders, URLs or stores", lambda each: part_of(each, options, ways), label_of)
 
 
-def file_details(root: str, prefix: str) -> list[tuple[str, int, str]]:
+def _details(root: str, prefix: str) -> Details:
     found = []
     above = prefix.rpartition("/")[0]
     for name in files_below(os.path.join(root, above)):

@@ -24,7 +24,7 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.mapping.given import whole
 from oocarrays.storage.local.fs import PARTIAL_END, SAYING
-from oocarrays.storage.striped.catalog import BLOCKS, HEAD, DiskLayout, head_on
+from oocarrays.storage.striped.catalog import HEAD, DiskLayout, head_on, key_of
 from oocarrays.storage.striped.disks import DOCUMENT, HIDDEN, PROTOTYPE, clear_folders, disks_of, label_of, part_of
 from oocarrays.storage.striped.file import StripedFile
 from oocarrays.storage.striped.file_parts import StripedParts
@@ -209,12 +209,8 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
         return _moved(wider, wider.layout())
     if layout.before:
         raise InputError(BUSY.format(striped))
-    record = sync(record_of(striped))
-    striped.end_writing()
-    number = max(layout.parts) + 1
-    cycle = joined_by(layout.cycle, number)
-    _write_cycles(striped, {number: part} | layout.parts, cycle, layout.cycle, closed=False)
-    return _moved(wider, wider.layout(), record)
+    number = max(layout.parts) + 1  # the new disk first, which no reader uses before the others name it
+    return _begun(wider, {number: part} | layout.parts, joined_by(layout.cycle, number), striped)
 
 
 def empty(store: Any, disk: Any, options: Any = None) -> Moved:
@@ -231,34 +227,27 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
         raise InputError(f"disk {label} is the only one of {striped}")
     if layout.before and number in layout.cycle:
         raise InputError(BUSY.format(striped))
-    record = sync(record_of(striped))
-    if not layout.before:
-        striped.end_writing()
-        _write_cycles(striped, layout.parts, left_by(layout.cycle, number), layout.cycle, closed=False)
-    return _moved(striped, striped.layout(), record)
+    if layout.before:
+        return _moved(striped, layout)  # resume
+    return _begun(striped, layout.parts, left_by(layout.cycle, number), striped)
 
 
-def _write_cycles(
-    striped: StripedStore, parts: dict[int, Store], cycle: tuple[int, ...], before: tuple[int, ...], *, closed: bool
-) -> None:
-    """Write the cycles to all disks; a new disk first, which no reader uses before the others name it."""
-    newest = sync(striped.catalog.descriptors())[0]
-    generation = newest.generation if closed else newest.generation + 1
+def _begun(target: StripedStore, parts: dict[int, Store], cycle: tuple[int, ...], source: StripedStore) -> Moved:
+    """Write a new cycle to all disks, and move values by it."""
+    record, before = sync(record_of(source)), source.layout().cycle
+    generation = source.end_writing() + 1
+    newest = replace(sync(source.catalog.descriptors())[0], generation=generation, closed=False)
     members = len({*cycle, *before})
-    new = {
-        number: replace(
-            newest, number=number, disks=members, generation=generation, closed=closed, cycle=cycle, before=before
-        )
-        for number in parts
-    }
-    sync(striped.catalog.write(new, parts))
+    sync(source.catalog.write(parts, replace(newest, disks=members, cycle=cycle, before=before)))
+    return _moved(target, target.layout(), record)
 
 
 def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = None) -> Moved:
     """Move values to the disks of the cycle, then record the end of the move, and keep the record of values."""
     done = sync(_move(striped, layout))
     stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
-    _write_cycles(striped, stay, layout.cycle, (), closed=True)
+    newest = replace(sync(striped.catalog.descriptors())[0], closed=True, disks=len(stay), before=())
+    sync(striped.catalog.write(stay, newest))
     for number in layout.parts.keys() - stay.keys():
         for name in reversed(HIDDEN):
             sync(layout.parts[number].delete(name))
@@ -269,45 +258,31 @@ def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = 
 
 
 async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
-    members, wrong = set(layout.cycle), []
+    wrong: list[tuple[Store, str, str, bool]] = []
     for number, part in layout.parts.items():
         async for name in part.list():
-            if name in HIDDEN or BLOCKS.search(name) or name.endswith(PARTIAL_END):
+            key = key_of(name)
+            if key is None or name.endswith(PARTIAL_END):
                 continue
-            astray = layout.number_of(name.removesuffix(HEAD)) != number
-            head = await head_on(part, name.removesuffix(HEAD)) if name.endswith(HEAD) and not astray else None
-            if astray or (head is not None and not set(head.disks) <= members):
-                wrong.append((number, name))
+            head = await head_on(part, key) if name.endswith(HEAD) else None
+            leaves = head is not None and not set(head.disks) <= set(layout.cycle)
+            if leaves or layout.number_of(key) != number:
+                wrong.append((part, name, key, leaves))
 
-    async def moved(each: tuple[int, str]) -> int:
-        number, name = each
-        if name.endswith(HEAD):
-            return await _move_split(striped, layout, number, name.removesuffix(HEAD), members)
-        part = layout.parts[number]
-        value = await part.get(name, PROTOTYPE)
+    async def moved(each: tuple[Store, str, str, bool]) -> int:
+        """Move a value, or the head of a split one; rewrite it if blocks must move, too."""
+        part, name, key, leaves = each
+        value = await (striped.get(key, PROTOTYPE) if leaves else part.get(name, PROTOTYPE))
+        if leaves and value is None:
+            raise CorruptChunkError(f"{key} of {striped} has lost its blocks")
         if value is None:
             return 0
-        await layout.part_of(name).set_if_not_exists(name, value)
-        await part.delete(name)
+        if leaves:
+            await striped.set(key, value)
+        else:
+            await layout.part_of(key).set_if_not_exists(name, value)
+            await part.delete(name)
         return len(value)
 
     sizes = await each_of(moved, wrong, AT_ONCE * len(layout.parts))
     return Moved(keys=len(sizes), nbytes=sum(sizes))
-
-
-async def _move_split(striped: StripedStore, layout: DiskLayout, number: int, key: str, members: set[int]) -> int:
-    """Move the head of a split value; rewrite the value if blocks must move too."""
-    part, home = layout.parts[number], layout.part_of(key)
-    head = await head_on(part, key)
-    if head is None:
-        return 0
-    if set(head.disks) <= members:
-        text = head.to_json()
-        await home.set_if_not_exists(key + HEAD, PROTOTYPE.buffer.from_bytes(text))
-        await part.delete(key + HEAD)
-        return len(text)
-    value = await striped.get(key, PROTOTYPE)
-    if value is None:
-        raise CorruptChunkError(f"{key} of {striped} has lost its blocks")
-    await striped.set(key, value)
-    return len(value)

@@ -11,7 +11,6 @@ If all disks are folders and chunks stay whole, chunks are plain files, read and
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -40,7 +39,7 @@ from oocarrays.storage.striped.catalog import (
     read_split,
     unsplit,
 )
-from oocarrays.storage.striped.disks import DOCUMENT, clear_folders, file_details, label_of, part_below, parts_of
+from oocarrays.storage.striped.disks import DOCUMENT, FolderStore, clear_folders, label_of, part_below, parts_of
 from oocarrays.storage.striped.layout import turn_of
 
 
@@ -284,21 +283,11 @@ class StripedStore(Joined):
             return None
         found: Any = []
         for part in layout.parts.values():
-            if isinstance(part, LocalStore):
-                found += await asyncio.to_thread(file_details, str(part.root), prefix)
-            else:
-                some = await part.details(prefix) if isinstance(part, RemoteStore) else None
-                if some is None:
-                    return None
-                found += some
+            some = await part.details(prefix) if isinstance(part, FolderStore | RemoteStore) else None
+            if some is None:
+                return None
+            found += some
         return [each for each in found if key_of(each[0]) is not None]
-
-    async def _open(self) -> None:
-        if self._is_open:
-            raise ValueError("store is already open")
-        for part in self._given:
-            await part._ensure_open()
-        self._is_open = True
 
     def close(self) -> None:
         for part in self._given:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -41,57 +41,46 @@ class Transfers:
         """Start requests without waiting; return the result of ``then``, which is called after all of them."""
         first = [list(islice(each, self.buffers)) for each in work]
         queues = [chain(some, each) for some, each in zip(first, work, strict=True)]
-        transfer = _Transfer(queues, do, then, sum(map(len, first)))
-        pools = self._threads() if any(first) else []
+        future, failures, lock, working = Future[T](), list[BaseException](), threading.Lock(), sum(map(len, first))
+        future.set_running_or_notify_cancel()
+
+        def drain(disk: int) -> None:
+            """Make the requests of a disk until none remain or one has failed."""
+            nonlocal working
+            try:
+                while not failures:
+                    with lock:
+                        request = next(queues[disk], None)
+                    if request is None:
+                        break
+                    do(disk, request)
+            except BaseException as error:  # noqa: BLE001  reported by the future
+                failures.append(error)
+            with lock:
+                working -= 1
+                ended = not working
+            if ended:
+                end()
+
+        def end() -> None:
+            try:
+                if failures:
+                    raise failures[0]
+                future.set_result(then())
+            except BaseException as error:  # noqa: BLE001  reported by the future
+                future.set_exception(error)
+
+        if not working:
+            end()
+            return future
+        pools = self._threads()
         for disk, some in enumerate(first):
             for _ in some:
-                pools[disk].submit(transfer.drain, disk)
-        return transfer.future
+                pools[disk].submit(drain, disk)
+        return future
 
     def close(self) -> None:
         with self._lock:
             for pool in self._pools if self._process == os.getpid() else ():
                 pool.shutdown(wait=True)
             self._pools, self._process = [], 0
-
-
-class _Transfer(Generic[R, T]):
-    """One transfer: its requests, first failure and number of active threads."""
-
-    def __init__(
-        self, queues: Sequence[Iterator[R]], do: Callable[[int, R], None], then: Callable[[], T], threads: int
-    ) -> None:  # fmt: skip
-        self.future: Future[T] = Future()
-        self._queues, self._do, self._then = queues, do, then
-        self._locks = [threading.Lock() for _ in queues]
-        self._lock = threading.Lock()
-        self._failure: BaseException | None = None
-        self._working = threads
-        self.future.set_running_or_notify_cancel()
-        if not threads:
-            self._end()
-
-    def drain(self, disk: int) -> None:
-        """Make the requests of a disk until none remain or one has failed."""
-        try:
-            while self._failure is None:
-                with self._locks[disk]:
-                    request = next(self._queues[disk], None)
-                if request is None:
-                    break
-                self._do(disk, request)
-        except BaseException as error:  # noqa: BLE001  reported by the future
-            self._failure = self._failure or error
-        with self._lock:
-            self._working -= 1
-            ended = not self._working
-        if ended:
-            self._end()
-
-    def _end(self) -> None:
-        try:
-            if self._failure is not None:
-                raise self._failure
-            self.future.set_result(self._then())
-        except BaseException as error:  # noqa: BLE001  reported by the future
-            self.future.set_exception(error)
