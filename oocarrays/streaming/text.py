@@ -22,11 +22,14 @@ from oocarrays.errors import InputError
 
 LENGTH = "(?P<length>hh|h|ll|l|L|q|j|z|t)?"
 PRINTED = re.compile(
-    rf"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?P<precision>\.(?:\*|\d*))?{LENGTH}(?P<kind>[diuoxXfFeEgGsc%])"
+    r"(?P<text>[^%]+)|%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?P<precision>\.(?:\*|\d*))?"
+    rf"{LENGTH}(?P<kind>[diuoxXfFeEgGsc%])"
 )
-"""A conversion of printf."""
-SCANNED = re.compile(rf"%(?P<skip>\*)?(?P<width>\d+)?{LENGTH}(?P<kind>[diuoxXfFeEgGsc%]|\[\^?\]?[^\]]*\])")
-"""Conversion of scanf."""
+"""A conversion of printf, or text."""
+SCANNED = re.compile(
+    rf"(?P<text>\s+|[^\s%]+)|%(?P<skip>\*)?(?P<width>\d+)?{LENGTH}(?P<kind>[diuoxXfFeEgGsc%]|\[\^?\]?[^\]]*\])"
+)
+"""A conversion of scanf, white space, or text."""
 LETTERS = r"[iI](?:[nN](?:[fF](?:[iI](?:[nN](?:[iI](?:[tT][yY]?)?)?)?)?)?)?|[nN](?:[aA][nN]?)?"
 READ = {
     "d": rb"[+-]?[0-9]*",
@@ -42,10 +45,17 @@ READ = {
 SPACE = re.compile(rb"[ \t-\r]*")
 
 
-def name_of(format: str, place: int) -> str:
-    match = re.compile(r"%[^a-zA-Z%\s]*(?:hh|h|ll|l|L|q|j|z|t)?.?").match(format, place)
-    assert match is not None, "a conversion begins here"
-    return match.group()
+@lru_cache(maxsize=64)
+def _directives(format: str, kind: re.Pattern[str]) -> list[re.Match[str]]:
+    found, place = list[re.Match[str]](), 0
+    while place < len(format):
+        match = kind.match(format, place)
+        if match is None or (match["length"] and match["kind"][0] in "sc[%"):
+            name = re.findall(r"%[^a-zA-Z%\s]*(?:hh|h|ll|l|L|q|j|z|t)?.?", format[place:])[0]
+            raise ValueError(f"conversion at {place}, {name!r}, is not supported")
+        found.append(match)
+        place = match.end()
+    return found
 
 
 def _text(format: Any) -> str:
@@ -82,26 +92,16 @@ class Token:
 
 
 def tokens_of(format: str) -> list[Token]:
-    found, place = [], 0
-    while place < len(_text(format)):
-        match = SCANNED.match(format, place)
-        if match and not (match["length"] and match["kind"][0] in "sc[%"):
-            found.append(_conversion(match))
-        elif format[place] == "%":
-            raise InputError(
-                f"format {format!r}: conversion at {place}, {name_of(format, place)!r}, is not supported; "
-                "take one of %d %i %u %x %o %f %e %g %s %c %[…] %%"
-            )
-        else:
-            match = re.compile(r"\s+|[^\s%]+").match(format, place)
-            assert match is not None, "text or space follows"
-            is_space = match.group().isspace()
-            found.append(Token(skips=is_space, text=b"" if is_space else match.group().encode()))
-        place = match.end()
-    return found
+    text = _text(format)
+    try:
+        return list(map(_token, _directives(text, SCANNED)))
+    except ValueError as error:
+        raise InputError(f"format {format!r}: {error}; take one of %d %i %u %x %o %f %e %g %s %c %[…] %%") from None
 
 
-def _conversion(match: re.Match[str]) -> Token:
+def _token(match: re.Match[str]) -> Token:
+    if text := match["text"]:
+        return Token(skips=text.isspace(), text=text.strip().encode())
     kind, width, length = match["kind"], int(match["width"] or 0) or None, match["length"]
     if kind == "%":
         return Token(skips=True, text=b"%")
@@ -196,7 +196,7 @@ def _column(found: list[list[Any]], number: int, kind: type) -> np.ndarray:
 def printed(format: str, values: tuple[Any, ...]) -> bytes:
     left = list(values)
     try:
-        out = b"".join(part if isinstance(part, bytes) else _print(part, left) for part in _parts(_text(format)))
+        out = b"".join(_print(each, left) for each in _directives(_text(format), PRINTED))
         if left:
             raise TypeError(f"{len(left)} more than it has conversions")
     except InputError:
@@ -207,50 +207,36 @@ def printed(format: str, values: tuple[Any, ...]) -> bytes:
     return out
 
 
-@lru_cache(maxsize=64)
-def _parts(format: str) -> list[bytes | re.Match[str]]:
-    found: list[bytes | re.Match[str]] = []
-    place = 0
-    while place < len(format):
-        match = re.compile("[^%]+").match(format, place)
-        if match is None:
-            match = PRINTED.match(format, place)
-            if match is None or (match["length"] and match["kind"] in "sc%"):
-                raise ValueError(f"conversion {name_of(format, place)!r} is not supported")
-            found.append(match)
-        else:
-            found.append(match.group().encode())
-        place = match.end()
-    return found
-
-
 def _print(conversion: re.Match[str], left: list[Any]) -> bytes:
-    """Return the next of the remaining values as text."""
-    flags, kind = conversion["flags"], conversion["kind"]
-    if kind == "%":
-        return b"%"
+    """Return the next of the remaining values as text: by a format of Python, with flags for which it does as C."""
+    if conversion["text"] or conversion["kind"] == "%":
+        return (conversion["text"] or "%").encode()
+    flags, kind, said = set(conversion["flags"]), conversion["kind"], conversion["precision"]
     width = _size(conversion["width"], left) or 0
-    said = conversion["precision"]
     precision = None if said is None else _size(said[1:] or "0", left)
     precision = None if precision is None or precision < 0 else precision
-    flags, width = (flags + "-", -width) if width < 0 else (flags, width)
     if not left:
         raise TypeError("values are missing")
-    value, has_zeros = left.pop(0), "0" in flags
-    if kind in "sc":
-        text = value if isinstance(value, bytes) else str(value).encode()
-        sign, body = b"", _character(value) if kind == "c" else text[:precision]
-        has_zeros = False
-    elif kind in "fFeEgG":
-        sign, body = _float(value, kind, precision, flags)
-        has_zeros = has_zeros and math.isfinite(value)
-    else:
-        sign, body = _integer(value, kind, precision, flags, conversion["length"])
-        has_zeros = has_zeros and precision is None
-    room = width - len(sign)
-    if "-" in flags:
-        return sign + body.ljust(room)
-    return sign + body.rjust(room, b"0") if has_zeros else (sign + body).rjust(width)
+    value = left.pop(0)
+    if kind == "c":
+        value, kind, precision = _character(value), "s", None
+    elif kind == "s":
+        value = value if isinstance(value, bytes) else str(value).encode()
+    elif kind in "diuoxX":
+        value = wrapped(operator.index(value), conversion["length"], signed=kind in "di")
+        flags -= set() if precision is None else {"0"}
+        flags -= set() if kind in "di" else {"+", " "}
+        if kind == "o" and "#" in flags:
+            precision = max(precision or 0, len(f"{value:o}") + (value != 0))
+        flags -= {"#"} if kind == "o" or not value else set()
+        if not value and precision == 0:
+            value, kind, precision = _sign(0, flags), "s", None
+    elif not math.isfinite(value):
+        value, kind, precision = _sign(value, flags) + f"%{kind}".encode() % abs(value), "s", None
+    flags -= {"0"} if kind == "s" else set()
+    flags |= {"-"} if width < 0 else set()
+    digits = "" if precision is None else f".{precision}"
+    return f"%{''.join(flags)}{abs(width) or ''}{digits}{kind}".encode() % (value,)
 
 
 def _size(said: str | None, left: list[Any]) -> int | None:
@@ -262,32 +248,12 @@ def _size(said: str | None, left: list[Any]) -> int | None:
 
 
 def _character(value: Any) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    if isinstance(data, bytes):
-        if len(value) != 1:
-            raise ValueError(f"%c takes one character or its number, not {value!r:.40}")
-        return data
-    return bytes([operator.index(data) % 256])
+    if not isinstance(value, str | bytes):
+        return bytes([operator.index(value) % 256])
+    if len(value) != 1:
+        raise ValueError(f"%c takes one character or its number, not {value!r:.40}")
+    return value.encode() if isinstance(value, str) else value
 
 
-def _float(value: Any, kind: str, precision: int | None, flags: str) -> tuple[bytes, bytes]:
-    if not isinstance(value, int | float):
-        raise TypeError(f"%{kind} takes numbers, not {value!r:.40}")
-    body = f"%{'#' * ('#' in flags)}.{6 if precision is None else precision}{kind}" % abs(float(value))
-    return _sign(math.copysign(1, value) < 0, flags), body.encode()
-
-
-def _integer(value: Any, kind: str, precision: int | None, flags: str, length: str | None) -> tuple[bytes, bytes]:
-    signed = kind in "di"
-    number = wrapped(operator.index(value), length, signed=signed)
-    base = "d" if kind in "diu" else kind
-    body = format(abs(number), base) if number or precision != 0 else ""
-    body = body.rjust(precision or 0, "0")
-    if "#" in flags and kind == "o" and not body.startswith("0"):
-        body = f"0{body}"
-    head = f"0{kind}".encode() if "#" in flags and kind in "xX" and number else b""
-    return (_sign(number < 0, flags) if signed else head), body.encode()
-
-
-def _sign(negative: bool, flags: str) -> bytes:
-    return b"-" if negative else b"+" if "+" in flags else b" " if " " in flags else b""
+def _sign(value: float, flags: set[str]) -> bytes:
+    return b"-" if math.copysign(1, value) < 0 else b"+" if "+" in flags else b" " if " " in flags else b""

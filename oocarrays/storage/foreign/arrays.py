@@ -31,7 +31,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import ChunkTable, Facts, Format, by_rows, is_coordinate
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
-from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
+from oocarrays.storage.foreign.packing import Packing, agreed, told
 from oocarrays.storage.local.cache import Cache
 
 _looking = threading.RLock()
@@ -154,7 +154,6 @@ def _with_axis(facts: Facts, name: str) -> Facts:
         chunks=(1, *facts.chunks),
         names=(name, *(facts.names or (None,) * len(facts.shape))),
         order=None if facts.order is None else (0, *(axis + 1 for axis in facts.order)),
-        encoding={},
     )
 
 
@@ -228,12 +227,7 @@ class Contents:
         if axis is None:
             self._check_same(name, all)
             return alone(name, first)
-        made = joined(name, all, axis, self.files.path, new)
-        packed = made.variants[0][1] is not None
-        said = {key: value for key, value in first.attributes.items() if not (packed and key in PACKED)}
-        native, named = {} if packed else first.native, _with_axis(first, new) if new else first
-        facts = replace(made.facts, attributes=said, native=native, names=named.names)
-        return replace(made, facts=replace(facts, scales=first.scales, endless=first.endless))
+        return joined(name, [replace(first, encoding={}), *all[1:]], axis, self.files.path, new)
 
     def _axis(self, facts: Facts) -> int | None:
         if isinstance(self.dim, int):
