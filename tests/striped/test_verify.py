@@ -130,3 +130,15 @@ def test_an_old_copy_of_a_disk_is_named(disks: list[str], laid_out: str, stale: 
             opened(disks, mode)
     with pytest.raises(DescriptorError, match="old copy"):
         zarr.open_array(ooc.disks.StripedStore([f"{disk}/x.zarr" for disk in disks]), path="a")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"generation": 0, "values": 5}', "\x00\xff"])
+def test_a_damaged_record_is_one_line_and_can_be_written_again(
+    disks: list[str], laid_out: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(disks[0], "x.zarr", ".striped-values.json").write_text(text)
+    assert main(["stripe", laid_out, "--verify"]) == 2
+    assert "the record of values of striped://" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+    assert main(["stripe", laid_out, "--record"]) == 0
+    assert main(["stripe", laid_out, "--verify"]) == 0

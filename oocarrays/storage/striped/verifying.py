@@ -21,7 +21,7 @@ from zarr.abc.store import Store
 from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
-from oocarrays.errors import OocError
+from oocarrays.errors import DescriptorError, OocError
 from oocarrays.storage.local.blobs import checksum
 from oocarrays.storage.local.fs import ARRAY_2, METADATA, PARTIAL_END, index_of_chunk
 from oocarrays.storage.striped.catalog import BLOCKS, HEAD, head_on
@@ -80,9 +80,12 @@ async def record_of(striped: StripedStore) -> Recorded | None:
     text = await layout.part_of(RECORD).get(RECORD, PROTOTYPE)
     if text is None or not all(each.closed for each in descriptors):
         return None
-    record = json.loads(text.to_bytes())
-    values: Recorded = record["values"]
-    return values if record["generation"] == descriptors[0].generation else None
+    try:
+        record = json.loads(text.to_bytes())
+        values: Recorded = dict(record["values"])
+        return values if record["generation"] == descriptors[0].generation else None
+    except (ValueError, LookupError, TypeError):
+        raise DescriptorError(f"the record of values of {striped} is damaged; write a new one: --record") from None
 
 
 def record(store: Any) -> int:
