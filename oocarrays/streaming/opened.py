@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from oocarrays.errors import OocError, UnsupportedError
+from oocarrays.errors import UnsupportedError
 from oocarrays.plan.streams.calls import Mode, Prepared, agreed
 from oocarrays.plan.streams.meta import Meta, WriterFacts, committed
 from oocarrays.storage.streams.independent import Linked
@@ -59,10 +59,10 @@ class OpenFile:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Record a failure to write: from then on, streams can only be closed."""
+        """Record a failure to write, Ctrl-C among them: from then on, streams can only be closed."""
         try:
             yield
-        except OocError as error:
+        except BaseException as error:
             self.failure = error
             raise
 

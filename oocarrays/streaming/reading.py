@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import zarr
 
 from oocarrays.errors import BudgetError, InputError, SelectionError, UnsupportedError
 from oocarrays.mapping.given import chosen, element_type, whole
@@ -18,9 +17,11 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.chunks import regular_chunks, regular_shards
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.units import before
-from oocarrays.storage.files.array_file import preview
+from oocarrays.storage.files.array_file import ArrayFile, preview
+from oocarrays.storage.files.creating import finish_target
 from oocarrays.storage.files.formats import check_shards, compressors_in
 from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.local.syncing import sync_tree
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.readahead import StreamReader
 from oocarrays.streaming.ragged import Ragged, as_array, as_items, check_view
@@ -37,7 +38,7 @@ def steps_settings(
     chunks = (1, *cells)
     if given is not None:
         chunks = regular_chunks(given, ChunkGrid.of(shape, chunks), item)
-    made: Settings = {"shape": shape, "chunks": chunks, "dtype": item, "compressors": None}
+    made: Settings = {"shape": shape, "chunks": chunks, "dtype": item, "compressors": None, "attributes": {}}
     if shards is not None:
         made["shards"] = regular_shards(shards, chunks, shape, item, word="shards={!r}")
         check_shards(chunks, made["shards"], 3, word="shards={!r}")
@@ -66,8 +67,9 @@ def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
     return (unit[0], fits) if fits else (1, max(rows, 1))
 
 
-def fill_steps(array: zarr.Array, part: RanksPart, item: np.dtype, fill: Any, boxes: tuple[int, int]) -> None:
-    steps, rows = boxes
+def fill_steps(made: ArrayFile, part: RanksPart, item: np.dtype, fill: Any, boxes: tuple[int, int]) -> None:
+    """Write the steps of an array, which becomes one when all are on the device."""
+    (steps, rows), array = boxes, made.zarr
     inner = math.prod(array.shape[2:])
     for first in range(0, array.shape[1] if array.ndim > 1 else 1, rows):
         last = min(first + rows, array.shape[1]) if array.ndim > 1 else 1
@@ -79,6 +81,9 @@ def fill_steps(array: zarr.Array, part: RanksPart, item: np.dtype, fill: Any, bo
                 array[start:stop, first:last] = block.T.reshape(stop - start, last - first, *array.shape[2:])
             else:
                 array[start:stop] = block[0]
+    if made.folder is not None and part.file.durable:
+        sync_tree(made.folder)
+    finish_target(made, durable=part.file.durable)
 
 
 def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np.dtype, fill: Any) -> np.ndarray:

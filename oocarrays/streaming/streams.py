@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import zarr
 
-from oocarrays.errors import InputError, OocError, UnsupportedError
+from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Level, Mode, Prepared
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.creating import check_place, create_target
+from oocarrays.storage.files.places import StoreLike, store_path
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.readahead import StreamReader
-from oocarrays.storage.streams.stream_file import StreamFile, new_array
+from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.lazy import GivenBlocks, dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.opened import OpenFile, OpenStreams
@@ -150,7 +152,7 @@ class Streams(OpenStreams):
             found = self._part.prepared(call, dtype)
             is_new = found.appends and found.mode != found.begun
             self._put(call, self._open.agree([found]) if is_new else found.mode)
-        except OocError as error:
+        except BaseException as error:
             self._open.failure = error
             raise
 
@@ -275,9 +277,10 @@ class Streams(OpenStreams):
         asked = {"chunks": chunks, "shards": shards, "compressors": compressors}
         settings = steps_settings(store, shape, self._file.meta.cells.chunk_shape, self._item, asked)
         boxes = boxes_of(settings, self._cells, self._part.budget)
-        made = new_array(store, settings, overwrite=overwrite)
+        check_place(store, overwrite=overwrite)
+        made = create_target(store, settings, uuid4().hex[:12], overwrite=overwrite, durable=self._file.durable)
         fill_steps(made, self._part, self._item, fill, boxes)
-        return made
+        return zarr.open_array(store_path(store), mode="r+")
 
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return the whole stream of one cell; its position stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import LocalStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
@@ -646,3 +648,49 @@ def test_streams_that_are_open_when_a_process_ends_are_closed(place: Path) -> No
     streams = ooc.streams.open_streams(place)
     assert streams._file.meta.is_closed
     assert streams.to_ragged().to_list() == [[1], [], [3]]
+
+
+class Failing(LocalStore):
+    """A folder on a device that fails at one chunk."""
+
+    async def set(self, key: str, value: Any) -> None:
+        if key == "c/2/0":
+            raise OSError(5, "Input/output error")
+        await super().set(key, value)
+
+
+def test_an_array_of_steps_that_is_not_finished_is_no_array(tmp_path: Path, place: Path) -> None:
+    with ooc.streams.open_streams(place, "w", shape=4, dtype="i4") as s:
+        s.write(np.arange(20, dtype="i4").reshape(4, 5))
+    with ooc.streams.open_streams(place) as s:
+        with pytest.raises(OSError, match="Input/output error"):
+            s.to_zarr(Failing(tmp_path / "z.zarr"))
+        for opened in (ooc.open_array, zarr.open_array):
+            with pytest.raises((ooc.OocError, FileNotFoundError)):
+                opened(tmp_path / "z.zarr")
+        assert s.to_zarr(tmp_path / "z.zarr", overwrite=True)[:, 1].tolist() == [5, 6, 7, 8, 9]
+
+
+def test_a_write_that_is_interrupted_leaves_what_was_flushed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, left = os.write, [3]
+
+    def interrupted(file: int, data: Any) -> int:
+        if len(data) >= 4096:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+        return write(file, data)
+
+    values, half = np.arange(1.0, 1001), np.arange(1000) % 2 == 0
+    with ooc.streams.open_streams(place, "w", shape=1000, dtype="f8", blocks={"superblock": 4096}) as s:
+        s.write(values, where=half)
+        s.flush()
+        monkeypatch.setattr(os, "write", interrupted)
+        steps = (s.write(values + step, where=half) for step in range(200))
+        with pytest.raises(KeyboardInterrupt):
+            list(steps)
+        with pytest.raises(UnsupportedError, match="has failed"):
+            s.write(values)
+    got = ooc.streams.open_streams(place).to_ragged()
+    assert got.counts.tolist() == half.astype(int).tolist()
+    assert got.values.tolist() == values[half].tolist()

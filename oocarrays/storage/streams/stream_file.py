@@ -25,11 +25,9 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 
 from oocarrays.errors import NotFoundError, TargetError
-from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.directory import HEAD, NONE
 from oocarrays.plan.streams.meta import KEY, NB_GATHERED, Cells, Independent, Meta, Regular, described, ended, meta_from
 from oocarrays.storage.files.array_file import blobs_of
-from oocarrays.storage.files.creating import check_place
 from oocarrays.storage.files.documents import document_store, documents
 from oocarrays.storage.files.making_room import already_exists, is_free
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
@@ -270,12 +268,6 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
     except (ContainsArrayError, ContainsGroupError):
         raise already_exists(file.name) from None
     return file
-
-
-def new_array(store: StoreLike, settings: Settings, *, overwrite: bool) -> zarr.Array:
-    check_place(store, overwrite=overwrite)
-    with translated("write", store):
-        return zarr.create_array(store_path(store), **settings, overwrite=overwrite)
 
 
 def stream_attribute(store: StoreLike) -> Any:
