@@ -150,7 +150,6 @@ CONSTANTS = {
     "traced_tasks": "oocarrays.graphs.tracing.graph:MOST_TASKS",
     "pattern_bytes": "oocarrays.plan.advice.patterns:MOST_BUFFERED",
     "foreign_row_bytes": "oocarrays.storage.foreign.facts:ROW_BYTES",
-    "foreign_row_default": "oocarrays.storage.foreign.facts:rows_of.__defaults__",
     "record_row_bytes": "oocarrays.storage.foreign.netcdf3:LEAST_ROW",
     "record_read_bytes": "oocarrays.storage.foreign.facts:LONGEST_READ",
     "packing_tile_bytes": "oocarrays.storage.sections.packing:TILE_BYTES",

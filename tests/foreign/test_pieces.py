@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few rows, so that there are many of them, the last one cut short."""
-    set_constants(monkeypatch, foreign_row_bytes=5000, foreign_row_default=(5000,))
+    set_constants(monkeypatch, foreign_row_bytes=5000)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -74,6 +75,8 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
         (tmp_path / f"{name}.raw").write_bytes(bytes(100))
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\1\0")
     np.save(tmp_path / "pairs.npy", np.zeros(3, [("a", "i4")]))
+    np.save(tmp_path / "short.npy", DATA)
+    os.truncate(tmp_path / "short.npy", 10_000)
     refused: list[tuple[Any, str]] = [
         (
             lambda: ooc.open_files(tmp_path / "a.raw", shape=(5, 6), dtype="f4"),
@@ -91,6 +94,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
         (lambda: ooc.open_files(tmp_path / "none.raw", shape=(5,), dtype="f4"), "no file is named"),
         (lambda: ooc.open_array(tmp_path / "cut.npy")[...], "cannot be opened as a file of numpy"),
         (lambda: ooc.open_array(tmp_path / "pairs.npy"), "elements of type"),
+        (lambda: ooc.open_array(tmp_path / "short.npy"), "is truncated: it has 10000 bytes, and its header says"),
     ]
     for call, says in refused:
         with pytest.raises(InputError, match=says) as caught:

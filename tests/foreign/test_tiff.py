@@ -113,3 +113,30 @@ def test_a_compression_that_tifffile_cannot_decode_is_an_error_and_no_fill_value
     assert "\n" not in str(caught.value)
     with pytest.raises(RunError):
         ooc.rechunk(path, tmp_path / "a.zarr", chunks=(8, 8), memory="64MiB", scheduler="threads").run()
+
+
+@pytest.mark.parametrize("way", ["in one piece", "tiles", "strips, the last one short", "tiles, deflated", "ImageJ"])
+def test_elements_that_a_file_lacks_are_an_error_and_no_fill_value(tmp_path: Path, way: str) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", WAYS[way][0], **WAYS[way][1])
+    whole = (tmp_path / "a.tif").read_bytes()
+    (tmp_path / "a.tif").write_bytes(whole[:-1000])
+    with pytest.raises(ooc.OocError, match=r"a\.tif is truncated: its elements end at byte \d+, and it has \d+"):
+        ooc.open_array(tmp_path / "a.tif")[...]
+
+
+def test_an_image_whose_pages_are_in_several_files_is_read_from_all_of_them(tmp_path: Path) -> None:
+    names = ["a.ome.tif", "b.ome.tif"]
+    parts = "".join(
+        f'<TiffData FirstZ="{z}" FirstC="0" FirstT="0" IFD="0" PlaneCount="1">'
+        f'<UUID FileName="{name}">urn:uuid:{z}</UUID></TiffData>'
+        for z, name in enumerate(names)
+    )
+    said = (
+        '<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" UUID="urn:uuid:{}"><Image ID="Image:0"><Pixels '
+        'ID="Pixels:0" DimensionOrder="XYZCT" Type="uint16" SizeX="200" SizeY="300" SizeZ="2" SizeC="1" SizeT="1">'
+        f'<Channel ID="Channel:0:0" SamplesPerPixel="1"/>{parts}</Pixels></Image></OME>'
+    )
+    for z, name in enumerate(names):
+        tifffile.imwrite(tmp_path / name, IMAGE + z, description=said.format(z), metadata=None, ome=False)
+    np.testing.assert_array_equal(tifffile.imread(tmp_path / names[0]), np.stack([IMAGE, IMAGE + 1]))
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / names[0])[...], np.stack([IMAGE, IMAGE + 1]))

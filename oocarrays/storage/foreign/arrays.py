@@ -327,7 +327,7 @@ class Contents:
         data, codec = self.files.read(part, found[0], sum(found)), codec_of(facts.filters, None)
         out = np.empty(math.prod(facts.chunks) * dtype.itemsize, np.uint8)
         if codec is None:
-            out[: len(data)] = data
+            out[: len(data)], out[len(data) :] = data, 0
         else:
             try:
                 codec.decode(data, out=out)

@@ -222,13 +222,13 @@ def _codecs(facts: Facts) -> list[Document]:
     return [*turned, {"name": "bytes", **endian}, *([named] if filters or facts.library else [])]
 
 
-def rows_of(shape: tuple[int, ...], itemsize: int, most: int = ROW_BYTES) -> tuple[int, ...]:
-    """Return chunk lengths for a contiguous array, with about ``most`` contiguous bytes per chunk."""
+def rows_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return chunk lengths for a contiguous array, with about `ROW_BYTES` contiguous bytes per chunk."""
     chunks = list(shape)
     for axis in range(len(shape)):
         inner = itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
-        chunks[axis] = max(min(most // max(inner, 1), shape[axis]), 1)
-        if chunks[axis] > 1 or inner <= most:
+        chunks[axis] = max(min(ROW_BYTES // max(inner, 1), shape[axis]), 1)
+        if chunks[axis] > 1 or inner <= ROW_BYTES:
             break
     return tuple(max(c, 1) for c in chunks)
 

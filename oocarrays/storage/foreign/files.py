@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
-from oocarrays.storage.local.fs import Version, open_regular, translated
+from oocarrays.storage.local.fs import Version, open_regular, read_into, translated
 from oocarrays.storage.stores.remote import Details, RemoteStore
 from oocarrays.storage.stores.underway import got
 
@@ -102,12 +102,12 @@ class Files:
         """Return the same bytes, blocking the calling thread."""
         if not self.local:
             return sync(self.range(number, start, stop))
-        path, stop = self.path(number), min(stop, self.found[number].size)
+        path, out = self.path(number), np.empty(max(min(stop, self.found[number].size) - start, 0), np.uint8)
         with translated("read", path):
             file = open_regular(path)
             try:
                 self.check(number, file)
-                return np.frombuffer(os.pread(file, stop - start, start), np.uint8)
+                return out[: len(out) - read_into(file, start, out.data)]
             finally:
                 os.close(file)
 

@@ -8,6 +8,7 @@ x[::2, 3:]     a non-contiguous array              chunk i: a copy, one chunk at
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -50,7 +51,11 @@ def _npy(file: Readable) -> Manifest:
             raise NotFoundError(f"{name} cannot be opened as a file of numpy: {error}") from error
         if dtype.hasobject or dtype.fields or dtype.kind not in "biufcSU":
             raise UnsupportedError(f"{name} has elements of type {dtype}: Zarr has none such")
-        return raw_manifest(piece_facts(shape, dtype, opened.tell(), columns=columns), file)
+        facts = piece_facts(shape, dtype, opened.tell(), columns=columns)
+        end, size = opened.tell() + facts.nbytes, opened.seek(0, os.SEEK_END)
+        if size < end:
+            raise NotFoundError(f"{name} is truncated: it has {size} bytes, and its header says {end}")
+        return raw_manifest(facts, file)
 
 
 FORMATS["npy"] = Headed(_npy)

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from oocarrays.errors import NotFoundError, UnsupportedError
+from oocarrays.errors import CorruptChunkError, NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.multiscales import LENGTHS, TIMES, unit_name
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Manifest, Readable, file_name
@@ -55,7 +55,7 @@ class Tiff:
             found = [replace(_facts(_level(tiff, n)), scales={} if brief else _scales(tiff, n)) for n in names]
             if not located:
                 return found
-            return [_located(_level(tiff, name), each) for name, each in zip(names, found, strict=True)]
+            return [_located(_level(tiff, name), each, file) for name, each in zip(names, found, strict=True)]
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         import zarr
@@ -198,10 +198,11 @@ def _is_simple(level: Any, chunks: tuple[int, ...], coded: Document) -> bool:
         and int(keyframe.predictor) == 1
         and int(keyframe.fillorder) == 1
     )
-    return whole_strips and bits and not keyframe.is_subsampled and all(page is not None for page in level.pages)
+    here = not level.is_multifile and all(page is not None for page in level.pages)
+    return whole_strips and bits and here and not keyframe.is_subsampled
 
 
-def _located(level: Any, facts: Facts) -> Facts:
+def _located(level: Any, facts: Facts, file: Readable) -> Facts:
     """Return the facts with stored bytes, and the locations of tiles or strips, or the offset of contiguous pages."""
     pages = [page for page in level if page is not None]
     stored = None if level.dataoffset is not None else sum(sum(page.databytecounts) for page in pages)
@@ -210,10 +211,14 @@ def _located(level: Any, facts: Facts) -> Facts:
     count = math.prod(level.keyframe.chunked)
     offsets = np.array([offset for page in pages for offset in page.dataoffsets[:count]], np.int64)
     nbytes = np.array([size for page in pages for size in page.databytecounts[:count]], np.int64)
+    plain = level.dataoffset is not None and len(offsets) != math.prod(facts.counts)
+    end = level.dataoffset + facts.nbytes if plain else int((offsets + nbytes).max(initial=0))
+    if end > (size := level.keyframe.parent.filehandle.size):
+        raise CorruptChunkError(f"{file_name(file)} is truncated: its elements end at byte {end}, and it has {size}")
     if not facts.filters:  # the last strip is stored without padding
         nbytes = np.where(nbytes > 0, math.prod(facts.chunks) * np.dtype(facts.dtype).itemsize, 0)
     if len(offsets) == math.prod(facts.counts):
         return replace(facts, stored=stored, table=ChunkTable(counts=facts.counts, offsets=offsets, nbytes=nbytes))
-    if level.dataoffset is None or not facts.nbytes:
+    if not plain or not facts.nbytes:
         raise UnsupportedError("the pages of a TIFF file do not say where they are")
     return replace(facts, offset=level.dataoffset)  # only the first offset is stored, as ImageJ writes them
