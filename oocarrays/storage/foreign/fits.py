@@ -16,6 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -217,11 +218,10 @@ def _value(text: str) -> Any:
     token = text.partition("/")[0].strip()
     if token in ("", "T", "F"):
         return {"T": True, "F": False}.get(token)
-    for kind in (int, float):
-        try:
-            value = kind(token.upper().replace("D", "E") if kind is float else token)
-        except ValueError:
-            continue
+    with suppress(ValueError):
+        return int(token)
+    with suppress(ValueError):
+        value = float(token.upper().replace("D", "E"))
         return value if math.isfinite(value) else token
     return token
 

@@ -29,7 +29,7 @@ from oocarrays.storage.local.fs import (
 from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.local.syncing import replace_file, replacing_file
 from oocarrays.storage.stores.remote import Details, Patience, RemoteStore
-from oocarrays.storage.stores.urls import check_path, store_of
+from oocarrays.storage.stores.urls import Ways, check_path, store_of
 from oocarrays.storage.striped.layout import turn_of
 
 D = TypeVar("D")
@@ -229,10 +229,10 @@ def clear_folders(part: Store) -> None:
             os.rmdir(folder)
 
 
-def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
+def part_of(given: Any, options: Any = None, ways: Ways | None = None) -> Store:
     if isinstance(given, FolderStore):
         return given
-    place = store_of(given, options) if ways is None else store_of(given, options, ways)
+    place = store_of(given, options, ways or Ways())
     if isinstance(place, LocalStore):
         place = str(place.root)
     if isinstance(place, str | os.PathLike):
@@ -254,7 +254,7 @@ def part_below(part: Store, folder: str) -> Store:
     return place.below(folder)
 
 
-def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
+def parts_of(given: Any, options: Any, ways: Ways | None) -> list[Store]:
     return distinct(given, "folders, URLs or stores", lambda each: part_of(each, options, ways), label_of)
 
 
