@@ -337,5 +337,5 @@ def streams_from_ragged(
         whole_values = counts if isinstance(counts, Ragged) else Ragged(counts, values)
         shape, dtype = whole_values.shape, whole_values.dtype
     made: Settings = {"shape": shape, "dtype": dtype} if mode == "w" else {}
-    with open_streams(store, mode, **(made | options)) as streams:
+    with open_streams(store, mode, **(made | options)) as streams, streams._open.failing():
         streams.write(ragged)

@@ -51,36 +51,30 @@ def steps_settings(
 
 def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
     """Return the steps and the rows of cells to write together: whole chunks or shards that fit the budget."""
-    shape, itemsize = settings["shape"], settings["dtype"].itemsize
     unit = settings.get("shards") or settings["chunks"]
-    rows = shape[1] if len(shape) > 1 else 1
-    step = max(count, 1) * itemsize
-    together = budget // SHARE // step // unit[0] * unit[0]
-    if together:
-        return together, max(rows, 1)
-    each = step // max(rows, 1) * unit[0]
-    fits = budget // SHARE // max(each, 1)
-    fits = fits // unit[1] * unit[1] if len(shape) > 1 else 0
-    if not fits and unit[0] > 1:
-        least = SHARE * each * (unit[1] if len(shape) > 1 else 1)
-        raise BudgetError(budget, least, f"an array in units of {unit}")
-    return (unit[0], fits) if fits else (1, max(rows, 1))
+    (first, second), rows = (*unit, 1)[:2], max((*settings["shape"], 1)[1], 1)
+    step, room = max(count, 1) * settings["dtype"].itemsize, budget // SHARE
+    if together := room // step // first * first:
+        return together, rows
+    each = step // rows * first
+    fits = room // max(each, 1) // second * second
+    if not fits and first > 1:
+        raise BudgetError(budget, SHARE * each * second, f"an array in units of {unit}")
+    return (first, fits) if fits else (1, rows)
 
 
 def fill_steps(made: ArrayFile, part: RanksPart, item: np.dtype, fill: Any, boxes: tuple[int, int]) -> None:
     """Write the steps of an array, which becomes one when all are on the device."""
     (steps, rows), array = boxes, made.zarr
-    inner = math.prod(array.shape[2:])
-    for first in range(0, array.shape[1] if array.ndim > 1 else 1, rows):
-        last = min(first + rows, array.shape[1]) if array.ndim > 1 else 1
-        cells = np.arange(first * inner, last * inner)
+    extent, *inner = array.shape[1:] or (1,)
+    for first in range(0, extent, rows):
+        last = min(first + rows, extent)
+        cells = np.arange(first * math.prod(inner), last * math.prod(inner))
         for start in range(0, array.shape[0] if len(cells) else 0, steps):
             stop = min(start + steps, array.shape[0])
-            block = _padded(part, cells, (start, stop), item, fill)
-            if array.ndim > 1:
-                array[start:stop, first:last] = block.T.reshape(stop - start, last - first, *array.shape[2:])
-            else:
-                array[start:stop] = block[0]
+            box = (slice(start, stop), slice(first, last))[: array.ndim]
+            block = _padded(part, cells, (start, stop), item, fill).T
+            array[box] = block.reshape(stop - start, *(last - first, *inner)[: array.ndim - 1])
     if made.folder is not None and part.file.durable:
         sync_tree(made.folder)
     finish_target(made, durable=part.file.durable)

@@ -70,6 +70,19 @@ def test_a_file_that_has_changed_is_an_error(day: Path, referenced: dict[str, An
         a[...]
 
 
+def test_bytes_that_a_file_lacks_are_an_error_and_no_fill_value(tmp_path: Path) -> None:
+    AIR.tofile(tmp_path / "a.raw")
+    encoding = {"shape": AIR.shape, "chunks": (6, 20, 30), "dtype": "<f4", "order": "C", "fill_value": None}
+    refs = {".zarray": json.dumps({"zarr_format": 2, "compressor": None, "filters": None, **encoding})}
+    refs |= {f"{k}.0.0": [f"{tmp_path}/a.raw", k * AIR.nbytes // 4, AIR.nbytes // 4] for k in range(4)}
+    (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+    how = {"fo": f"{tmp_path}/refs.json", "remote_protocol": "file", "asynchronous": True}
+    np.testing.assert_array_equal(ooc.open_array("reference://", storage_options=how)[...], AIR)
+    (tmp_path / "a.raw").write_bytes(AIR.tobytes()[:-100])
+    with pytest.raises(ooc.OocError):
+        ooc.open_array("reference://", storage_options=how)[...]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_store_of_manifests_is_a_source(day: Path, tmp_path: Path) -> None:
     parsers = pytest.importorskip("virtualizarr.parsers")

@@ -254,3 +254,21 @@ def test_tasks_on_workers_open_the_file_themselves(place: Path, tmp_path: Path) 
             assert s.to_dask().compute().to_list() == np.arange(60.0).reshape(3, 20).tolist()
     assert (found.counts == want.counts + 1).all()
     assert found[39, 4].tolist() == [*want[39, 4].tolist(), 7]
+
+
+@pytest.mark.parametrize(("mode", "there"), [("w", [[], [], []]), ("a", [[1.0], [], [2.0, 3.0]])])
+def test_a_block_that_cannot_be_computed_leaves_no_part_of_the_values(place: Path, mode: Any, there: Any) -> None:
+    if mode == "a":
+        ooc.streams.streams_from_ragged(place, [1, 0, 2], [1.0, 2.0, 3.0])
+
+    def fails(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+        if block_info and block_info[0]["chunk-location"][0] == 3:
+            raise ValueError("no such block")
+        return block
+
+    counts, values = np.array([20_000, 10_000, 30_000]), da.ones(60_000, chunks=10_000).map_blocks(fails, dtype="f8")
+    with pytest.raises(ValueError, match="no such block"):
+        ooc.streams.streams_from_ragged(place, counts, values, mode=mode, memory="1MiB")
+    assert ooc.streams.open_streams(place).to_ragged().to_list() == there
+    ooc.streams.streams_from_ragged(place, [1, 1, 0], [4.0, 5.0], overwrite=True)
+    assert ooc.streams.open_streams(place).to_ragged().to_list() == [[4.0], [5.0], []]

@@ -254,8 +254,10 @@ class ReferenceStore(ReadOnlyStore):
             if file is None:
                 return None
             places[name] = numbers.setdefault(file, len(numbers)), int(said[1]), int(said[2])
-        with suppress(OSError):  # fsspec reports missing files
-            return (Files.on_disk(list(numbers), "/"), places) if numbers else None
+        with suppress(OSError):  # fsspec reports missing files, and missing bytes
+            files = Files.on_disk(list(numbers), "/")
+            there = all(start + nbytes <= files.found[number].size for number, start, nbytes in places.values())
+            return (files, places) if numbers and there else None
         return None
 
     def _references(self) -> Any:
