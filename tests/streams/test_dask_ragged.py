@@ -266,9 +266,10 @@ def test_a_block_that_cannot_be_computed_leaves_no_part_of_the_values(place: Pat
             raise ValueError("no such block")
         return block
 
-    counts, values = np.array([20_000, 10_000, 30_000]), da.ones(60_000, chunks=10_000).map_blocks(fails, dtype="f8")
+    counts, given = np.array([100_000, 50_000, 150_000]), da.ones(300_000, chunks=50_000)
+    values = given.map_blocks(fails, dtype="f8")
     with pytest.raises(ValueError, match="no such block"):
-        ooc.streams.streams_from_ragged(place, counts, values, mode=mode, memory="1MiB")
+        ooc.streams.streams_from_ragged(place, counts, values, mode=mode, memory="8MiB")
     assert ooc.streams.open_streams(place).to_ragged().to_list() == there
     ooc.streams.streams_from_ragged(place, [1, 1, 0], [4.0, 5.0], overwrite=True)
     assert ooc.streams.open_streams(place).to_ragged().to_list() == [[4.0], [5.0], []]

@@ -682,7 +682,8 @@ def test_a_write_that_is_interrupted_leaves_what_was_flushed(place: Path, monkey
         return write(file, data)
 
     values, half = np.arange(1.0, 1001), np.arange(1000) % 2 == 0
-    with ooc.streams.open_streams(place, "w", shape=1000, dtype="f8", blocks={"superblock": 4096}) as s:
+    how: Any = {"shape": 1000, "dtype": "f8", "blocks": {"superblock": 4096}, "memory": "1MiB"}
+    with ooc.streams.open_streams(place, "w", **how) as s:
         s.write(values, where=half)
         s.flush()
         monkeypatch.setattr(os, "write", interrupted)
