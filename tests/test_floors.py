@@ -45,6 +45,7 @@ FLOORS = """
     graphs.layouts
     graphs.collective graphs.calibrate
     graphs.files graphs.tracing
+    graphs.storing
     requests
     options
     show

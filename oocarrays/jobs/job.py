@@ -57,6 +57,8 @@ else:
     AnyRun = TypeVar("AnyRun", bound=Run[Any])
     AnyPlan = TypeVar("AnyPlan")
 
+RESUMER = "recovery.resume"
+"""Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
 LOG = logging.getLogger("oocarrays")
 OFTEN = 2
 """Decodes per chunk, on average, above which a notice is given."""
@@ -194,7 +196,7 @@ class Job(DaskMethodsMixin, Generic[AnyRun, Result, AnyPlan]):
         check_continues(target, request, as_is=trust.as_is, compared=self._resumes())
         if self._resumes():
             return self
-        resumed = import_module("oocarrays.recovery.resume").resume  # it imports all kinds of jobs
+        resumed = import_module(f"oocarrays.{RESUMER}").resume
         try:
             same = means and means._only(*EACH_RUN, "workers", "ranks")
             return resumed(target, as_is=trust.as_is, verify=trust.verify, resources=same, **how)

@@ -12,10 +12,10 @@ from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.cluster.workers import is_here, why_one_writer
-from oocarrays.graphs.lazy.read_first import reads_any
-from oocarrays.graphs.lazy.storing import Storing, in_time, kept_blocks, read_order, store_graph, with_kept_noted
 from oocarrays.graphs.run.program import new_suffix
 from oocarrays.graphs.run.recovery import trust_of
+from oocarrays.graphs.storing.read_first import reads_any
+from oocarrays.graphs.storing.tasks import Storing, in_time, kept_blocks, read_order, store_graph, with_kept_noted
 from oocarrays.jobs.lazy import from_dask
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.selection import Selection

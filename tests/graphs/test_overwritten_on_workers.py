@@ -19,7 +19,7 @@ from tests.seams import known_workers, task_of
 pytestmark = pytest.mark.long
 
 DATA = np.arange(64 * 64, dtype="i4").reshape(64, 64)
-STORING = "oocarrays.graphs.lazy.storing"
+STORING = "oocarrays.graphs.storing.tasks"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 
-from oocarrays.graphs.lazy.storing import Storing
+from oocarrays.graphs.storing.tasks import Storing
 from oocarrays.storage.files.array_file import describe
 from tests.profiles import examples
 from tests.test_storing import written

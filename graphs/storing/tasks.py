@@ -41,9 +41,9 @@ from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.events import BEGUN, is_as_noted, noted, this_worker, write_down
-from oocarrays.graphs.lazy.read_first import ReadOrder, TaskAccess, names_read, order_of
 from oocarrays.graphs.lazy.reads import Spans, tiles
 from oocarrays.graphs.run.program import Unfused, itself
+from oocarrays.graphs.storing.read_first import ReadOrder, TaskAccess, names_read, order_of
 from oocarrays.kernels.results import block_of, on_host
 from oocarrays.mapping.along import over_edges
 from oocarrays.mapping.casting import lost_value
