@@ -100,7 +100,7 @@ class ShiftPlan(OnePass):
         if not self.written[rank].in_place:
             return "replace"
         costs, stored, cover = self.costs, self.written[rank], self.coverage(rank)
-        runs = sum(plan.write_requests + plan.read_requests for plan in self.direct(rank))
+        runs = sum(plan.writes.write_requests + plan.reads.read_requests for plan in self.direct(rank))
         direct = runs * costs.range_seconds + cover.wanted.count * costs.piece_seconds
         chunks = cover.reads * (costs.piece_seconds + stored.chunk_bytes / costs.read_bandwidth)
         chunks += cover.wanted.count * (costs.piece_seconds + stored.chunk_bytes / costs.write_bandwidth)

@@ -25,7 +25,6 @@ from oocarrays.mapping.grid import Stored, ceil_div, tile_shape, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.plan import table
 
 WriteMethod = Literal["auto", "direct", "sieve"]
 """Method for partly written chunks: ``"direct"`` writes each run in place, so a reader or a crash can see a partial
@@ -60,65 +59,16 @@ class SectionWritePlan:
     """``"sieve"`` or ``"direct"``."""
     window: tuple[int, ...]
     """Elements along each axis that are read, changed and written at a time: a chunk, if the buffer holds it."""
-    read_requests: int
-    """Calls that read."""
-    read_bytes: int
-    """Stored bytes read; an estimate if they are coded."""
-    decoded_bytes: int
-    """Bytes produced by codecs."""
-    encoded_bytes: int
-    """Bytes passed to codecs."""
-    write_requests: int
-    """Calls that write."""
-    written_bytes: int
-    """Stored bytes written; an estimate if they are coded."""
+    reads: Traffic
+    writes: Traffic
     at_once: int
     """Number of chunks under way at one time."""
     held_bytes: int
     """Maximum bytes for those chunks, in addition to the values."""
 
-    @property
-    def reads(self) -> Traffic:
-        return Traffic(read_requests=self.read_requests, read_bytes=self.read_bytes, decoded_bytes=self.decoded_bytes)
-
-    @property
-    def writes(self) -> Traffic:
-        return Traffic(
-            write_requests=self.write_requests, written_bytes=self.written_bytes, encoded_bytes=self.encoded_bytes
-        )
-
-    @property
-    def touched(self) -> int:
-        """Number of chunks that are written at least partly."""
-        return _count(self.axes)
-
-    @property
-    def whole(self) -> int:
-        """Number of chunks that are replaced without reading."""
-        return _count(self.axes, whole=True)
-
     def units(self) -> Iterator[tuple[Piece, ...]]:
         """Yield the chunks in file order, each as its written part along each axis."""
         return product(*self.axes)
-
-    def rows(self) -> list[tuple[str, str]]:
-        about = " (estimated)" if self.stored.coded else ""
-        unit = self.stored.unit
-        return [
-            ("writes", f"{self.touched} {unit}: {self.whole} replaced, {self.touched - self.whole} changed"),
-            ("method", f"{self.method}: {self._reason()}"),
-            ("reads", f"{self.read_bytes} bytes{about} in {self.read_requests} requests"),
-            ("stores", f"{self.written_bytes} bytes{about} in {self.write_requests} requests"),
-            ("holds", f"{self.held_bytes} bytes at most, {self.at_once} {unit} at a time"),
-        ]
-
-    def explain(self) -> str:
-        return table(self.rows())
-
-    def _reason(self) -> str:
-        if self.method == "direct":
-            return "each run is written where it is; a reader, or a crash, can come between two of them"
-        return "what is left between the strides is read first, and each chunk replaced at once"
 
 
 def plan_section_write(
@@ -128,28 +78,30 @@ def plan_section_write(
     method: WriteMethod = "auto",
     buffer_bytes: int | None = None,
     requests: int = 1,
-    costs: Costs | None = None,
 ) -> SectionWritePlan:
     _check_method(stored, method)
     stored, axes = stored.lying, turned(axes, stored.order)
     parts = stored.grid.over(axes)
     window, held = _held(stored, parts, method, buffer_bytes)
     at_once = max(min(requests, _count(parts), (buffer_bytes or BUFFER_BYTES) // held), 1)
+    reads, writes = _moved(stored, axes, parts, method, window)
     return SectionWritePlan(
         stored=stored,
         axes=parts,
         method="direct" if method == "direct" else "sieve",
         window=window,
+        reads=reads,
+        writes=writes,
         at_once=at_once,
         held_bytes=at_once * held,
-        **_moved(stored, axes, parts, method, window, (costs or Costs()).stored_ratio(stored)),
     )
 
 
 def _moved(
-    stored: Stored, axes: Axes, parts: OverGrid, method: WriteMethod, window: tuple[int, ...], ratio: float
-) -> dict[str, int]:
-    direct, whole = method == "direct", _count(parts, whole=True)
+    stored: Stored, axes: Axes, parts: OverGrid, method: WriteMethod, window: tuple[int, ...]
+) -> tuple[Traffic, Traffic]:
+    """Return the traffic of reading what remains of partly written chunks, and of writing."""
+    direct, whole, ratio = method == "direct", _count(parts, whole=True), Costs().stored_ratio(stored)
     changed = _count(parts) - whole
     rewritten = whole if direct else whole + changed
     runs = run_elements = 0
@@ -162,16 +114,14 @@ def _moved(
     in_rewritten = in_whole if direct else _chunks_within(stored, parts)
     windows = math.prod(map(ceil_div, stored.grid.chunks, window))
     coded = inner_bytes if stored.coded else 0
-    return {
-        "read_requests": (rewritten - whole) * windows,
-        "read_bytes": int((in_rewritten - in_whole) * inner_bytes * ratio) + (rewritten - whole) * stored.index_bytes,
-        "decoded_bytes": (_count(inner) - _count(inner, whole=True)) * coded,
-        "encoded_bytes": _count(inner) * coded,
-        "write_requests": rewritten * windows + runs,
-        "written_bytes": int(in_rewritten * inner_bytes * ratio)
-        + rewritten * stored.index_bytes
-        + run_elements * stored.itemsize,
-    }
+    written = int(in_rewritten * inner_bytes * ratio) + rewritten * stored.index_bytes + run_elements * stored.itemsize
+    return Traffic(
+        read_requests=(rewritten - whole) * windows,
+        read_bytes=int((in_rewritten - in_whole) * inner_bytes * ratio) + (rewritten - whole) * stored.index_bytes,
+        decoded_bytes=(_count(inner) - _count(inner, whole=True)) * coded,
+    ), Traffic(
+        write_requests=rewritten * windows + runs, written_bytes=written, encoded_bytes=_count(inner) * coded
+    )
 
 
 def _check_method(stored: Stored, method: str) -> None:
