@@ -26,7 +26,6 @@ from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
-from oocarrays.plan.layouts.halos import lent
 from oocarrays.plan.layouts.multicast import MulticastPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import LocalFiles
@@ -59,7 +58,7 @@ class Multicast(Program):
 
 
 def give(live: Live[Multicast], rank: int, part: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(lent(part, live.program.plan.piece(rank)[1]))
+    return np.ascontiguousarray(part[index_of(live.program.plan.piece(rank)[1])])
 
 
 def look(live: Live[Multicast], rank: int) -> Versions | None:

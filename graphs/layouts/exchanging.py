@@ -34,12 +34,12 @@ from oocarrays.graphs.run.program import Builder, Program, new_suffix
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
 from oocarrays.mapping.layouts.local import sides
-from oocarrays.mapping.selection import lengths
+from oocarrays.mapping.selection import index_of, lengths
 from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Assembly, is_together
-from oocarrays.plan.layouts.halos import HaloPlan, lent
+from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections import packing
@@ -108,14 +108,14 @@ class Pieces:
         return made
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        found = lent(part, self.of.taken(source, rank))
+        found = part[index_of(self.of.taken(source, rank))]
         for there, among in self.of.strips(source, rank):
             made[there] = found[among]
 
     def packed(self, rank: int, part: np.ndarray, final: int, rooms: Rooms) -> np.ndarray | None:
         if rank not in self.of.lenders(final):
             return None
-        return rooms.packed(lent(part, self.of.taken(rank, final))).reshape(-1)
+        return rooms.packed(part[index_of(self.of.taken(rank, final))]).reshape(-1)
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
         for source, message in came.items():

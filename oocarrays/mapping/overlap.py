@@ -29,7 +29,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from oocarrays.mapping.along import Line, product_line
+from oocarrays.mapping.along import Line
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import floor_sum
 
@@ -116,16 +116,6 @@ def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
         before, behind = (floor_sum(cuts + 1, coarse % fine, at, fine) for at in (fine - 1 - starts, starts))
         total += cuts * len(starts) + int((before - behind).astype(np.int64).sum())  # pieces that have a tile there
     return total
-
-
-def range_requests(axes: Sequence[AxisOverlap]) -> int:
-    """Return the contiguous runs, cut in tiles, of all regions in all chunks."""
-    return int(product_line([axis.line for axis in axes]).runs)
-
-
-def chunk_visits(axes: Sequence[AxisOverlap]) -> int:
-    """Return the number of pairs of a region and a chunk that it touches."""
-    return math.prod(a.pieces for a in axes)
 
 
 def span_elements(extents: Sequence[int], pieces: Sequence[int], chunks: Sequence[int]) -> int:

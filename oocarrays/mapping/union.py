@@ -47,11 +47,11 @@ def product_of(axes: Axes, units: Sequence[int] | None = None) -> Product:
 
 def touched(grid: ChunkGrid, products: Iterable[Product]) -> list[Product]:
     """Return the chunks that intersect some products of runs of elements."""
-    return [tuple(map(_in_units, product, grid.chunks)) for product in products]
 
+    def chunks(runs: Runs, unit: int) -> Runs:
+        return _joined([np.stack([runs[:, 0] // unit, -(-runs[:, 1] // unit)], axis=1)])
 
-def _in_units(runs: Runs, unit: int) -> Runs:
-    return _joined([np.stack([runs[:, 0] // unit, -(-runs[:, 1] // unit)], axis=1)])
+    return [tuple(map(chunks, product, grid.chunks)) for product in products]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,16 +137,12 @@ class Union:
         return [product for product in whole + parts if all(map(len, product))]
 
     def __reduce__(self) -> Any:
-        return (_point, ()) if self is POINT else (Union, (self.runs, self.kinds, self.inner))
+        return "POINT" if self is POINT else (Union, (self.runs, self.kinds, self.inner))
 
 
 NONE = np.empty((0, 2), np.int64)
 POINT = Union(NONE, NONE[:, 0], ())
 """Union of no axes with one index."""
-
-
-def _point() -> Union:
-    return POINT
 
 
 def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:

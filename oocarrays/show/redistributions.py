@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 from dask.utils import format_bytes, parse_bytes
 
 from oocarrays.errors import LayoutError
@@ -150,33 +151,30 @@ class Outlook:
         )
 
     def _schedule_facts(self, each: Ordered) -> Document:
+        """Return what a schedule costs; ``peak_bytes`` as those of an array, with messages unpacked as they arrive."""
+        messaging = Messaging(schedules=each.schedules, assembly="asynchronous", ordered=True)
         return {
             "schedule": each.name,
-            "columns": each.schedule.columns,
-            "steps": each.steps,
-            "messages": each.messages,
-            "busiest_link_messages": each.shared,
-            "busiest_link_bytes": each.link_bytes,
-            "buffer_bytes": each.buffer_bytes,
-            "peak_bytes": self._peak_bytes(each),
+            "columns": each.schedules[0].columns,
+            "steps": sum(len(trace.numbers) for trace in each.traces),
+            "messages": sum(trace.messages for trace in each.traces),
+            "busiest_link_messages": max(float(trace.shared.max(initial=0)) for trace in each.traces),
+            "busiest_link_bytes": float(np.sum([trace.link_bytes for trace in each.traces], axis=0).max()),
+            "buffer_bytes": max(trace.exchange.buffer_bytes for trace in each.traces),
+            "peak_bytes": messaging.held(self.plan.transfers) * self.plan.itemsize,
             "seconds": each.seconds,
         }
 
-    def _peak_bytes(self, each: Ordered) -> int:
-        """Return the peak memory of a rank in bytes, as ``x.peak_bytes``: messages are unpacked as they arrive."""
-        messaging = Messaging(schedules=each.schedules, assembly="asynchronous", ordered=True)
-        return messaging.held(self.plan.transfers) * self.plan.itemsize
-
     def _schedule_row(self, each: Ordered) -> tuple[str, ...]:
         cheapest = each is self.priced[0] and len(self.priced) > 1
-        steps = sum(map(len, each.schedules))
+        facts = self._schedule_facts(each)
         return (
             f"{each.name}{' ◄' * cheapest}",
-            f"{each.steps} of {steps}",
-            str(each.messages),
-            f"{each.shared:g}",
-            format_bytes(int(each.link_bytes)),
-            format_bytes(each.buffer_bytes) if each.forwards else "–",
-            format_bytes(self._peak_bytes(each)),
+            f"{facts['steps']} of {sum(map(len, each.schedules))}",
+            str(facts["messages"]),
+            f"{facts['busiest_link_messages']:g}",
+            format_bytes(int(facts["busiest_link_bytes"])),
+            format_bytes(facts["buffer_bytes"]) if any(schedule.forwards for schedule in each.schedules) else "–",
+            format_bytes(facts["peak_bytes"]),
             seconds_text(each.seconds),
         )

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from oocarrays.mapping import overlap
+from oocarrays.mapping.along import product_line
 from oocarrays.mapping.grid import ceil_div, tile_shape
-from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, touched_by_region
+from oocarrays.mapping.overlap import axis_overlap, touched_by_region
 
 pytestmark = pytest.mark.once
 
@@ -66,8 +67,9 @@ def test_requests_are_the_runs_counted_element_by_element(shape: list[tuple[int,
     counted = [axis_overlap(n, c, r, t) for (n, c, r), t in zip(shape, tile, strict=True)]
     table = product(*(pieces(*axis) for axis in shape))
     every = list(table)
-    assert range_requests(counted) == sum(_merged(tuple(n for *_, n in piece), chunks, tile) for piece in every)
-    assert chunk_visits(counted) == len(every)
+    runs = product_line([axis.line for axis in counted]).runs
+    assert runs == sum(_merged(tuple(n for *_, n in piece), chunks, tile) for piece in every)
+    assert math.prod(axis.pieces for axis in counted) == len(every)
     assert sum(n * times for n, times in touched_by_region(counted).items()) == len(every)
 
 

@@ -141,7 +141,9 @@ def test_the_plan_says_what_the_meter_counts(data: st.DataObject, coding: str, d
         write_section(file, axes, np.full(lengths(axes), -1), method=method, buffer_bytes=buffer, meter=meter)
         exact = ("read_requests", "write_requests", "decoded_bytes", "encoded_bytes")
         exact += () if file.stored.coded else ("read_bytes", "written_bytes")
-        assert {name: getattr(plan.reads + plan.writes, name) for name in exact} == {name: getattr(meter, name) for name in exact}
+        assert {name: getattr(plan.reads + plan.writes, name) for name in exact} == {
+            name: getattr(meter, name) for name in exact
+        }
 
 
 @pytest.mark.parametrize("row", printed.table("5_3"), ids=lambda row: f"{row['section_fortran']} {row['method']}")

@@ -31,7 +31,7 @@ import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import extents, listed, whole, wholes
-from oocarrays.mapping.grid import unravel
+from oocarrays.mapping.grid import ravel, unravel
 from oocarrays.mapping.layouts.distribution import (
     MOST_RANKS,
     Asked,
@@ -200,11 +200,8 @@ class Layout:
 
     def rank(self, coordinates: Sequence[Ints]) -> Ints:
         """Return the rank at coordinates of the grid."""
-        rank: Any = 0
         self._inside(coordinates, self.grid)
-        for count, coordinate in zip(self.grid, coordinates, strict=True):
-            rank = rank * count + coordinate
-        return cast(Ints, rank)
+        return cast(Ints, ravel(cast(Any, coordinates), self.grid))
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Return the number of elements of ``rank`` along each axis."""

@@ -76,9 +76,18 @@ class LocalPart:
     """Elements of the halo along each axis, on either side."""
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def of(cls, layout: Layout, rank: int, depth: Depth) -> LocalPart:
         """Return the file of one rank; `check_depth` validates the halo."""
-        return _part(layout, rank, depth)
+        own = tuple(map(held_by, layout.axes, layout.coordinates(rank)))
+        each = list(zip(own, depth, strict=True))
+        return cls(
+            shape=tuple(len(taken) + 2 * d for taken, d in each),
+            own=own,
+            seen=tuple(_seen(taken, d, n) for (taken, d), n in zip(each, layout.shape, strict=True)),
+            start=tuple(max(d - int(taken[0]), 0) if len(taken) else d for taken, d in each),
+            depth=depth,
+        )
 
     @property
     def inside(self) -> Section:
@@ -130,19 +139,6 @@ def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
         return positions(both, wanted), positions(both, held)
     _, among, there = np.intersect1d(np.asarray(wanted), np.asarray(held), assume_unique=True, return_indices=True)
     return among, there
-
-
-@lru_cache(maxsize=4096)
-def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
-    own = tuple(map(held_by, layout.axes, layout.coordinates(rank)))
-    seen = tuple(_seen(taken, d, n) for taken, d, n in zip(own, depth, layout.shape, strict=True))
-    return LocalPart(
-        shape=tuple(len(taken) + 2 * d for taken, d in zip(own, depth, strict=True)),
-        own=own,
-        seen=seen,
-        start=tuple(max(d - int(taken[0]), 0) if len(taken) else d for taken, d in zip(own, depth, strict=True)),
-        depth=depth,
-    )
 
 
 def _seen(taken: Taken, depth: int, extent: int) -> Taken:

@@ -24,6 +24,7 @@ from typing import Literal, get_args
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import chosen, index_of, whole
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, turned_back
+from oocarrays.mapping.layouts.local import evenly
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
 from oocarrays.mapping.union import Product, Union, product_of, runs_of
@@ -193,19 +194,13 @@ def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -
     return list(zip(disks, serving, strict=True))
 
 
-def spaced(ranks: int, count: int) -> tuple[int, ...]:
-    """Return `count` evenly spaced ranks as aggregators, because neighbours often share a worker."""
-    count = min(count, ranks)
-    return tuple(number * ranks // count for number in range(count))
-
-
 def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[tuple[int, ...]]:
     """Return the candidate sets of aggregators; with measured disks, one set has one rank per disk."""
     if isinstance(asked, str) and asked == "auto":
         counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
-        return [spaced(ranks, count) for count in sorted(counts, reverse=True)]
+        return [tuple(evenly(count, range(ranks))) for count in sorted(counts, reverse=True)]
     if (count := index_of(asked)) is not None and 1 <= count <= ranks:
-        return [spaced(ranks, count)]
+        return [tuple(evenly(count, range(ranks)))]
     if _are_ranks(asked, ranks):
         return [tuple(map(int, asked))]  # type: ignore[arg-type]
     raise InputError(

@@ -169,13 +169,6 @@ class CollectivePlan(Holding):
         return found[0] if len(found) == 1 else None
 
     @property
-    def taken_bytes(self) -> np.ndarray:
-        """Bytes that each rank copies out of its reads."""
-        if self.method == "independent":
-            return np.array(self.part_bytes, np.int64)
-        return self.read.read_sizes.sum(axis=0) * self.stored.itemsize
-
-    @property
     def part_bytes(self) -> tuple[int, ...]:
         return tuple(math.prod(lengths(axes)) * self.stored.itemsize for axes in self.requests)
 

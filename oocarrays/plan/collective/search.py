@@ -124,8 +124,9 @@ def _reads(plan: CollectivePlan, means: Means) -> _Reads:
     """Count the reads of each rank: whole chunks if coded, otherwise ranges."""
     stored, costs, chunks = plan.stored, means.resources.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
-        decoded = chunks * stored.chunk_bytes
-        work = Work(requests=chunks, pieces=chunks, decoded=decoded, copied=plan.taken_bytes)
+        decoded, taken = chunks * stored.chunk_bytes, plan.read.read_sizes.sum(axis=0) * stored.itemsize
+        copied = np.array(plan.part_bytes, np.int64) if plan.method == "independent" else taken
+        work = Work(requests=chunks, pieces=chunks, decoded=decoded, copied=copied)
         return _Reads(chunks, decoded, seconds(work, costs, stored).processor)
     if plan.method == "independent":
         each = [[_price_of(stored, axes, True, means)] for axes in plan.requests]
@@ -309,19 +310,15 @@ def _plans(
     only when the method is "two-phase".
     """
     if "independent" in methods:
-        plan = independent(stored, table.requests, workers=means.resources.workers, table=table)
-        yield (alone := priced(plan, means))
-        if _conforms(alone, means):
+        alone = priced(independent(stored, table.requests, workers=means.resources.workers, table=table), means)
+        yield alone
+        even = 1.5 * ceil_div(sum(alone.chunks_read), alone.ranks)  # no rank reads half more than its share
+        fits = alone.peak_bytes <= means.resources.budget
+        if not alone.table.are_shared and max(alone.chunks_read) <= even and fits:
             return
     for number, some in enumerate(sets if "two-phase" in methods else []):
         for partition in partitions if number == 0 else partitions[:1]:
             yield _fitted(stored, table, some, partition, means)
-
-
-def _conforms(alone: CollectivePlan, means: Means) -> bool:
-    """Return True if no two ranks want one chunk, and no rank wants half more than its share."""
-    even = 1.5 * ceil_div(sum(alone.chunks_read), alone.ranks)
-    return not alone.table.are_shared and max(alone.chunks_read) <= even and alone.peak_bytes <= means.resources.budget
 
 
 def _fitted(

@@ -265,14 +265,11 @@ def schedule_for(name: str, ranks: int) -> Schedule:
 
 def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
     """Return the schedule for each given number of ranks that it supports, the largest first."""
-    most, *fewer = sorted(counts, reverse=True)
-    found = []
-    for count in (most, *fewer):
+    each, found = sorted(counts, reverse=True), []
+    for count in each:
         with suppress(ScheduleError):
             found.append(schedule_for(name, count))
-    if found and (found[0].ranks > 1 or most == 1):
-        return found
-    return [schedule_for(name, most)]
+    return found if found and (found[0].ranks > 1 or each[0] == 1) else [schedule_for(name, each[0])]
 
 
 def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -37,12 +36,6 @@ class ExchangeTrace:
     """Predicted seconds, per nonempty step."""
     link_bytes: np.ndarray
     """Bytes on each link of the network, over all steps."""
-    buffer_bytes: int
-    """Maximum bytes that a rank holds for others."""
-
-    @property
-    def total(self) -> float:
-        return float(self.seconds.sum())
 
     @classmethod
     def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> ExchangeTrace:
@@ -64,7 +57,6 @@ class ExchangeTrace:
             shared=np.array(shared, float),
             seconds=np.array(seconds, float),
             link_bytes=link_bytes,
-            buffer_bytes=exchange.buffer_bytes,
         )
 
 
@@ -79,44 +71,14 @@ class Ordered:
         return tuple(trace.exchange.schedule for trace in self.traces)
 
     @property
-    def schedule(self) -> Schedule:
-        return self.schedules[0]
-
-    @property
     def name(self) -> str:
         """Names of the schedules, with consecutive repetitions merged."""
         names = [schedule.name for schedule in self.schedules]
         return ", ".join(name for before, name in zip(["", *names], names, strict=False) if name != before)
 
     @property
-    def forwards(self) -> bool:
-        return any(schedule.forwards for schedule in self.schedules)
-
-    @property
-    def steps(self) -> int:
-        return sum(len(trace.numbers) for trace in self.traces)
-
-    @property
-    def messages(self) -> int:
-        """Number of messages of all steps, forwarded messages included."""
-        return sum(trace.messages for trace in self.traces)
-
-    @property
-    def shared(self) -> float:
-        return max((float(trace.shared.max(initial=0)) for trace in self.traces), default=0.0)
-
-    @property
-    def link_bytes(self) -> float:
-        """Bytes over the busiest link, over all steps."""
-        return float(sum((trace.link_bytes for trace in self.traces), np.zeros(1)).max())
-
-    @property
-    def buffer_bytes(self) -> int:
-        return max((trace.buffer_bytes for trace in self.traces), default=0)
-
-    @property
     def seconds(self) -> float:
-        return sum(trace.total for trace in self.traces)
+        return sum(float(trace.seconds.sum()) for trace in self.traces)
 
 
 def in_order(
@@ -127,12 +89,9 @@ def in_order(
     *,
     most: int = QUICK,
 ) -> tuple[list[Ordered], list[str]]:
-    """Return the schedules that support the ranks, or the requested one, with prices, the cheapest first.
+    """Return the schedules that support the ranks, or the requested one, the cheapest first, and names of unpriced ones.
 
-    The second list has the names of schedules that would take long to price.
-
-    If no schedule is the cheapest for every exchange, the first list also has the combination of each exchange's
-    cheapest.
+    If no schedule is the cheapest for every exchange, the combination of each exchange's cheapest is another one.
     """
     carrier = Carrier(network, tuple(constants))
     orders = [carrier.orders(each, asked, most=most // len(sizes)) for each in sizes]
@@ -142,7 +101,7 @@ def in_order(
     ]
     everywhere = [name for name in traced[0] if all(name in each for each in traced)]
     priced = [Ordered(traces=tuple(each[name] for each in traced)) for name in everywhere]
-    best = Ordered(traces=tuple(min(each.values(), key=attrgetter("total")) for each in traced))
+    best = Ordered(traces=tuple(min(each.values(), key=lambda trace: trace.seconds.sum()) for each in traced))
     if len({schedule.name for schedule in best.schedules}) > 1:
         priced.append(best)
     rank = {name: place for place, name in enumerate(LIKELY)}

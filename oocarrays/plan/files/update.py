@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import mul
 
 import numpy as np
 
@@ -76,8 +77,8 @@ class UpdatePlan(OnePass):
         changed = Bytes(sum(box.size for box in self.changed) * self.source.itemsize)
         replaced = f"{self.touched} of {self.target.grid.count} {self.target.unit} of the target"
         return [
-            ("changed", (f"{_percent(self.source_share)} of the source, ", changed)),
-            ("replaced", (f"{replaced}, {_percent(self.target_share)}",)),
+            ("changed", (f"{100 * self.source_share:.3g} % of the source, ", changed)),
+            ("replaced", (f"{replaced}, {100 * self.target_share:.3g} %",)),
             ("parts", (f"{len(self._all)}, by {self.ranks} ranks",)),
             *shared_facts(self, reads=about, writes=about, tasks="", peak_memory=where(self.processes), predicted=""),
         ]
@@ -170,15 +171,6 @@ class UpdatePlan(OnePass):
         return self.source, self.target, Pipeline(ranks=cores, turns=1, workers=self.processes is not None)
 
 
-def _percent(share: float) -> str:
-    """Format a share in percent; a small nonzero share is not shown as zero.
-
-    >>> _percent(0.5), _percent(0.00001), _percent(0.0)
-    ('50 %', '0.001 %', '0 %')
-    """
-    return f"{100 * share:.3g} %"
-
-
 def _part_shape(grid: ChunkGrid, lengths: Sequence[int]) -> tuple[int, ...]:
     return tuple(n * c for n, c in zip(lengths, grid.chunks, strict=True))
 
@@ -247,30 +239,30 @@ class _Cut:
         ]  # fmt: skip
         return min(ways, key=lambda way: (self._reads(way), self._held(way)))
 
-    def _along(self, lengths: tuple[int, ...]) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
-        """Yield per axis the bounds of changed sections, the length of a part, and that of a source chunk."""
-        for axis, part in enumerate(_part_shape(self.grid, lengths)):
-            yield self.lower[:, axis], self.upper[:, axis], part, self.chunks[axis]
+    def _product(self, lengths: tuple[int, ...], along: Callable[..., np.ndarray]) -> np.ndarray:
+        """Return the product over all axes of a number for each changed section, of unbounded size.
+
+        ``along`` takes the sections' bounds, the length of a part and that of a source chunk.
+        """
+        parts = enumerate(_part_shape(self.grid, lengths))
+        each = (along(self.lower[:, axis], self.upper[:, axis], part, self.chunks[axis]) for axis, part in parts)
+        return reduce(mul, (numbers.astype(object) for numbers in each), np.ones(len(self.lower), object))
 
     def _held(self, lengths: tuple[int, ...]) -> int:
         """Return the maximum number of changed elements of a part."""
-        each = np.ones(len(self.lower), object)
-        for lower, upper, part, _ in self._along(lengths):
-            each = each * np.minimum(upper - lower, part).astype(object)
+        each = self._product(lengths, lambda lower, upper, part, _: np.minimum(upper - lower, part))
         return int(min(each.sum(), math.prod(_part_shape(self.grid, lengths))))
 
     def _reads(self, lengths: tuple[int, ...]) -> int:
         """Return the number of source chunks that all parts together read."""
-        each = np.ones(len(self.lower), object)
-        for lower, upper, part, chunk in self._along(lengths):
-            whole = -(-upper // chunk) - lower // chunk
+
+        def read(lower: np.ndarray, upper: np.ndarray, part: int, chunk: int) -> np.ndarray:
             cuts, both = ((upper - 1) // step - lower // step for step in (part, math.lcm(part, chunk)))
-            each = each * (whole + cuts - both).astype(object)
-        return int(each.sum())
+            return -(-upper // chunk) - lower // chunk + cuts - both
+
+        return int(self._product(lengths, read).sum())
 
     def _parts(self, lengths: tuple[int, ...]) -> int:
         """Return about the number of parts with changes."""
-        each = np.ones(len(self.lower), object)
-        for lower, upper, part, _ in self._along(lengths):
-            each = each * ((upper - 1) // part - lower // part + 1).astype(object)
+        each = self._product(lengths, lambda lower, upper, part, _: (upper - 1) // part - lower // part + 1)
         return int(each.max(initial=0))

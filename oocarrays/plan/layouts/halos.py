@@ -29,7 +29,7 @@ from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Len
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
-from oocarrays.mapping.selection import Axes, index_of, lengths
+from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.layouts.assembly import RankExchange
 from oocarrays.plan.plan import Facts
 
@@ -187,8 +187,3 @@ def frame(outer: Section, inner: Section) -> list[Section]:
             found += [box] if start < stop and box.size else []
         lower[axis], upper[axis] = low, high
     return found
-
-
-def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
-    """Return the taken elements of a part, as a view if they form one box."""
-    return part[index_of(taken)]

@@ -23,9 +23,9 @@ from itertools import product
 from operator import mul
 from typing import NamedTuple
 
-from oocarrays.mapping.along import range_cuts
+from oocarrays.mapping.along import product_line, range_cuts
 from oocarrays.mapping.grid import ChunkGrid, ceil_div, tile_shape, turned, turned_back
-from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, span_elements, touched_by_region
+from oocarrays.mapping.overlap import axis_overlap, span_elements, touched_by_region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
@@ -97,8 +97,7 @@ BATCH_BYTES = 64 * MIB
 """Approximate bytes read or copied by one task: few tasks, of similar duration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lie:
+class _Lie(NamedTuple):
     """Overlap of units with source chunks, shared by candidates that differ only in memory."""
 
     visits: int
@@ -110,12 +109,9 @@ class _Lie:
 @lru_cache(maxsize=4096)
 def _lie(source: ChunkGrid, sizes: tuple[int, ...], tile: tuple[int, ...]) -> _Lie:
     axes = list(map(axis_overlap, source.shape, source.chunks, sizes, tile))
-    return _Lie(
-        visits=chunk_visits(axes),
-        requests=range_requests(axes),
-        span=span_elements(source.shape, [axis.pieces for axis in axes], source.chunks),
-        touched=touched_by_region(axes),
-    )
+    pieces, requests = [axis.pieces for axis in axes], product_line([axis.line for axis in axes]).runs
+    span = span_elements(source.shape, pieces, source.chunks)
+    return _Lie(math.prod(pieces), requests, span, touched_by_region(axes))
 
 
 class Counted(NamedTuple):

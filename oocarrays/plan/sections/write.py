@@ -119,9 +119,7 @@ def _moved(
         read_requests=(rewritten - whole) * windows,
         read_bytes=int((in_rewritten - in_whole) * inner_bytes * ratio) + (rewritten - whole) * stored.index_bytes,
         decoded_bytes=(_count(inner) - _count(inner, whole=True)) * coded,
-    ), Traffic(
-        write_requests=rewritten * windows + runs, written_bytes=written, encoded_bytes=_count(inner) * coded
-    )
+    ), Traffic(write_requests=rewritten * windows + runs, written_bytes=written, encoded_bytes=_count(inner) * coded)
 
 
 def _check_method(stored: Stored, method: str) -> None:
