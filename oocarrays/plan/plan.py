@@ -288,9 +288,12 @@ def _scheduled(plan: Any) -> tuple[Value, ...]:
     return ", ", Bytes(plan.graph_bytes), ", scheduler ", Duration(plan.scheduler_seconds), f" ({share:.0%})"
 
 
-def shared_facts(plan: Any, **behind: str) -> Facts:
-    """Return facts that plans have in common, in the order of the keywords, each followed by its text."""
-    names = {name.replace("_", " "): text for name, text in behind.items()}
+def shared_facts(plan: Any, **behind: str | None) -> Facts:
+    """Return facts that plans have in common, in the order of the keywords, each followed by its text.
+
+    None stands for the text that names a worker, if processes are workers.
+    """
+    names = {name.replace("_", " "): where(plan.processes) if text is None else text for name, text in behind.items()}
     return [(name, (*_COMMON[name](plan), text)) for name, text in names.items()]
 
 

@@ -89,7 +89,7 @@ def in_order(
     *,
     most: int = QUICK,
 ) -> tuple[list[Ordered], list[str]]:
-    """Return the schedules that support the ranks, or the requested one, the cheapest first, and names of unpriced ones.
+    """Return the schedules of the ranks, or the requested one, the cheapest first, and the names of unpriced ones.
 
     If no schedule is the cheapest for every exchange, the combination of each exchange's cheapest is another one.
     """

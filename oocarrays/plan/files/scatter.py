@@ -44,7 +44,6 @@ from oocarrays.plan.plan import (
     first_fitting,
     halvings,
     shared_facts,
-    where,
 )
 from oocarrays.plan.sections.read import SectionPlan
 
@@ -86,7 +85,7 @@ class FilesPlan(OnePass):
             ("rounds", (f"{len(self.rounds)} of ", self.rounds[0].shape if self.rounds else "nothing")),
             *shared_facts(self, reads=about + changed, writes=about),
             ("messages", sends if self.processes else (NO_MESSAGES,)),
-            *shared_facts(self, tasks="", peak_memory=where(self.processes), predicted=""),
+            *shared_facts(self, tasks="", peak_memory=None, predicted=""),
         ]
 
     @property

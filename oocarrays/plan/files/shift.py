@@ -26,7 +26,7 @@ from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.ordering import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import HaloPlan
-from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, Memory, OnePass, estimate, shared_facts, where
+from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, Memory, OnePass, estimate, shared_facts
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import SectionWritePlan, plan_section_write
 
@@ -54,7 +54,7 @@ class ShiftPlan(OnePass):
             ("boundary", (repr(self.halos.boundary),)),
             *shared_facts(self, reads=about, writes=f"{about}, halos {how}"),
             ("messages", sends if self.processes else (NO_MESSAGES,)),
-            *shared_facts(self, peak_memory=where(self.processes), predicted=""),
+            *shared_facts(self, peak_memory=None, predicted=""),
         ]
 
     @property

@@ -35,7 +35,6 @@ from oocarrays.plan.plan import (
     estimate,
     first_fitting,
     shared_facts,
-    where,
 )
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES
@@ -80,7 +79,7 @@ class UpdatePlan(OnePass):
             ("changed", (f"{100 * self.source_share:.3g} % of the source, ", changed)),
             ("replaced", (f"{replaced}, {100 * self.target_share:.3g} %",)),
             ("parts", (f"{len(self._all)}, by {self.ranks} ranks",)),
-            *shared_facts(self, reads=about, writes=about, tasks="", peak_memory=where(self.processes), predicted=""),
+            *shared_facts(self, reads=about, writes=about, tasks="", peak_memory=None, predicted=""),
         ]
 
     @property

@@ -29,7 +29,6 @@ from oocarrays.plan.plan import (
     largest_memory,
     of_members,
     shared_facts,
-    where,
 )
 from oocarrays.plan.rechunk.counting import BATCH_BYTES
 from oocarrays.plan.rechunk.passes import Pass
@@ -111,8 +110,7 @@ class GroupPlan(Holding):
             *([("workers", (self.processes,))] if self.processes else []),
             ("arrays", (f"{len(self.members)} to rechunk, one after the other",)),
             ("copied as stored", copied if copies.names else ("none",)),
-            *shared_facts(self, reads="", writes="", scratch="", tasks=""),
-            *shared_facts(self, peak_memory=where(self.processes), predicted=""),
+            *shared_facts(self, reads="", writes="", scratch="", tasks="", peak_memory=None, predicted=""),
         ]
 
     @property

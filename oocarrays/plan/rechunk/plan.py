@@ -37,7 +37,6 @@ from oocarrays.plan.plan import (
     estimate,
     largest_memory,
     shared_facts,
-    where,
 )
 from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
@@ -71,7 +70,7 @@ class RechunkPlan(Holding):
             ("chunks", (self.source.grid.chunks, " → ", self.target.grid.chunks)),
             *((f"pass {number}", step.fact()) for number, step in enumerate(self.passes, 1)),
             *shared_facts(self, reads=about, decodes="", writes=about, messages="", scratch="", tasks=""),
-            *shared_facts(self, peak_memory=where(self.processes), predicted=""),
+            *shared_facts(self, peak_memory=None, predicted=""),
         ]
 
     def parts(self) -> Iterator[tuple[int, ...]]:

@@ -29,7 +29,6 @@ from oocarrays.plan.plan import (
     first_fitting,
     largest_memory,
     shared_facts,
-    where,
 )
 from oocarrays.plan.reductions.cut import ReduceCut, spread_over
 from oocarrays.plan.sections.read import SectionPlan
@@ -73,7 +72,7 @@ class ReducePlan(OnePass):
             ("boxes", (f"{cut.parts * cut.deep} of ", cut.lengths, more)),
             ("partial results", (parts,)),
             *shared_facts(self, reads=estimate(cut.source.coded), decodes="", writes=" (estimate)", messages=""),
-            *shared_facts(self, tasks="", peak_memory=where(self.processes), predicted=""),
+            *shared_facts(self, tasks="", peak_memory=None, predicted=""),
         ]
 
     @property
