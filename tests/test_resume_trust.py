@@ -26,6 +26,7 @@ from tests.unfinished import (
     chunks_of,
     make_field,
     options_of,
+    places_of,
     recorded,
     stamps,
 )
@@ -194,7 +195,7 @@ def _first_byte(step: Any, part: tuple[int, ...]) -> int | None:
     """Where that begins which the part has written in its first chunk, if others write there, too."""
     if not step.assembled:
         return None
-    _, piece = step.places(step.batch_units(part[1], part[2])[0])[0]
+    _, piece = places_of(step, step.batch_units(part[1], part[2])[0])[0]
     return int(np.ravel_multi_index(piece.lower, step.target.grid.chunks)) * FIELD.itemsize
 
 

@@ -71,11 +71,17 @@ def missing(plan: Any, target: Path) -> set[Part]:
     return {part for number, step in enumerate(plan.passes) for part in step.parts(number)} - recorded(target)
 
 
+def places_of(step: Any, unit: int) -> list[tuple[tuple[int, ...], Any]]:
+    """The target chunks of a unit of an assembled pass, each with the section of it that the unit writes."""
+    touched = step.target.grid.indices(step.section(step.chunk_box(unit)))
+    return [(index, step.place(unit, index)) for index in touched]
+
+
 def chunks_of(plan: Any, part: Part) -> list[tuple[int, ...]]:
     """The chunks that are written when a part is done."""
     step, (_, first, rank) = plan.passes[part[0]], part
     if step.assembled:
-        return [index for unit in step.batch_units(first, rank) for index, _ in step.places(unit)]
+        return [index for unit in step.batch_units(first, rank) for index, _ in places_of(step, unit)]
     boxes = map(step.chunk_box, step.batch_units(first, rank)) if step.alone else [step.share(first, rank)]
     return [index for box in boxes if box for index in itertools.product(*map(range, *box))]
 

@@ -174,7 +174,9 @@ class Assembly:
             if mine:
                 self._fills[index].difference_update(mine)
         for unit in mine:
-            self.assembler.place_fill(index, dict(self.step.places(unit))[index], stage, self.step.tile)
+            piece = self.step.place(unit, index)
+            assert piece is not None, "units leave out fill values of chunks that they touch"
+            self.assembler.place_fill(index, piece, stage, self.step.tile)
 
     def _whole(self, here: Mapping[Index, list[int]]) -> list[Index]:
         """Return the chunks without further writers, if writers are counted."""

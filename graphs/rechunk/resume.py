@@ -310,6 +310,6 @@ def _is_as_placed(
     step: Pass, assembler: Assembler, chunk: np.ndarray, index: Index, part: Part, receipt: list[int]
 ) -> bool:
     """Return whether the pieces that a part has placed in a chunk are unchanged."""
-    pieces = (dict(step.places(unit)).get(index) for unit in step.batch_units(*part[1:]))
+    pieces = (step.place(unit, index) for unit in step.batch_units(*part[1:]))
     sums = (assembler.sum_of(chunk, piece, step.tile) for piece in pieces if piece is not None)
     return len(receipt) == 2 and sum(sums) % MOST_SUM == receipt[1]

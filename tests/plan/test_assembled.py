@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.plan.machine import Costs
@@ -18,6 +19,7 @@ from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.storage.chunks.elements import element_runs
 from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, shapes, stored
+from tests.unfinished import places_of
 
 pytestmark = pytest.mark.once
 
@@ -48,7 +50,7 @@ def test_every_place_of_every_chunk_has_one_owner(step: Pass) -> None:
     owners = {index: np.zeros(grid.chunks, int) for index in np.ndindex(grid.counts)}
     writers = np.zeros(grid.counts, int)
     for unit in range(step.units):
-        for index, piece in step.places(unit):
+        for index, piece in places_of(step, unit):
             owners[index][piece.slices] += 1
             writers[index] += 1
     assert all((owner == 1).all() for owner in owners.values())
@@ -59,12 +61,19 @@ def test_every_place_of_every_chunk_has_one_owner(step: Pass) -> None:
     np.testing.assert_array_equal(writers, expected)
 
 
+def test_the_place_in_a_chunk_is_found_without_those_in_all_others() -> None:
+    """Fill values that a unit has left out are put into one chunk after the other, of ten million here."""
+    (step, *_) = passes((10**8,), (10**8,), (10,), itemsize=1, budget=2**10 * MIB)
+    assert all(step.place(0, (index,)) == Section((0,), (10,)) for index in range(0, 10**7, 999))
+    assert step.place(0, (10**7,)) is None
+
+
 @examples(200)
 @given(made())
 def test_runs_are_counted_and_lie_on_sectors_where_it_is_said(step: Pass) -> None:
     runs, odd = 0, 0
     for unit in range(step.units):
-        for _, piece in step.places(unit):
+        for _, piece in places_of(step, unit):
             starts, length = element_runs(piece, step.target.grid.chunks)
             runs += len(starts)
             odd += ((starts * step.target.itemsize) % SECTOR != 0).sum()

@@ -121,8 +121,6 @@ Method = Literal["independent", "two-phase", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
 """Methods in which ranks do not exchange data."""
 Access = Literal["ranges", "sieved", "chunks"]
-Part = tuple[tuple[int, ...], Section]
-"""Chunk index, and a section of that chunk in the array's coordinates."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
 """First chunk index and one past the last, in each axis."""
 
@@ -253,13 +251,11 @@ class Pass(Holding):
         """Return the elements in a box of target chunks; of source chunks (assembled)."""
         return self.cut.block(*box)
 
-    def places(self, unit: int) -> list[Part]:
-        """Return the target chunks of a unit, each with a section in it that includes padding (assembled)."""
-        along = [[(index, cut.inside) for cut in axis for index in cut.chunks] for axis in self.places_along(unit)]
-        return [
-            (tuple(i for i, _ in each), Section(tuple(a.start for _, a in each), tuple(a.stop for _, a in each)))
-            for each in product(*along)
-        ]
+    def place(self, unit: int, index: tuple[int, ...]) -> Section | None:
+        """Return the section of a target chunk that a unit writes, padding included; None if none (assembled)."""
+        axes = zip(self.places_along(unit), index, strict=True)
+        inside = [next((cut.inside for cut in axis if i in cut.chunks), range(0)) for axis, i in axes]
+        return Section(tuple(a.start for a in inside), tuple(a.stop for a in inside)) if all(inside) else None
 
     def places_along(self, unit: int) -> list[list[Cut[range]]]:
         """Return the places along each axis, those with equal parts of a chunk together."""
