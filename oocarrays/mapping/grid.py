@@ -282,7 +282,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return chunks of at most ``size`` elements, at least 1, that extend along the fastest axes first."""
+    """Return the lengths of a box of at most ``size`` elements, at least 1, that fills the fastest axes first."""
     chunks, room = [1] * len(shape), size
     for axis in reversed(order):
         chunks[axis] = max(min(shape[axis], room), 1)
@@ -305,13 +305,3 @@ def orientation_of(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ..
     speed = [(c > 1) + (c >= n) for n, c in zip(shape, chunks, strict=True)]
     order = tuple(sorted(range(len(shape)), key=speed.__getitem__))
     return order if runs_along(order, shape, chunks) else None
-
-
-def tile_shape(piece: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
-    """Return the longest contiguous tile of at most ``limit`` bytes: whole later axes, single earlier ones."""
-    room = max(limit // itemsize, 1)
-    tile: list[int] = []
-    for extent in reversed(piece):
-        tile.append(max(min(extent, room), 1))
-        room = room // extent if extent and room >= extent else 1
-    return tuple(reversed(tile))

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from oocarrays.mapping import overlap
 from oocarrays.mapping.along import product_line
-from oocarrays.mapping.grid import ceil_div, tile_shape
+from oocarrays.mapping.grid import ceil_div, chunks_along
 from oocarrays.mapping.overlap import axis_overlap, touched_by_region
 
 pytestmark = pytest.mark.once
@@ -63,7 +63,7 @@ def requests_of(piece: tuple[int, ...], chunks: tuple[int, ...], tile: tuple[int
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 6)), max_size=3), st.integers(1, 30))
 def test_requests_are_the_runs_counted_element_by_element(shape: list[tuple[int, int, int]], limit: int) -> None:
     chunks = tuple(c for _, c, _ in shape)
-    tile = tile_shape([min(c, r) for _, c, r in shape], 1, limit)
+    tile = chunks_along(range(len(shape)), [min(c, r) for _, c, r in shape], limit)
     counted = [axis_overlap(n, c, r, t) for (n, c, r), t in zip(shape, tile, strict=True)]
     table = product(*(pieces(*axis) for axis in shape))
     every = list(table)
@@ -85,7 +85,7 @@ def _merged(piece: tuple[int, ...], chunks: tuple[int, ...], tile: tuple[int, ..
 
 @given(st.lists(st.integers(0, 40), max_size=4), st.integers(1, 8), st.integers(1, 2000))
 def test_a_tile_fits_and_is_contiguous(piece: list[int], itemsize: int, limit: int) -> None:
-    tile = tile_shape(piece, itemsize, limit)
+    tile = chunks_along(range(len(piece)), piece, limit // itemsize)
     assert all(1 <= t <= max(n, 1) for t, n in zip(tile, piece, strict=True))
     assert math.prod(tile) * itemsize <= max(limit, itemsize)
     cut = [axis for axis, (t, n) in enumerate(zip(tile, piece, strict=True)) if t < n]

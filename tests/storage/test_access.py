@@ -9,7 +9,7 @@ from zarr.storage import LocalStore, MemoryStore
 import oocarrays as ooc
 from oocarrays import Section
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.mapping.grid import ChunkGrid, tile_shape
+from oocarrays.mapping.grid import ChunkGrid, chunks_along
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import describe
@@ -50,7 +50,7 @@ def test_tiles_are_numpys_selection(grid: ChunkGrid, data: st.DataObject, limit:
     section = data.draw(sections_of(grid))
     values = np.arange(np.prod(grid.shape, dtype=int), dtype="i4").reshape(grid.shape)
     file = describe(zarr.create_array(MemoryStore(), data=values, chunks=grid.chunks, compressors=None, fill_value=-1))
-    tile = tile_shape([min(c, n) for c, n in zip(grid.chunks, section.shape, strict=True)], 4, limit)
+    tile = chunks_along(range(len(grid.chunks)), list(map(min, grid.chunks, section.shape)), limit // 4)
     got = np.zeros(grid.shape, "i4")
     meter = Meter()
     for part, tile_values in ChunkReader(file, meter).tiles(grid.indices(section), section, tile):

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from oocarrays.errors import plural
-from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.grid import Stored, chunks_along
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
@@ -257,12 +257,10 @@ def _sent(wanted: np.ndarray, readers: Sequence[int]) -> tuple[int, int]:
 
 def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
     """Yield a box in tiles of whole chunks, of at most a MiB or of one chunk, less what lies outside the box."""
-    left, along = max(2**20 // stored.chunk_bytes, 1), []
-    for touched in reversed(stored.grid.touched(box)):
-        length = min(left, len(touched))
-        along.append([(at, min(at + length, touched.stop)) for at in touched[::length]])
-        left //= length
-    for each in product(*reversed(along)):
-        tile = stored.grid.block(*zip(*each, strict=True)).intersection(box) if each else box
-        if tile is not None:
-            yield tile
+    touched = stored.grid.touched(box)
+    tile = chunks_along(range(len(touched)), tuple(map(len, touched)), 2**20 // stored.chunk_bytes)
+    along = ([(at, min(at + n, axis.stop)) for at in axis[::n]] for axis, n in zip(touched, tile, strict=True))
+    for each in product(*along):
+        part = stored.grid.block(*zip(*each, strict=True)).intersection(box) if each else box
+        if part is not None:
+            yield part

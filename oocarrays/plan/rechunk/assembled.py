@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from oocarrays.mapping.grid import Stored, ceil_div, turned, turned_back
+from oocarrays.mapping.grid import Stored, ceil_div, chunks_along, turned, turned_back
 from oocarrays.mapping.overlap import axis_overlap
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, pass_seconds
@@ -154,12 +154,9 @@ def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
     """Yield the places of a unit in groups of up to ``elements`` elements, at least one place each."""
     for each in product(*step.places_along(unit)):
         piece = Section(tuple(cut.inside.start for cut in each), tuple(cut.inside.stop for cut in each))
-        first, counts, at_once = [cut.chunks.start for cut in each], [len(cut.chunks) for cut in each], []
-        room = max(elements // max(piece.size, 1), 1)
-        for n in reversed(counts):
-            at_once.append(min(n, room))
-            room //= at_once[-1]
-        cuts = [range(0, n, step) for n, step in zip(counts, reversed(at_once), strict=True)]
+        first, counts = [cut.chunks.start for cut in each], [len(cut.chunks) for cut in each]
+        at_once = chunks_along(range(len(counts)), counts, elements // max(piece.size, 1))
+        cuts = [range(0, n, step) for n, step in zip(counts, at_once, strict=True)]
         for start in product(*cuts):
             yield (
                 tuple(f + s for f, s in zip(first, start, strict=True)),

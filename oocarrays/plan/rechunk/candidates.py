@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise, permutations, product
 
 from oocarrays.limits import TRAVEL_COPIES
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, chunks_along
 from oocarrays.plan.plan import MIB
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
 from oocarrays.plan.rechunk.passes import TILE_BYTES, Access, Method, Pass, Problem, Shape, some
@@ -213,10 +213,7 @@ def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 def _boxes(counts: tuple[int, ...], order: tuple[int, ...], chunks: int, ranks: int) -> Iterator[tuple[int, ...]]:
     """Yield a box grown axis by axis in ``order``, evened out; and variants with a multiple of ``ranks`` boxes."""
-    region, room = [1] * len(counts), chunks
-    for axis in order:
-        region[axis] = min(counts[axis], max(room, 1))
-        room //= region[axis]
+    region = chunks_along(order[::-1], counts, chunks)
     parts = [ceil_div(n, r) for n, r in zip(counts, region, strict=True)]
     even = tuple(map(ceil_div, counts, parts))
     yield even

@@ -24,7 +24,7 @@ from operator import mul
 from typing import NamedTuple
 
 from oocarrays.mapping.along import product_line, range_cuts
-from oocarrays.mapping.grid import ChunkGrid, ceil_div, tile_shape, turned, turned_back
+from oocarrays.mapping.grid import ChunkGrid, ceil_div, chunks_along, turned
 from oocarrays.mapping.overlap import axis_overlap, span_elements, touched_by_region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
@@ -164,9 +164,9 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
     packed = problem.resources.on_workers and shape.method == "two-phase"
     counts, sizes = target.grid.counts, tuple(map(mul, unit, target.grid.chunks))
     piece = list(map(min, source.grid.chunks, sizes))
-    tile = tile_shape(turned(piece, source.order), source.itemsize, TILE_BYTES)
+    tile = chunks_along(source.order or range(len(piece)), piece, TILE_BYTES // source.itemsize)
     units = math.prod(map(ceil_div, counts, unit))
-    lie = _lie(source.lying.grid, turned(sizes, source.order), tile)
+    lie = _lie(source.lying.grid, turned(sizes, source.order), turned(tile, source.order))
     region_bytes = math.prod(shape.region) * target.chunk_bytes
     batch = batch_of(region_bytes, units, ranks)
     if packed:
@@ -199,7 +199,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
     graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
     held = problem.base_bytes, graph, source.index_workspace, 0, *(problem.neighbours * nbytes for nbytes in each)
     ahead = source.local and traffic.read_bytes <= problem.resources.costs.cache_bytes
-    return Counted(shape, held, seconds, phases, traffic, turned_back(tile, source.order), batch, ahead, packed_bytes)
+    return Counted(shape, held, seconds, phases, traffic, tile, batch, ahead, packed_bytes)
 
 
 def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchanges: int) -> tuple[float, float]:

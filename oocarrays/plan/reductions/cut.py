@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
-from oocarrays.mapping.grid import Stored, ceil_div, unravel
+from oocarrays.mapping.grid import Stored, ceil_div, chunks_along, unravel
 from oocarrays.mapping.section import Section
 
 BOX_BYTES = 2**24
@@ -64,24 +64,20 @@ class ReduceCut:
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Elements of a box along each axis: whole chunks, extended along reduced axes first."""
-        chunks = list(self.source.grid.chunks)
-        nbytes = math.prod(chunks) * max(self.source.itemsize, 1)
-        for axis in (*reversed(self.axes), *reversed(self.kept)):
-            most = ceil_div(max(self.shape[axis], 1), chunks[axis])
-            times = max(min(most, self.box_bytes // max(nbytes, 1)), 1)
-            chunks[axis] *= times
-            nbytes *= times
-        return tuple(min(length, max(n, 1)) for length, n in zip(chunks, self.shape, strict=True))
+        chunks, shape = self.source.grid.chunks, tuple(max(n, 1) for n in self.shape)
+        room = self.box_bytes // (math.prod(chunks) * max(self.source.itemsize, 1))
+        times = chunks_along((*self.kept, *self.axes), tuple(map(ceil_div, shape, chunks)), room)
+        return tuple(min(c * t, n) for c, t, n in zip(chunks, times, shape, strict=True))
 
     @cached_property
     def part_lengths(self) -> dict[int, int]:
         """Elements of a part along each kept axis: at least 64 parts, if boxes are small enough."""
-        lengths = {axis: self.lengths[axis] for axis in self.kept}
-        room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(map(self.shape.__getitem__, self.kept)) // 64)
-        for axis in reversed(self.kept):
-            most = ceil_div(max(self.shape[axis], 1), lengths[axis])
-            lengths[axis] *= max(min(most, room // math.prod(lengths.values())), 1)
-        return {axis: min(n, max(self.shape[axis], 1)) for axis, n in lengths.items()}
+        lengths, shape = ([each[axis] for axis in self.kept] for each in (self.lengths, self.shape))
+        room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(shape) // 64) // math.prod(lengths)
+        most = [ceil_div(max(n, 1), length) for n, length in zip(shape, lengths, strict=True)]
+        times = chunks_along(range(len(shape)), most, room)
+        each = zip(self.kept, lengths, times, shape, strict=True)
+        return {axis: min(length * more, max(n, 1)) for axis, length, more, n in each}
 
     @property
     def part_elements(self) -> int:

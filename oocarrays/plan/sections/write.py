@@ -21,7 +21,7 @@ import numpy as np
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.mapping.along import OverGrid, Piece, product_line
 from oocarrays.mapping.given import chosen
-from oocarrays.mapping.grid import Stored, ceil_div, tile_shape, turned
+from oocarrays.mapping.grid import Stored, ceil_div, chunks_along, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.machine import Costs
@@ -160,5 +160,6 @@ def _held(stored: Stored, axes: OverGrid, method: str, buffer_bytes: int | None)
         raise BudgetError(buffer_bytes, least, "writing this section")
     if not stored.in_place:
         return chunks, least
-    window = tile_shape(chunks, itemsize, buffer_bytes or max(BUFFER_BYTES, least))
+    room = buffer_bytes or max(BUFFER_BYTES, least)
+    window = chunks_along(range(len(chunks)), chunks, room // itemsize)
     return window, max(math.prod(window) * itemsize, least)
