@@ -41,9 +41,10 @@ from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.graphs.run.steps import PHASES, Key, Order, arriving
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.limits import STAGES
+from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document, written
 from oocarrays.plan.lazy.blocks import BlocksPlan
-from oocarrays.plan.rechunk.passes import Pass, box_count
+from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch, written_file
@@ -180,7 +181,7 @@ class Rechunk(Program):
         """Return the number of chunks in a part, without kept ones."""
         boxes = self.plan.passes[part[0]].boxes(*part[1:])
         if not kept:
-            return sum(map(box_count, boxes))
+            return sum(Section(*box).size for box in boxes)
         key = written_file(self.target.store).chunk_key
         return sum(key(index) not in kept for box in boxes for index in product(*map(range, *box)))
 

@@ -50,8 +50,7 @@ def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ..
     taken = [[held_by(axis, c) for c in range(axis.ranks)] for axis in layout.axes]
     whole = within.axes if within else tuple(map(range, layout.shape))
     along = [[_of(axis, each) for each in held] for axis, held in zip(whole, taken, strict=True)]
-    ranks = map(layout.coordinates, range(layout.ranks))
-    return tuple(tuple(held[c] for held, c in zip(along, coordinates, strict=True)) for coordinates in ranks)
+    return tuple(product(*along))
 
 
 def _of(axis: range, taken: Taken) -> Taken:

@@ -341,10 +341,6 @@ class Pass(Holding):
         return [share] if share else []
 
 
-def box_count(box: ChunkBox) -> int:
-    return math.prod(b - a for a, b in zip(*box, strict=True))
-
-
 def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:
     if method in ALONE or not region:
         return region

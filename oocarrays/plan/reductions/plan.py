@@ -7,7 +7,6 @@ the owners of the result's chunks. Each owner folds them in order: a tree of fix
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from oocarrays.errors import plural
 from oocarrays.kernels.reductions import PIECE
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Axes
 from oocarrays.plan.cost import Pipeline, Traffic
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.plan import (
@@ -88,12 +88,6 @@ class ReducePlan(OnePass):
         units = self.mine(rank)
         return units.start <= part * self.cut.segments and (part + 1) * self.cut.segments <= units.stop
 
-    def parts_of(self, rank: int) -> range:
-        units = self.mine(rank)
-        if not units:
-            return range(0)
-        return range(self.cut.unit(units.start)[0], self.cut.unit(units.stop - 1)[0] + 1)
-
     @cached_property
     def shared(self) -> list[int]:
         """Parts with segments on several ranks."""
@@ -163,7 +157,8 @@ class ReducePlan(OnePass):
 
     def _ends(self, rank: int) -> list[int]:
         """Return the first parts of a rank, and its last; it owns all parts between them alone."""
-        parts = self.parts_of(rank)
+        units = self.mine(rank)
+        parts = range(self.cut.unit(units.start)[0], self.cut.unit(units.stop - 1)[0] + 1) if units else ()
         return [*parts[:2], *parts[-1:]]
 
     @cached_property
@@ -210,8 +205,8 @@ class ReducePlan(OnePass):
         results = len(self.shared) * cut.segments * self._state(self.most_groups[1]) if messages else 0
         tasks = 2 + (2 + away) * self.ranks + 3 * messages + away
         total = Traffic(tasks=tasks, messages=messages, exchanged_bytes=results)
-        for box, times in self._boxes().items():
-            plan = SectionPlan.of(cut.source, tuple(map(range, *box)), self.costs)
+        for box, times in self._boxes():
+            plan = SectionPlan.of(cut.source, box, self.costs)
             copied = Traffic(pieces=plan.chunks, copied_bytes=WORK.get(self.how, 2) * plan.useful_bytes)
             total += (plan.traffic + copied) * times
         if target is None:
@@ -222,17 +217,14 @@ class ReducePlan(OnePass):
             write_requests=target.grid.count, written_bytes=int(nbytes * ratio), encoded_bytes=nbytes * target.coded
         )
 
-    def _boxes(self) -> Counter[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def _boxes(self) -> Iterator[tuple[Axes, int]]:
+        """Yield a box of each shape, with the number of them."""
         along = []
         for n, length in zip(self.cut.shape, self.cut.lengths, strict=True):
             full, rest = divmod(n, length)
-            along.append([((0, length), full)] * bool(full) + [((n - rest, n), 1)] * bool(rest))
-        found: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+            along.append([(range(length), full)] * bool(full) + [(range(n - rest, n), 1)] * bool(rest))
         for each in product(*along):
-            spans, times = [span for span, _ in each], [count for _, count in each]
-            box = tuple(first for first, _ in spans), tuple(last for _, last in spans)
-            found[box] += math.prod(times)
-        return found
+            yield tuple(axis for axis, _ in each), math.prod(times for _, times in each)
 
     @property
     def _work(self) -> tuple[Stored, Stored, Pipeline]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from operator import mul
 from typing import NamedTuple
 
@@ -129,8 +129,7 @@ def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> l
         [_line(_held(axis, coordinate), chunk) for coordinate in range(axis.ranks)]
         for axis, chunk in zip(layout.axes, chunks, strict=True)
     ]
-    coordinates = map(layout.coordinates, range(layout.ranks))
-    return [[along[axis][each[axis]] for axis in order] for each in coordinates]
+    return [[lines[axis] for axis in order] for lines in product(*along)]
 
 
 def _held(axis: Axis, coordinate: int) -> list[Blocks]:
