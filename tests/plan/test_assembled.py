@@ -82,7 +82,7 @@ def test_runs_are_counted_and_lie_on_sectors_where_it_is_said(step: Pass) -> Non
     assert runs <= step.traffic.placed_runs
     if all(box % c == 0 or (c % box == 0 and n % c == 0) for n, box, c in _lengths(step)):
         assert runs == step.traffic.placed_runs
-    assert odd == 0 or not on_sectors(step)
+    assert odd == 0 or not on_sectors(step.source, step.target, step.unit)
 
 
 def _lengths(step: Pass) -> list[tuple[int, int, int]]:

@@ -110,7 +110,7 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
             touched=ranks * held,
             synchronous=problem.resources.synchronous,
             ahead=True,
-            past_cache=lies_on_sectors(source, target, region),
+            past_cache=on_sectors(source, target, region),
             waits=(max(units, source.grid.count / requests) if source.remote else 0.0, 0.0),  # one in each box
         ),
     )
@@ -202,11 +202,7 @@ def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int
     return pieces, runs
 
 
-def on_sectors(step: Pass) -> bool:
-    return lies_on_sectors(step.source, step.target, step.unit)
-
-
-def lies_on_sectors(source: Stored, target: Stored, region: tuple[int, ...]) -> bool:
+def on_sectors(source: Stored, target: Stored, region: tuple[int, ...]) -> bool:
     """Return whether all runs of boxes of ``region`` source chunks begin and end on sectors of the target's files.
 
     Cuts of an axis lie on multiples of the greatest common divisor of boxes and chunks; padding beyond the array's edge

@@ -9,6 +9,7 @@ Both neighbours of a scratch array read and write long runs of it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -61,11 +62,8 @@ def _paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...
                 yield (at_least(tuple(map(min, start, stop)), shape, problem.source.itemsize),)
                 continue
             steps = [i / (stages - 2) for i in range(stages - 1)]
-            yield tuple(_between(start, stop, step) for step in steps)
-
-
-def _between(start: tuple[int, ...], stop: tuple[int, ...], step: float) -> tuple[int, ...]:
-    return tuple(max(round(a ** (1 - step) * b**step), 1) for a, b in zip(start, stop, strict=True))
+            ends = list(zip(start, stop, strict=True))
+            yield tuple(tuple(max(round(a ** (1 - step) * b**step), 1) for a, b in ends) for step in steps)
 
 
 def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
@@ -96,13 +94,9 @@ def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass | int:
     fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:
         return min(way.peak_bytes for way in ways)
-    best = min(fitting, key=lambda way: (too_many(way.traffic.tasks), way.seconds, way.peak_bytes))
+    limits = MAX_TASKS, RUNNABLE_TASKS  # larger graphs are considerable beside other work, and then to be avoided
+    best = min(fitting, key=lambda way: (bisect_left(limits, way.traffic.tasks), way.seconds, way.peak_bytes))
     return best.made(problem)
-
-
-def too_many(tasks: int) -> int:
-    """Rate a graph by its tasks: 0 for small, 1 for large beside other work, 2 for one to avoid."""
-    return (tasks > MAX_TASKS) + (tasks > RUNNABLE_TASKS)
 
 
 def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
@@ -126,8 +120,9 @@ def shapes(problem: Problem, method: Method) -> Iterator[Shape]:
 
 def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
     """Yield a candidate with every number of requests, and every region that may fit in the remaining memory."""
-    method = shape.method
-    for requests in _requests(problem, shape):
+    method, streams = shape.method, 1 if shape.method == "independent" else shape.slabs + shape.depth
+    travels = problem.source.travel_bytes or problem.target.travel_bytes
+    for requests in problem.requests_up_to(streams) if travels else [1]:
         shape = replace(shape, requests=requests)
         shape = replace(shape, workspace=_workspace(problem, shape))
         fixed = problem.base_bytes + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
@@ -138,13 +133,6 @@ def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
         for region, split in _regions(problem.target.grid.counts, max(chunks, 1), problem.ranks, shared=shared):
             if math.prod(region) > 1 or not shape.write_behind:  # behind one chunk no other is made
                 yield replace(shape, region=region, split=split)
-
-
-def _requests(problem: Problem, shape: Shape) -> list[int]:
-    if not (problem.source.travel_bytes or problem.target.travel_bytes):
-        return [1]
-    streams = 1 if shape.method == "independent" else shape.slabs + shape.depth
-    return problem.requests_up_to(streams)
 
 
 def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
