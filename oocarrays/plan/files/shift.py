@@ -112,29 +112,19 @@ class ShiftPlan(OnePass):
     def coverage(self, rank: int) -> Coverage:
         return Coverage(stored=self.written[rank], requests=tuple(box.axes for _, box in self.halo(rank)))
 
-    @cached_property
-    def _reads(self) -> tuple[int, int, int]:
-        requests = asked = decoded = 0
-        for rank, stored in enumerate(self.read):
-            if stored.coded:
-                count = self.chunks(rank).count
-                requests, decoded = requests + count, decoded + count * stored.chunk_bytes
-                asked += int(count * stored.chunk_bytes * self.costs.stored_ratio(stored))
-                continue
-            plans = [self.section(rank, box) for box in self.borders(rank)]
-            requests += sum(plan.requests for plan in plans)
-            asked += sum(plan.asked_bytes for plan in plans)
-        return requests, asked, decoded
+    def _reads(self, rank: int) -> Traffic:
+        stored = self.read[rank]
+        if not stored.coded:
+            return sum((self.section(rank, box).traffic for box in self.borders(rank)), Traffic())
+        count = self.chunks(rank).count
+        nbytes = count * stored.chunk_bytes
+        read_bytes = int(nbytes * self.costs.stored_ratio(stored))
+        return Traffic(read_requests=count, read_bytes=read_bytes, decoded_bytes=nbytes)
 
-    @cached_property
-    def _writes(self) -> Traffic:
-        total = Traffic()
-        for rank in range(self.ranks):
-            if self.way(rank) == "direct":
-                total = sum((plan.reads + plan.writes for plan in self.direct(rank)), total)
-                continue
-            total += self.coverage(rank).traffic(self.costs.stored_ratio(self.written[rank]))
-        return total
+    def _writes(self, rank: int) -> Traffic:
+        if self.way(rank) == "direct":
+            return sum((plan.reads + plan.writes for plan in self.direct(rank)), Traffic())
+        return self.coverage(rank).traffic(self.costs.stored_ratio(self.written[rank]))
 
     @cached_property
     def exchange(self) -> Exchange:
@@ -143,17 +133,18 @@ class ShiftPlan(OnePass):
     @cached_property
     def traffic(self) -> Traffic:
         """Reads, writes and messages; exact for uncoded data without missing chunks."""
-        requests, asked, decoded = self._reads
+        reads, writes = (sum(map(of, range(self.ranks)), Traffic()) for of in (self._reads, self._writes))
         sent = self.exchange.messages if self.processes else 0
-        return self._writes + Traffic(
-            read_requests=requests,
-            read_bytes=asked,
-            decoded_bytes=decoded,
-            pieces=requests,
-            copied_bytes=2 * int(self.sizes.sum()) * self.itemsize,
-            messages=sent,
-            exchanged_bytes=self.exchange.sent_bytes if self.processes else 0,
-            tasks=2 * self.ranks + 2 + 3 * sent,
+        return (
+            reads
+            + writes
+            + Traffic(
+                pieces=reads.read_requests,
+                copied_bytes=2 * int(self.sizes.sum()) * self.itemsize,
+                messages=sent,
+                exchanged_bytes=self.exchange.sent_bytes if self.processes else 0,
+                tasks=2 * self.ranks + 2 + 3 * sent,
+            )
         )
 
     @cached_property
