@@ -23,7 +23,7 @@ from oocarrays.mapping.given import as_numpy, refuse
 from oocarrays.mapping.grid import ChunkGrid, Extents
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, block_lengths, is_blocks, layout_for
 from oocarrays.mapping.layouts.local import spread
-from oocarrays.mapping.layouts.slicing import in_blocks, ready_to_slice, sliced_layout, slices_of
+from oocarrays.mapping.layouts.slicing import in_blocks, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.exchange.prediction import square
@@ -210,7 +210,7 @@ class DistributedArray(Extents, RankArrays):
         Sliced axes with several blocks a rank are redistributed to blocks first.
         """
         taken = slices_of(key, self._layout)
-        ready = ready_to_slice(self._layout, taken)
+        ready = in_blocks(self._layout, taken)
         if ready != self._layout:
             return self.redistribute(ready)[key]
         there = spread(self.ranks, self.workers)

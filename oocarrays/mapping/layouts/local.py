@@ -15,7 +15,7 @@ Thakur 1995, section 5.4 (Figure 5.4).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -93,11 +93,6 @@ class LocalPart:
     def inside(self) -> Section:
         """Section of the rank's own elements in the file."""
         return Section(self.depth, tuple(d + n for d, n in zip(self.depth, lengths(self.own), strict=True)))
-
-    @property
-    def without_halo(self) -> LocalPart:
-        """The same file, as if it had the rank's own elements only."""
-        return replace(self, seen=self.own, start=self.depth)
 
     def of_box(self, box: Section) -> tuple[Axes, Section]:
         """Return the file's elements in a box of the array, and their section in the file."""

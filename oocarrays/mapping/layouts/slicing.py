@@ -39,15 +39,10 @@ def slices_of(key: Any, layout: Layout) -> Slices:
     return tuple(taken)
 
 
-def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
-    """Return a layout with one block per rank along each axis that is cut, or the same layout if it complies."""
-    return in_blocks(layout, [axis for axis, along in enumerate(taken) if _is_cut(layout, axis, along)])
-
-
-def in_blocks(layout: Layout, axes: Sequence[int] | None = None) -> Layout:
-    """Return the layout over the same grid with one block per rank along these axes, or along all."""
+def in_blocks(layout: Layout, taken: Slices | None = None) -> Layout:
+    """Return the layout over the same grid with one block per rank along all axes, or those that a slice cuts."""
     ready = [
-        d if is_block(axis) or (axes is not None and number not in axes) else Block()
+        d if is_block(axis) or (taken is not None and not _is_cut(layout, number, taken[number])) else Block()
         for number, (d, axis) in enumerate(zip(layout.distributions, layout.axes, strict=True))
     ]
     return layout if ready == [*layout.distributions] else Layout.of(layout.shape, ready, grid=layout.grid)

@@ -105,7 +105,7 @@ class FilesPlan(OnePass):
     def part(self, rank: int) -> LocalPart:
         """Return the part of the array in a rank's file; the halo is written in a scatter, but not read in a gather."""
         part = LocalPart.of(self.layout, rank, self.depth)
-        return part if self.way == "scatter" else part.without_halo
+        return part if self.way == "scatter" else replace(part, seen=part.own, start=part.depth)
 
     def block(self, rank: int, box: Section) -> FileBlock | None:
         axes, place = self.part(rank).of_box(box)
