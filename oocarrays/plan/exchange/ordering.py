@@ -300,52 +300,27 @@ class Load:
 @lru_cache(maxsize=256)
 def load_of(schedule: Schedule) -> Load:
     """Return the work of an exchange with data for every pair of ranks."""
-    steps = list(schedule)
+    steps, ranks = list(schedule), schedule.ranks
     messages = sum(len(step.senders) for step in steps)
     receives = sum(len(np.unique(step.destinations[step.senders])) for step in steps)
-    if schedule.name == "REX":
-        return _rex(schedule, messages, receives)
-    if schedule.name == "IPEX":
-        return _ipex(schedule, messages, receives)
-    at_once = schedule.ranks if schedule.name == "LEX" else 2
-    return Load(
-        messages=messages,
-        receives=receives,
-        parts=messages,
-        held=max(at_once, 2),
-        held_at_most=max(schedule.ranks - 1, at_once, 2),
-    )
+    match schedule.name:
+        case "REX":  # after k steps a rank holds parts of 2^k origins for P / 2^k ranks, some to forward
+            half = ranks // 2
+            comes = [half - 2**k for k in range(len(steps))]
+            most = max(((2**k - 1) * (ranks // 2**k - 1) + came for k, came in enumerate(comes)), default=0)
+            parts, held, held_at_most = messages * half, 2 * max(half, 1) + most, max(len(steps) * half, 2) + sum(comes)
+        case "IPEX":  # a message along a row has a part per rank of the column; all but one are forwarded
+            along, rows = schedule.columns - 1, ranks // schedule.columns
+            received, forwarded = along * (2 * rows - 1) + rows - 1, along * (rows - 1)
+            held = 2 * (rows if along else 1) + min(along, 2) * (rows - 1)
+            parts, held_at_most = ranks * received, max(received, 2) + forwarded
+        case _:
+            held = max(ranks, 2) if schedule.name == "LEX" else 2
+            parts, held_at_most = messages, max(ranks - 1, held)
+    return Load(messages=messages, receives=receives, parts=parts, held=held, held_at_most=held_at_most)
 
 
 def load_in_place(schedule: Schedule) -> Load:
     """Return the work on threads: each part is copied in the step that would send it, and none is forwarded."""
     takes = schedule.ranks * (schedule.ranks - 1)
     return replace(load_of(schedule), messages=takes, parts=takes)
-
-
-def _rex(schedule: Schedule, messages: int, receives: int) -> Load:
-    """Return the work of REX: after k steps a rank holds parts of 2^k origins for P / 2^k ranks, some to forward."""
-    ranks, steps, half = schedule.ranks, len(schedule), schedule.ranks // 2
-    carried = [(2**k - 1) * (ranks // 2**k - 1) for k in range(steps)]
-    comes = [half - 2**k for k in range(steps)]
-    return Load(
-        messages=messages,
-        receives=receives,
-        parts=messages * half,
-        held=2 * max(half, 1) + max((c + n for c, n in zip(carried, comes, strict=True)), default=0),
-        held_at_most=max(steps * half, 2) + sum(comes),
-    )
-
-
-def _ipex(schedule: Schedule, messages: int, receives: int) -> Load:
-    """Return the work of IPEX: a message along a row has a part per rank of the column; all but one are forwarded."""
-    ranks, along = schedule.ranks, schedule.columns - 1
-    rows = ranks // schedule.columns
-    received = along * rows + along * (rows - 1) + rows - 1
-    return Load(
-        messages=messages,
-        receives=receives,
-        parts=ranks * received,
-        held=2 * (rows if along else 1) + min(along, 2) * (rows - 1),
-        held_at_most=max(received, 2) + along * (rows - 1),
-    )
