@@ -134,37 +134,29 @@ class Exchange:
         return int((most - usual).max(initial=0))
 
     def _sent(self) -> Iterator[np.ndarray]:
-        match self.schedule.name:
-            case "REX":
-                return self._sent_by_halves()
-            case "IPEX":
-                return self._sent_by_rows()
-        return self._sent_straight()
-
-    def _sent_straight(self) -> Iterator[np.ndarray]:
-        ranks = np.arange(self.schedule.ranks)
-        for step in self.schedule:
-            yield np.where(step.destinations == IDLE, 0, self.sizes[ranks, step.destinations])
-
-    def _sent_by_halves(self) -> Iterator[np.ndarray]:
-        """Yield the bytes of REX: a rank sends half of its data, for the other half of ranks, and receives as much."""
-        ranks, bits = np.arange(self.schedule.ranks), self.schedule.halved_bits
-        order = sum(((ranks >> bit & 1) << place for place, bit in enumerate(reversed(bits))), 0 * ranks)
-        held = self.sizes[:, np.argsort(order)]
-        for bit in bits:
-            halves = held.reshape(len(ranks), 2, -1)
-            mine = ranks >> bit & 1
-            goes = halves[ranks, 1 - mine]
-            yield goes.sum(axis=1)
-            held = halves[ranks, mine] + goes[ranks ^ 1 << bit]
-
-    def _sent_by_rows(self) -> Iterator[np.ndarray]:
-        """Yield the bytes of IPEX: data sent along a row is for a whole column, and is forwarded along it."""
-        ranks, columns = np.arange(self.schedule.ranks), self.schedule.columns
-        for_columns = self.sizes.reshape(len(ranks), -1, columns).sum(axis=1)
-        for number, step in enumerate(self.schedule):
-            leg, to = self.schedule.leg(number), step.destinations
-            yield for_columns[ranks, to % columns] if leg.along_row else self.sizes[ranks ^ leg.forwarded, to]
+        """Yield the bytes that each rank sends in each step."""
+        schedule, ranks = self.schedule, np.arange(self.schedule.ranks)
+        match schedule.name:
+            case "REX":  # a rank sends half of its data, for the other half of ranks, and receives as much
+                bits = schedule.halved_bits
+                order = sum(((ranks >> bit & 1) << place for place, bit in enumerate(reversed(bits))), 0 * ranks)
+                held = self.sizes[:, np.argsort(order)]
+                for bit in bits:
+                    halves = held.reshape(len(ranks), 2, -1)
+                    mine = ranks >> bit & 1
+                    goes = halves[ranks, 1 - mine]
+                    yield goes.sum(axis=1)
+                    held = halves[ranks, mine] + goes[ranks ^ 1 << bit]
+            case "IPEX":  # data sent along a row is for a whole column, and is forwarded along it
+                columns = schedule.columns
+                for_columns = self.sizes.reshape(len(ranks), -1, columns).sum(axis=1)
+                for number, step in enumerate(schedule):
+                    leg, to = schedule.leg(number), step.destinations
+                    along_row = leg.along_row
+                    yield for_columns[ranks, to % columns] if along_row else self.sizes[ranks ^ leg.forwarded, to]
+            case _:
+                for step in schedule:
+                    yield np.where(step.destinations == IDLE, 0, self.sizes[ranks, step.destinations])
 
 
 # ---------------------------------------------------------------------- choice of a schedule

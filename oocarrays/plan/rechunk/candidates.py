@@ -148,24 +148,17 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
 
 def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
     """Return a rank's bytes in addition to its region: slabs or a tile; and buffers of codecs and requests."""
-    target = problem.target
-    held, reading = _reading_workspace(problem, shape)
+    source, target, getting = problem.source, problem.target, shape.requests * problem.source.travel_bytes
+    held, reading = 0, getting
+    if shape.access == "ranges":
+        reading = TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
+    elif shape.access == "chunks":
+        held = (1 if problem.resources.on_workers else shape.slab * shape.slabs) * source.chunk_bytes
+        reading = shape.slabs * (source.decode_workspace + getting) + problem.coded_bytes
     putting = shape.requests * target.travel_bytes
     writing = shape.depth * (target.encode_workspace + target.behind_workspace * shape.write_behind + putting)
     never_both = shape.method == "independent" or (problem.resources.on_workers and shape.slabs == shape.depth == 1)
     return held, max(reading, writing) if never_both else reading + writing
-
-
-def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
-    """Return the bytes of chunks that a rank keeps, and the bytes that it needs only while it reads."""
-    source, chunk = problem.source, problem.source.chunk_bytes
-    if shape.access == "ranges":
-        return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
-    if shape.access == "sieved":
-        return 0, shape.requests * source.travel_bytes
-    chunks = 1 if problem.resources.on_workers else shape.slab * shape.slabs
-    getting = shape.requests * source.travel_bytes
-    return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + problem.coded_bytes
 
 
 @lru_cache(maxsize=128)
