@@ -36,7 +36,7 @@ from oocarrays.plan.plan import (
 )
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
+from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 
 
 def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:
@@ -55,7 +55,7 @@ def plan_blocks(blocks: BlockLengths, target: Stored, resources: Resources, *, s
     """Choose the way of writing the blocks of a lazy array to the chunks of ``target`` within a budget."""
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
     stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
-    still = nothing_to_move(stored, target, resources)
+    still = RechunkPlan(source=stored, target=target, budget=resources.budget, processes=resources.workers)
     writing = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=resources.threads, rechunk=still)
 
     def moves() -> RechunkPlan:

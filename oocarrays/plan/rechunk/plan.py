@@ -54,11 +54,11 @@ class RechunkPlan(Holding):
     """Bytes that each process may hold above its idle level."""
     processes: int | None
     """Workers of the target cluster; None for threads of one process."""
-    strategy: Strategy = field(metadata={"before": {"kept": "two-phase"}})
+    strategy: Strategy = field(default="independent", metadata={"before": {"kept": "two-phase"}})
     """One of `METHODS`."""
-    passes: tuple[Pass, ...]
-    """Passes in the order of running; empty if the array is empty."""
-    alternatives: tuple[Alternative, ...] = field(metadata={"json": "considered"})
+    passes: tuple[Pass, ...] = ()
+    """Passes in the order of running; empty if nothing has to move."""
+    alternatives: tuple[Alternative, ...] = field(default=(), metadata={"json": "considered"})
     """Every strategy that was compared."""
 
     def facts(self) -> Facts:
@@ -189,19 +189,19 @@ def plan_rechunk(
 ) -> RechunkPlan:
     """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` with the given resources."""
     _check(method, target, resources, remote_scratch)
-    on_threads = resources.workers is None
     may_assemble = target.in_place or not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (may_assemble or name != "assembled")]
     schedules = schedules_for(resources.schedule, _rank_counts(resources))
+    plan = RechunkPlan(source=source, target=target, budget=resources.budget, processes=resources.workers)
     if source.nbytes == 0:
-        return nothing_to_move(source, target, resources, strategies[0])
+        return replace(plan, strategy=strategies[0])
     problems = [
         Problem(
             source=source,
             target=target,
             resources=resources,
             schedule=order,
-            any_order=is_auto(resources.schedule) and not on_threads,
+            any_order=is_auto(resources.schedule) and resources.on_workers,
             remote_scratch=remote_scratch,
         )
         for order in schedules
@@ -212,23 +212,7 @@ def plan_rechunk(
         raise BudgetError(resources.budget, least_feasible(problems, strategies, found))
     best = best_of(fitting)
     ways = (*(alternative(way, best, resources.budget) for way in found), *left_out(found, strategies))
-    still = nothing_to_move(source, target, resources, best.strategy)
-    return replace(still, passes=best.passes, alternatives=ways)
-
-
-def nothing_to_move(
-    source: Stored, target: Stored, resources: Resources, strategy: Strategy = "independent"
-) -> RechunkPlan:
-    """Return the plan for arrays without elements, or for a target that needs no rechunk."""
-    return RechunkPlan(
-        source=source,
-        target=target,
-        budget=resources.budget,
-        processes=resources.workers,
-        strategy=strategy,
-        passes=(),
-        alternatives=(),
-    )
+    return replace(plan, strategy=best.strategy, passes=best.passes, alternatives=ways)
 
 
 def _rank_counts(resources: Resources) -> set[int]:
