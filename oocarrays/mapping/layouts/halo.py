@@ -118,10 +118,7 @@ class AxisWindow:
 
 @lru_cache(maxsize=4096)
 def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWindow:
-    """Return the window of a rank with one block along an axis; with a depth of 0, the rank may hold several blocks.
-
-    A rank without elements has an empty window.
-    """
+    """Return the window of a rank with one block along an axis; with a depth of 0, the rank may hold several blocks."""
     size = axis.size(rank)
     if not depth or not size:
         return AxisWindow(length=size, before=0, lent={rank: _whole(size, 0)} if size else {}, filled=())

@@ -304,11 +304,7 @@ def _plans(
     sets: Sequence[tuple[int, ...]],
     means: Means,
 ) -> Iterator[CollectivePlan]:
-    """Yield every candidate plan with its price.
-
-    Smaller sets of aggregators are tried with the first partition only. If requests conform, two-phase plans are tried
-    only when the method is "two-phase".
-    """
+    """Yield every candidate plan with its price; those in two phases only if requests do not conform, or as asked."""
     if "independent" in methods:
         alone = priced(independent(stored, table.requests, workers=means.resources.workers, table=table), means)
         yield alone

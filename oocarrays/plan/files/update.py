@@ -209,15 +209,11 @@ class _Cut:
         self.upper = np.array([box.upper for box in changed], np.int64).reshape(len(changed), len(grid.shape))
 
     def within(self, room: int, ranks: int) -> tuple[int, ...]:
-        """Return the number of target chunks of a part along each axis.
-
-        A part's changed elements fit `room` elements if those of one chunk do. Parts are halved further until there are
-        as many as ranks, unless that takes half more reads.
-        """
+        """Return the number of target chunks of a part along each axis; more parts than fit may be made for ranks."""
         lengths = self.grid.counts
         while math.prod(lengths) > 1 and self._held(lengths) > room:
             lengths = self.halved(lengths)
-        most = 1.5 * self._reads(lengths)  # for each worker to have a part
+        most = 1.5 * self._reads(lengths)  # for each rank to have a part
         while math.prod(lengths) > 1 and self._parts(lengths) < ranks:
             less = self.halved(lengths)
             if self._reads(less) > most:
