@@ -131,9 +131,9 @@ class CollectiveWritePlan(Holding):
     def rounds(self) -> tuple[Round, ...]:
         return self._writes.boxes
 
-    @property
+    @cached_property
     def aggregators(self) -> tuple[int, ...]:
-        return tuple(domain.rank for domain in self.domains if domain.shares)
+        return tuple(domain.rank for domain in self.domains if domain.count)
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
@@ -204,10 +204,10 @@ def plan_collective_write(
                 f"a collective write of {chunks} chunks has {rounds} rounds, more than the {most} that can be planned: "
                 "write fewer at a time, or pass sections that share no chunk with method='independent'"
             )
-        ways = [
-            _shared_out(coverage, some, dealing)
-            for some in chosen_aggregators(aggregators, len(requests), dealing.disks)
-        ]
+        sets = chosen_aggregators(aggregators, len(requests), dealing.disks)
+        ways = [file_domains(coverage.grid, coverage.requests, some, dealing) for some in sets]
+        if dealing.partition == "static":
+            ways = [tuple(domain.wanted_by(coverage.requests) for domain in domains) for domains in ways]
     plan = CollectiveWritePlan(
         stored=stored,
         coverage=coverage,
@@ -233,21 +233,9 @@ def plan_collective_write(
 
 def _own(coverage: Coverage) -> tuple[Domain, ...]:
     """Return one domain per rank: the chunks that it writes to."""
-    order = tuple(range(len(coverage.grid.shape)))
-    each = [Union.of([product_of(axes, coverage.grid.chunks)]) for axes in coverage.requests]
-    return tuple(
-        Domain(rank=rank, grid=coverage.grid, order=order, shares=Share.whole(chunks))
-        for rank, chunks in enumerate(each)
-    )
-
-
-def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: Dealing) -> tuple[Domain, ...]:
-    if not aggregators:
-        return ()
-    domains = file_domains(coverage.grid, coverage.requests, aggregators, dealing)
-    if dealing.partition != "static":
-        return tuple(domain if domain.count else replace(domain, shares=()) for domain in domains)
-    return tuple(domain.wanted_by(coverage.requests) for domain in domains)
+    grid, order = coverage.grid, tuple(range(len(coverage.grid.shape)))
+    each = enumerate(Union.of([product_of(axes, grid.chunks)]) for axes in coverage.requests)
+    return tuple(Domain(rank=rank, grid=grid, order=order, shares=Share.whole(chunks)) for rank, chunks in each)
 
 
 def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWritePlan:
