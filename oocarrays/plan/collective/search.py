@@ -166,19 +166,14 @@ def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
         read_bytes = min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf)
-    known = means.dealing.disk_seconds("read", stored, read_bytes, costs.stored_ratio(stored), _under_way(plan, means))
+    lanes = int(np.count_nonzero(plan.chunks_read))
+    lanes = max(lanes if means.resources.on_workers else min(lanes, costs.cores), 1)
+    under_way = lanes * (means.resources.requests if stored.remote else 1)
+    known = means.dealing.disk_seconds("read", stored, read_bytes, costs.stored_ratio(stored), under_way)
     if known is not None:
         return known
     waits = math.ceil(int(reads.requests.max(initial=0)) / means.resources.requests)
     return float(seconds(Work(read=read_bytes, waits=waits), costs, stored).device)
-
-
-def _under_way(plan: CollectivePlan, means: Means) -> int:
-    """Return the number of chunks read at one time: one per rank, or several for a remote store."""
-    lanes = int(np.count_nonzero(plan.chunks_read))
-    if not means.resources.on_workers:
-        lanes = min(lanes, means.resources.costs.cores)
-    return max(lanes, 1) * (means.resources.requests if plan.stored.remote else 1)
 
 
 def _at_once(each: np.ndarray, costs: Costs) -> float:

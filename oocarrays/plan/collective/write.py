@@ -276,7 +276,7 @@ def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float
 
 
 def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float | None:
-    lanes = sum(1 for domain in plan.domains if domain.count)
+    lanes = len(plan.aggregators)
     under_way = max(lanes if plan.processes else min(lanes, plan.threads), 1) * plan.at_once
     ratio, traffic = costs.stored_ratio(plan.stored), plan.traffic
     write = dealing.disk_seconds("write", plan.stored, traffic.written_bytes, ratio, under_way)
