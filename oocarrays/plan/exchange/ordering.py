@@ -264,15 +264,6 @@ def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
     return found if found and (found[0].ranks > 1 or each[0] == 1) else [schedule_for(name, each[0])]
 
 
-def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
-    """Return the schedules that may be fastest on a flat network: that of few bytes, and that of few steps.
-
-    Direct schedules take equal time there; among those that forward, REX has the fewest steps.
-    """
-    ranks = schedule.ranks
-    return (schedule, Schedule.of("REX", ranks)) if ranks > 2 and ranks & (ranks - 1) == 0 else (schedule,)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """Work of all ranks in one exchange."""

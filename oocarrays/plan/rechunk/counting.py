@@ -68,19 +68,14 @@ def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
         yield MessageBlock(Section(lower, upper), counts, lengths)
 
 
-def sent_sections(step: Pass, unit: int, source: int) -> Iterator[Section]:
-    """Return the elements that ``source`` reads of a partition, which is one round if messages are packed."""
-    return (step.source.grid.block(*box) for box in step.read_boxes(unit, 0, source))
-
-
 def message_blocks(step: Pass, unit: int, source: int, destination: int) -> Iterator[MessageBlock]:
     """Yield the blocks that ``source`` sends to ``destination`` in a partition, in the order of their packing."""
     share = step.share(unit, destination)
     if share is None:
         return
     wanted = step.section(share)
-    for section in sent_sections(step, unit, source):
-        common = section.intersection(wanted)
+    for box in step.read_boxes(unit, 0, source):  # a partition is one round if messages are packed
+        common = step.source.grid.block(*box).intersection(wanted)
         if common is not None:
             yield from blocks(common, step.target.grid.chunks)
 

@@ -11,7 +11,7 @@ from typing import Literal
 from oocarrays.limits import STAGES
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
-from oocarrays.plan.exchange.ordering import worth_trying
+from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.plan import MIB, TAKEN, Alternative, least, slower, too_large
 from oocarrays.plan.rechunk.assembled import assembled_passes
 from oocarrays.plan.rechunk.candidates import best_pass, legs, scratch_array, scratch_paths, shapes
@@ -171,8 +171,11 @@ def _counted(problem: Problem, method: Method) -> Iterator[Counted]:
 
 
 def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
-    others = problem.any_order and strategy == "two-phase"
-    return [replace(problem, schedule=each) for each in worth_trying(problem.schedule)] if others else [problem]
+    """Return the problem with its schedule, and with that of the fewest steps: direct ones take equal time."""
+    ranks = problem.ranks
+    if problem.any_order and strategy == "two-phase" and ranks > 2 and ranks & (ranks - 1) == 0:
+        return [problem, replace(problem, schedule=Schedule.of("REX", ranks))]
+    return [problem]
 
 
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[Way], fewer: Sequence[Problem] = ()) -> Iterator[Way]:
