@@ -23,7 +23,7 @@ from typing import Literal, get_args
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import chosen, index_of, whole
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, turned_back
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, inverse, turned, turned_back
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
@@ -76,9 +76,7 @@ class Domain:
     @property
     def boxes(self) -> tuple[Section, ...]:
         """Boxes of the domain in file order, each made of whole chunks except at the array's edge."""
-        return tuple(
-            self._section(*box) for share in self.shares for numbers in share for box in share.chunks.boxes(numbers)
-        )
+        return next(self.rounds(self.count), ())
 
     def wanted_by(self, requests: Sequence[Axes]) -> Domain:
         """Return the part of the domain that some rank wants; a static domain may have more."""
@@ -89,24 +87,18 @@ class Domain:
     def rounds(self, chunks: int) -> Iterator[tuple[Section, ...]]:
         """Yield the boxes of the domain in groups of `chunks` chunks."""
         held: list[Section] = []
-        left = chunks
+        left, back = chunks, inverse(self.order)
         for share in self.shares:
             for numbers in share:
                 while numbers:
-                    held += (self._section(*box) for box in share.chunks.boxes(numbers[:left]))
+                    ends = share.chunks.boxes(numbers[:left])
+                    held += (self.grid.block(turned(first, back), turned(last, back)) for first, last in ends)
                     left, numbers = left - len(numbers[:left]), numbers[left:]
                     if not left:
                         yield tuple(held)
                         held, left = [], chunks
         if held:
             yield tuple(held)
-
-    def _section(self, first: tuple[int, ...], last: tuple[int, ...]) -> Section:
-        """Return a box of chunks, given along the ordered axes, as a section of the array."""
-        lower, upper = [0] * len(first), [0] * len(first)
-        for axis, low, high in zip(self.order, first, last, strict=True):
-            lower[axis], upper[axis] = low, high
-        return self.grid.block(tuple(lower), tuple(upper))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
