@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.errors import BudgetError
-from oocarrays.mapping.grid import ChunkGrid, chunks_along, unravel
+from oocarrays.mapping.grid import ChunkGrid, chunks_along, turned, turned_back, unravel
 from oocarrays.mapping.layouts.local import Depth
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
@@ -115,9 +115,7 @@ class Slabs:
         """Return slab ``number``, in storage order."""
         if not 0 <= number < len(self):
             raise IndexError(number)
-        places = unravel(number, tuple(self.grid.counts[axis] for axis in self.order))
-        index = dict(zip(self.order, places, strict=True))
-        own = self.grid.section(tuple(index[axis] for axis in range(len(index))))
+        own = self.grid.section(turned_back(unravel(number, turned(self.grid.counts, self.order)), self.order))
         lower = tuple(l - d for l, d in zip(own.lower, self.depth, strict=True))
         return InCore(own=own, outer=Section(lower, tuple(u + d for u, d in zip(own.upper, self.depth, strict=True))))
 

@@ -29,7 +29,7 @@ import numpy as np
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.given import is_sequence, whole, wholes
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, turned, turned_back
 from oocarrays.mapping.layouts.distribution import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import axis_order, floor_sum
@@ -159,7 +159,7 @@ def _longest(lines: Sequence[Line]) -> int:
 def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Line]], stripe: int) -> np.ndarray:
     crossed = np.zeros(layout.ranks, np.int64)
     whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
-    extents = [layout.shape[axis] for axis in order]
+    extents = turned(layout.shape, order)
     most = 2**26  # the owners on both sides of each edge are compared
     if math.prod(extents) // stripe > most:
         raise ChunksError(
@@ -167,14 +167,9 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
         )
     for first in range(stripe, math.prod(extents), stripe * 2**20):  # in batches of some tens of MiB
         edges = np.arange(first, min(first + stripe * 2**20, math.prod(extents)), stripe)
-        before, after = (_owner(layout, order, extents, places) for places in (edges - 1, edges))
+        before, after = (
+            layout.owner(turned_back(np.unravel_index(places, extents), order)) for places in (edges - 1, edges)
+        )
         begun = sum(edges % math.prod(extents[axis:]) == 0 for axis in range(len(extents)))
         crossed += np.bincount(after[(before == after) & (whole[after, begun] > 0)], minlength=layout.ranks)
     return crossed
-
-
-def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:
-    index: list[np.ndarray] = [places] * len(order)
-    for axis, along in zip(order, np.unravel_index(places, extents), strict=True):
-        index[axis] = along
-    return np.asarray(layout.owner(index))
