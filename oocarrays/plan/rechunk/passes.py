@@ -27,7 +27,7 @@ from typing import Literal
 from oocarrays.limits import COPIED_BYTES
 from oocarrays.mapping.along import Cut, range_cuts
 from oocarrays.mapping.grid import ChunkGrid, Stored, boxes, ceil_div, unravel
-from oocarrays.mapping.layouts.distribution import GenBlock
+from oocarrays.mapping.layouts.distribution import even_part
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
@@ -242,7 +242,7 @@ class Pass(Holding):
         if not first:
             return (first, last) if rank == 0 else None
         start = first[self.split]
-        part = GenBlock.even(last[self.split] - start, self.ranks).part(rank)
+        part = even_part(last[self.split] - start, self.ranks, rank)
         if not part:
             return None
         return _replace(first, self.split, start + part.start), _replace(last, self.split, start + part.stop)
@@ -295,7 +295,7 @@ class Pass(Holding):
         touched = self._touched(unit)
         counts = tuple(map(len, touched))
         start = turn * self.ranks * self.slab
-        part = GenBlock.even(min(self.ranks * self.slab, math.prod(counts) - start), self.ranks).part(rank)
+        part = even_part(min(self.ranks * self.slab, math.prod(counts) - start), self.ranks, rank)
         for first, last in boxes(range(start + part.start, start + part.stop), counts):
             yield (
                 tuple(axis.start + i for axis, i in zip(touched, first, strict=True)),
