@@ -159,9 +159,6 @@ class Exchange:
                     yield np.where(step.destinations == IDLE, 0, self.sizes[ranks, step.destinations])
 
 
-# ---------------------------------------------------------------------- choice of a schedule
-
-
 def colored(sizes: np.ndarray) -> Schedule:
     """Return the schedule with the fewest steps for the given messages; per step a rank sends one and receives one."""
     if np.ndim(sizes) != 2 or sizes.shape[0] != sizes.shape[1]:
