@@ -83,15 +83,21 @@ def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellRun:
-    """Blocks of some cells, one cell after the other."""
+class CellBytes:
+    """Bytes for some cells, one cell after the other."""
 
     cells: np.ndarray
-    """Cells, ascending."""
+    """Cells, ascending, by their numbers in the file."""
     counts: np.ndarray
-    """Data bytes of each cell; the rest of its last block is padding."""
+    """Bytes of each cell; in whole blocks, as buffers release them, the rest of a cell's last block is padding."""
     data: np.ndarray
-    """Bytes of all blocks, whole blocks of each cell."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    def as_runs(self, lower: int) -> CellBytes:
+        return self
 
 
 class Buffers:
@@ -105,7 +111,7 @@ class Buffers:
         self.fill = np.zeros(cells, np.int32)
         self._unit = unit_of(block)
 
-    def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
+    def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellBytes:
         is_level = len(cells) == self.cells and len(cells) and bool((counts == counts[0]).all())
         if is_level and bool((self.fill == self.fill[0]).all()):
             return self.push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
@@ -113,7 +119,7 @@ class Buffers:
         self._unit = unit_of(self._unit, common)  # a divisor of all pushed byte counts
         return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
 
-    def push_level(self, count: int, values: np.ndarray) -> CellRun:
+    def push_level(self, count: int, values: np.ndarray) -> CellBytes:
         """Add ``count`` bytes to every buffer; all are equally full."""
         self._unit = unit_of(self._unit, count)
         had, total = int(self.fill[0]), int(self.fill[0]) + count
@@ -129,9 +135,9 @@ class Buffers:
         if not going:
             return NOTHING
         data = np.ascontiguousarray(out).reshape(-1).view(np.uint8)
-        return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going * unit), data=data)
+        return CellBytes(cells=np.arange(self.cells), counts=np.full(self.cells, going * unit), data=data)
 
-    def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
+    def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellBytes:
         """Push in units: ``counts`` and ``values`` are in units."""
         width = self.block // self._unit
         had = (self.fill[cells] // self._unit).astype(np.int64)
@@ -149,9 +155,9 @@ class Buffers:
         self.fill[cells] = (total - whole * width) * self._unit
         if not len(full):
             return NOTHING
-        return CellRun(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8))
+        return CellBytes(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8))
 
-    def flush(self) -> CellRun:
+    def flush(self) -> CellBytes:
         """Return the contents of the buffers, each padded to a block."""
         cells = np.flatnonzero(self.fill)
         counts = self.fill[cells].astype(np.int64)
@@ -164,7 +170,7 @@ class Buffers:
             rows.view(UNITS[unit])[np.arange(0, self.block, unit) >= counts[:, None]] = padding
         self.fill[:] = 0
         self._unit = unit_of(self.block)
-        return CellRun(cells=cells, counts=counts, data=rows.reshape(-1))
+        return CellBytes(cells=cells, counts=counts, data=rows.reshape(-1))
 
 
 def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
@@ -178,7 +184,7 @@ def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray,
     out[there] = values.take(here)
 
 
-NOTHING = CellRun(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
+NOTHING = CellBytes(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
 """Run without blocks."""
 
 

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import grouped
+from oocarrays.plan.streams.buffers import CellBytes as CellBytes, grouped
 
 Mode = Literal["NB", "CB", "IB"]
 MODES: tuple[Mode, ...] = ("NB", "CB", "IB")
@@ -93,23 +93,6 @@ class Events:
     def as_runs(self, lower: int) -> CellBytes:
         cells, counts, items = grouped(self.cells, self.items, int(self.cells.max(initial=0)) + 1)
         return CellBytes(cells=cells, counts=counts * items.shape[1], data=items.reshape(-1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellBytes:
-    """Bytes for some cells."""
-
-    cells: np.ndarray
-    """Cells, ascending, by their numbers in the file."""
-    counts: np.ndarray
-    data: np.ndarray
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes
-
-    def as_runs(self, lower: int) -> CellBytes:
-        return self
 
 
 Call = Level | Events | CellBytes

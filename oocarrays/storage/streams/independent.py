@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import Buffers, CellRun, Part, grouped
+from oocarrays.plan.streams.buffers import Buffers, CellBytes, Part, grouped
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
 from oocarrays.plan.streams.directory import BITS, HEAD, NONE, level_entries
 from oocarrays.plan.streams.meta import Independent, WriterFacts, committed
@@ -176,7 +176,7 @@ class RankWriter:
         self._take(self._buffers.push(found, counts, values))
         self.lengths[found] += counts
 
-    def _take(self, run: CellRun) -> None:
+    def _take(self, run: CellBytes) -> None:
         """Move whole blocks to superblocks, and pointers to them to the directory."""
         if not len(run.cells):
             return
@@ -212,7 +212,7 @@ class RankWriter:
         entries = level_entries(np.array(cells), np.array(counts), blocks, nbytes, self.ib.pointers)
         self.directory.append(entries.view(np.uint8).reshape(-1))
 
-    def _enter(self, run: CellRun) -> None:
+    def _enter(self, run: CellBytes) -> None:
         """Append directory entries of whole blocks of pointers."""
         if not len(run.cells):
             return
