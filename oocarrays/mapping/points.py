@@ -71,7 +71,7 @@ class Points:
     def arranged(self, data: np.ndarray) -> np.ndarray:
         """Return the result from read data: ``data[i]`` has the elements of point ``i`` along the other axes."""
         made = self._in_a_row().arranged(data).reshape(*self.grouped, *self.rest.shape)
-        return np.moveaxis(made, self._ends(), self._starts())
+        return np.moveaxis(made, *self._ends)
 
     def spread(self, values: Any) -> np.ndarray:
         """Return values in the result's shape as data in the order of the selected elements."""
@@ -81,7 +81,7 @@ class Points:
             raise SelectionError(
                 f"values of shape {np.shape(values)} do not broadcast to the selection's shape {self.shape}"
             ) from None
-        data = np.moveaxis(data, self._starts(), self._ends())
+        data = np.moveaxis(data, *reversed(self._ends))
         return self._in_a_row().spread(data.reshape(self.indices.shape[1], *self.rest.shape))
 
     def _in_a_row(self) -> Selection:
@@ -91,11 +91,10 @@ class Points:
         result = (0, *(None if axis is None else axis + 1 for axis in rest.result))
         return Selection(axes, (slice(None), *rest.order), result)
 
-    def _starts(self) -> list[int]:
-        return list(range(self.at, self.at + len(self.grouped)))
-
-    def _ends(self) -> list[int]:
-        return list(range(len(self.grouped)))
+    @property
+    def _ends(self) -> tuple[range, range]:
+        """Axes of the points themselves, where data begins with them and where the result has them."""
+        return range(len(self.grouped)), range(self.at, self.at + len(self.grouped))
 
 
 def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index, np.ndarray]]:
@@ -117,11 +116,9 @@ def is_paired(key: Any) -> bool:
     entries = key if isinstance(key, tuple) else (key,)
     if _PLAIN.issuperset(map(type, entries)):
         return False
-    free = [_is_free(entry) for entry in entries]
-    several = [not f and np.ndim(entry) > 0 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry)]
-    apart = any(several) and not _are_adjacent(entries)
-    deep = any(not f and np.ndim(entry) > 1 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry))
-    return sum(several) > 1 or apart or deep
+    axes = [np.ndim(entry) for entry in entries if not _is_free(entry) and _can_be_array(entry)]
+    lists = sum(n > 0 for n in axes)
+    return lists > 1 or max(axes, default=0) > 1 or (lists == 1 and not _are_adjacent(entries))
 
 
 def _are_adjacent(entries: Sequence[Any]) -> bool:
