@@ -65,21 +65,14 @@ class Way:
 
 def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Way]:
     """Return every strategy with all numbers of ranks, staged ones last; crowded ranks only if nothing else fits."""
-    every = list(product(problems, strategies))
-    found = _looked_at([each for each in every if not _is_crowded(*each)], problems, strategies)
-    if any(way.passes for way in found):
-        return found
-    return found + _looked_at([each for each in every if _is_crowded(*each)], problems, strategies)
-
-
-def _looked_at(
-    each: Sequence[tuple[Problem, Strategy]], problems: Sequence[Problem], strategies: Sequence[Strategy]
-) -> list[Way]:
-    found: list[Way] = []
-    for problem, strategy in sorted(each, key=lambda each: each[1] == "staged"):
-        if strategy != "staged" or _may_stage(problem, strategies) or any(way.passes for way in found):
-            fewer = () if problem.resources.on_workers else [p for p in problems if p.ranks < problem.ranks]
-            found += _ways(problem, strategy, found, fewer)
+    every, found = sorted(product(problems, strategies), key=lambda each: each[1] == "staged"), list[Way]()
+    for crowded in (False, True):
+        for problem, strategy in (each for each in every if _is_crowded(*each) == crowded):
+            if strategy != "staged" or _may_stage(problem, strategies) or any(way.passes for way in found):
+                fewer = () if problem.resources.on_workers else [p for p in problems if p.ranks < problem.ranks]
+                found += _ways(problem, strategy, found, fewer)
+        if any(way.passes for way in found):
+            break
     return found
 
 
