@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError
-from oocarrays.mapping.grid import Stored
 
 T = TypeVar("T")
 MOST_TASKS = 4_000_000
@@ -39,6 +38,13 @@ def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
 def check_budgets(refused: Sequence[BudgetError]) -> None:
     if refused:
         raise max(refused, key=lambda error: error.least)
+
+
+class HasCodec(Protocol):
+    """A stored array, as far as constants depend on it."""
+
+    @property
+    def coded(self) -> bool: ...
 
 
 OTHER = "other"
@@ -165,7 +171,7 @@ class Costs:
         burst = min(nbytes, self.burst_bytes)
         return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
 
-    def stored_ratio(self, stored: Stored) -> float:
+    def stored_ratio(self, stored: HasCodec) -> float:
         """Return stored bytes over decoded bytes; an estimate if chunks are coded."""
         return self.coded_ratio if stored.coded else 1.0
 
