@@ -239,12 +239,8 @@ def _open(live: Live[Any], number: int) -> OpenPass:
     writes = live.target() if number == len(program.plan.passes) - 1 else scratch_array(live, number)
     assembly = None
     if step.assembled:
-        assembler = Assembler(
-            writes,
-            live.meter,
-            mark(live, number),
-            past_cache=past_cache and on_sectors(step.source, step.target, step.unit),
-        )
+        aligned = on_sectors(step.source, step.target, step.unit)
+        assembler = Assembler(writes, live.meter, mark(live, number), past_cache=past_cache and aligned)
         counts = not live.on_workers
         assembly = Assembly(step, assembler, counts=counts, fresh=made, kept=kept(live, number))
     return OpenPass(

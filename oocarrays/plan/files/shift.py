@@ -135,17 +135,14 @@ class ShiftPlan(OnePass):
         """Reads, writes and messages; exact for uncoded data without missing chunks."""
         reads, writes = (sum(map(of, range(self.ranks)), Traffic()) for of in (self._reads, self._writes))
         sent = self.exchange.messages if self.processes else 0
-        return (
-            reads
-            + writes
-            + Traffic(
-                pieces=reads.read_requests,
-                copied_bytes=2 * int(self.sizes.sum()) * self.itemsize,
-                messages=sent,
-                exchanged_bytes=self.exchange.sent_bytes if self.processes else 0,
-                tasks=2 * self.ranks + 2 + 3 * sent,
-            )
+        moved = Traffic(
+            pieces=reads.read_requests,
+            copied_bytes=2 * int(self.sizes.sum()) * self.itemsize,
+            messages=sent,
+            exchanged_bytes=self.exchange.sent_bytes if self.processes else 0,
+            tasks=2 * self.ranks + 2 + 3 * sent,
         )
+        return reads + writes + moved
 
     @cached_property
     def memory(self) -> Memory:
