@@ -156,8 +156,8 @@ class Outlook:
         return {
             "schedule": each.name,
             "columns": each.schedules[0].columns,
-            "steps": sum(len(trace.numbers) for trace in each.traces),
-            "messages": sum(trace.messages for trace in each.traces),
+            "steps": each.steps,
+            "messages": each.messages,
             "busiest_link_messages": max(float(trace.shared.max(initial=0)) for trace in each.traces),
             "busiest_link_bytes": float(np.sum([trace.link_bytes for trace in each.traces], axis=0).max()),
             "buffer_bytes": max(trace.exchange.buffer_bytes for trace in each.traces),

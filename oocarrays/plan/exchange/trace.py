@@ -77,6 +77,15 @@ class Ordered:
         return ", ".join(name for before, name in zip(["", *names], names, strict=False) if name != before)
 
     @property
+    def steps(self) -> int:
+        return sum(len(trace.numbers) for trace in self.traces)
+
+    @property
+    def messages(self) -> int:
+        """Number of messages of all steps, forwarded messages included."""
+        return sum(trace.messages for trace in self.traces)
+
+    @property
     def seconds(self) -> float:
         return sum(float(trace.seconds.sum()) for trace in self.traces)
 
