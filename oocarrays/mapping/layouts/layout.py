@@ -201,7 +201,8 @@ class Layout:
     def rank(self, coordinates: Sequence[Ints]) -> Ints:
         """Return the rank at coordinates of the grid."""
         self._inside(coordinates, self.grid)
-        return cast(Ints, ravel(cast(Any, coordinates), self.grid))
+        rank: Any = ravel(cast(Any, coordinates), self.grid)
+        return cast(Ints, rank)
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Return the number of elements of ``rank`` along each axis."""

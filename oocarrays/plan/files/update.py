@@ -246,14 +246,15 @@ class _Cut:
     def _held(self, lengths: tuple[int, ...]) -> int:
         """Return the maximum number of changed elements of a part."""
         each = self._product(lengths, lambda lower, upper, part, _: np.minimum(upper - lower, part))
-        return int(min(each.sum(), math.prod(_part_shape(self.grid, lengths))))
+        return min(int(each.sum()), math.prod(_part_shape(self.grid, lengths)))
 
     def _reads(self, lengths: tuple[int, ...]) -> int:
         """Return the number of source chunks that all parts together read."""
 
         def read(lower: np.ndarray, upper: np.ndarray, part: int, chunk: int) -> np.ndarray:
             cuts, both = ((upper - 1) // step - lower // step for step in (part, math.lcm(part, chunk)))
-            return -(-upper // chunk) - lower // chunk + cuts - both
+            count: np.ndarray = -(-upper // chunk) - lower // chunk + cuts - both
+            return count
 
         return int(self._product(lengths, read).sum())
 
