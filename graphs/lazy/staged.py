@@ -130,7 +130,7 @@ def sources_of(x: da.Array) -> tuple[Source, ...]:
         [each for each, _ in layer.indices] if isinstance(layer, Blockwise) else next(iter(layer.values()), None)
         for layer in layers
     )
-    read: list[StoredPart | zarr.Array] = [each for task in tasks for each in held(task, _stored)]
+    read: list[Any] = [each for task in tasks for each in held(task, _stored)]
     found = (_source(each) for each in {id(each): each for each in read}.values())
     return tuple(source for source in found if source is not None)
 
