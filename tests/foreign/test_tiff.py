@@ -140,3 +140,46 @@ def test_an_image_whose_pages_are_in_several_files_is_read_from_all_of_them(tmp_
         tifffile.imwrite(tmp_path / name, IMAGE + z, description=said.format(z), metadata=None, ome=False)
     np.testing.assert_array_equal(tifffile.imread(tmp_path / names[0]), np.stack([IMAGE, IMAGE + 1]))
     np.testing.assert_array_equal(ooc.open_array(tmp_path / names[0])[...], np.stack([IMAGE, IMAGE + 1]))
+
+
+OME = """<?xml version="1.0" encoding="UTF-8"?>
+<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" UUID="urn:uuid:{own}"><Image ID="Image:0">
+<Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint8" SizeX="80" SizeY="96" SizeZ="7" SizeC="1" SizeT="1">
+<Channel ID="Channel:0:0" SamplesPerPixel="1"/>{planes}</Pixels></Image></OME>"""
+PLANE = '<TiffData FirstZ="{0}" IFD="0" PlaneCount="1"><UUID FileName="z{0}.ome.tif">urn:uuid:{0}</UUID></TiffData>'
+
+
+def planes_apart(folder: Path) -> Path:
+    """Return the first of the files of one image, each of a plane; every one describes the whole."""
+    planes = "".join(map(PLANE.format, range(len(STACK))))
+    for z, plane in enumerate(STACK):
+        tifffile.imwrite(folder / f"z{z}.ome.tif", plane, description=OME.format(own=z, planes=planes), metadata=None)
+    return folder / "z0.ome.tif"
+
+
+def test_an_image_whose_planes_are_in_several_files_is_read_from_any_of_them(tmp_path: Path) -> None:
+    first = planes_apart(tmp_path)
+    a = ooc.open_array(first, missing="error")
+    assert a.dimension_names == ("z", "y", "x")
+    np.testing.assert_array_equal(a[...], STACK)
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "z3.ome.tif")[2:4, 5], STACK[2:4, 5])
+    job = ooc.rechunk(first, tmp_path / "b.zarr", chunks=(7, 33, 33), **HERE)
+    np.testing.assert_array_equal(job.run()[...], STACK)
+
+
+def test_an_image_of_which_a_file_is_missing_is_refused(tmp_path: Path) -> None:
+    first = planes_apart(tmp_path)
+    (tmp_path / "z5.ome.tif").unlink()
+    with pytest.raises(NotFoundError, match=r"z0\.ome\.tif has planes in 1 other file not beside it: z5\.ome\.tif"):
+        ooc.open_array(first)
+
+
+def test_a_file_that_was_renamed_is_read(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.ome.tif", STACK, description=_whole("a.ome.tif"), metadata=None)
+    (tmp_path / "a.ome.tif").rename(tmp_path / "b.ome.tif")
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "b.ome.tif")[...], STACK)
+
+
+def _whole(name: str) -> str:
+    planes = f'<TiffData IFD="0" PlaneCount="7"><UUID FileName="{name}">urn:uuid:0</UUID></TiffData>'
+    return OME.format(own=0, planes=planes)

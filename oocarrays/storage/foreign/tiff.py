@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError, NotFoundError, UnsupportedError
+from oocarrays.errors import CorruptChunkError, NotFoundError, UnsupportedError, plural
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.multiscales import LENGTHS, TIMES, unit_name
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Manifest, Readable, file_name
@@ -52,7 +53,8 @@ class Tiff:
         self, file: Readable, names: tuple[str, ...], *, brief: bool = False, located: bool = False
     ) -> list[Facts]:
         with _opened(file) as tiff:
-            found = [replace(_facts(_level(tiff, n)), scales={} if brief else _scales(tiff, n)) for n in names]
+            _check_files(tiff, file)
+            found = [replace(_facts(_level(tiff, n), tiff), scales={} if brief else _scales(tiff, n)) for n in names]
             if not located:
                 return found
             return [_located(_level(tiff, name), each, file) for name, each in zip(names, found, strict=True)]
@@ -142,14 +144,35 @@ def _imagej(tiff: Any, series: Any) -> Scales:
     return found
 
 
+def _described(tiff: Any) -> ElementTree.Element | None:
+    """Return the OME-XML of a file, if it has one."""
+    with suppress(ElementTree.ParseError):
+        return ElementTree.fromstring(tiff.ome_metadata) if tiff.is_ome else None
+    return None
+
+
+def _named(root: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
+    return [each for each in root.iter() if each.tag.rpartition("}")[2] == tag]
+
+
+def _check_files(tiff: Any, file: Readable) -> None:
+    """Raise if planes of an OME-TIFF are in other files that are not there: tifffile reads them as zeros."""
+    if (root := _described(tiff)) is None or not (planes := _named(root, "UUID")):
+        return
+    folder, name = os.path.split(file) if isinstance(file, str) else (None, file_name(file).rpartition("/")[2])
+    own = root.get("UUID") or next((each.text for each in planes if each.get("FileName") == name), None)
+    others = dict.fromkeys(each.get("FileName", "") for each in planes if each.text != own)
+    lost = [name for name in others if folder is None or not os.path.exists(os.path.join(folder, name))]
+    if lost:
+        why = "not beside it" if folder is not None else "read on local disks only"
+        raise NotFoundError(f"{file_name(file)} has planes in {plural(len(lost), 'other file')} {why}: {lost[0]}")
+
+
 def _ome(tiff: Any, number: int) -> Scales:
-    if not tiff.is_ome:
+    root = _described(tiff)
+    if root is None:
         return {}
-    try:
-        root = ElementTree.fromstring(tiff.ome_metadata)
-    except ElementTree.ParseError:
-        return {}
-    pixels = [each for each in root.iter() if each.tag.rpartition("}")[2] == "Pixels"]
+    pixels = _named(root, "Pixels")
     if len(pixels) not in (1, len(tiff.series)):
         return {}
     said = pixels[number if len(pixels) > 1 else 0].attrib
@@ -167,12 +190,13 @@ def _size(axis: str, size: Any, unit: str | None) -> Scales:
     return {}
 
 
-def _facts(level: Any) -> Facts:
+def _facts(level: Any, tiff: Any) -> Facts:
     keyframe, dtype = level.keyframe, np.dtype(level.dtype)
     big = np.dtype(dtype).newbyteorder(keyframe.parent.byteorder) if dtype.itemsize > 1 else dtype
     chunks, names = _chunks(level), tuple(axis.lower() for axis in level.axes)
     coded = CODECS.get(int(keyframe.compression))
-    mapped = chunks is not None and coded is not None and _is_simple(level, chunks, coded)
+    here = all(page is not None and page.parent is tiff for page in level.pages)
+    mapped = here and chunks is not None and coded is not None and _is_simple(level, chunks, coded)
     if not mapped or chunks is None:
         inner = len(keyframe.shape)  # a chunk is a whole page
         chunks = chunks or (1,) * (len(level.shape) - inner) + tuple(level.shape[len(level.shape) - inner :])
@@ -198,8 +222,7 @@ def _is_simple(level: Any, chunks: tuple[int, ...], coded: Document) -> bool:
         and int(keyframe.predictor) == 1
         and int(keyframe.fillorder) == 1
     )
-    here = not level.is_multifile and all(page is not None for page in level.pages)
-    return whole_strips and bits and here and not keyframe.is_subsampled
+    return whole_strips and bits and not keyframe.is_subsampled
 
 
 def _located(level: Any, facts: Facts, file: Readable) -> Facts:
