@@ -38,12 +38,13 @@ LONGEST = 2000
 
 COUNTED = re.compile(
     r"(there are )?(?<![\w.,*/×-])(?<!× )(?<!axis )(?<!rank )(?<!step )(?<!pass )(?<!level )1 "
-    r"(arrays|axes|blocks|bytes|cells|chunks|disks|elements|entries|files|groups|indices|messages|objects|parts|passes|"
-    r"pieces|places|ranks|regions|requests|rounds|shards|slabs|sources|steps|streams|sweeps|targets|tasks|threads|"
-    r"units|workers)\b(?![/.]\w)( are| have| were| lie)?"
+    r"(aggregators|arrays|axes|blocks|boxes|bytes|cells|chunks|columns|dimensions|disks|elements|entries|files|groups|images|"
+    r"indices|items|links|messages|objects|pairs|partitions|parts|passes|pieces|places|ranks|regions|requests|rounds|rows|runs|"
+    r"sections|shards|slabs|sources|steps|streams|superblocks|sweeps|targets|tasks|threads|transfers|units|values|"
+    r"workers)\b(?![/.]\w)( are| have| were| lie)?"
 )
 """Counted nouns in the plural, of which there is one, and their verb."""
-SINGULAR = {"axes": "axis", "entries": "entry", "indices": "index", "passes": "pass"}
+SINGULAR = {"axes": "axis", "boxes": "box", "entries": "entry", "indices": "index", "passes": "pass"}
 SINGULAR |= {" are": " is", " have": " has", " were": " was", " lie": " lies"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -174,3 +175,53 @@ def test_reprs_are_lines(source: Path, tmp_path: Path) -> None:
     assert repr(ooc.open_array(z)).startswith(
         "<oocarrays.OutOfCoreArray 6 × 4 (y, x) float32, chunks 1 × 4, shards 2 × 4, 96 B, memory://"
     )
+
+
+NOTEBOOKS: dict[str, Callable[[Path], Any]] = {
+    "a layout of blocks": lambda folder: ooc.Layout.of((24, 20), "(block, *)", ranks=5),
+    "a layout of no blocks": lambda folder: ooc.Layout.of((24, 20), "(cyclic, block)", grid=(2, 2)),
+    "a layout of an empty array": lambda folder: ooc.Layout.of((0, 20), "(block, *)", ranks=5),
+    "a layout of many ranks": lambda folder: ooc.Layout.of((10**6, 10**6), "(block, block)", ranks=2**14),
+    "a schedule": lambda folder: ooc.ranks.Schedule.of("bex", 8),
+    "a schedule of many steps": lambda folder: ooc.ranks.Schedule.of("gen", 1000),
+    "a schedule of one rank": lambda folder: ooc.ranks.Schedule.of("gen", 1),
+    "files": lambda folder: ooc.open_files(_days(folder), concat_dim="time"),
+    "a redistribution": lambda folder: ooc.ranks.plan_redistribution(*_layouts(), "float32"),
+    "a plan of slabs": lambda folder: ooc.map_slabs(abs, make({}), folder / "t", memory="64MiB").plan,
+    "a plan of a reduction": lambda folder: ooc.reduce(make({}), "mean", target=folder / "t", memory="64MiB").plan,
+    "a plan of sections": lambda folder: ooc.ranks.read_sections(make({}), "(block, *)", ranks=2).plan,
+    "a plan of messages": lambda folder: ooc.ranks.shift(ooc.ranks.distribute(DATA, "(block, *)", ranks=2), 1).plan,
+    "a meter": lambda folder: ooc.advise.metered().__enter__(),
+}
+
+
+def _layouts() -> list[ooc.Layout]:
+    return [ooc.Layout.of((24, 20), layout, ranks=4) for layout in ("(block, *)", "(*, block)")]
+
+
+def _days(folder: Path) -> str:
+    for day in range(2):
+        data = xr.Dataset({"air": (("time", "x"), DATA[day : day + 1])}, {"time": [day]})
+        data.to_netcdf(folder / f"day{day}.nc", engine="h5netcdf")
+    return f"{folder}/day*.nc"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_what_is_public_is_shown_in_a_short_well_formed_page(name: str, tmp_path: Path) -> None:
+    shown = NOTEBOOKS[name](tmp_path)
+    page, parsed = page_of(shown)
+    assert len(page) < 20_000
+    assert "oocarrays." in "".join(next(parsed.iter("strong")).itertext())
+    assert bool(list(parsed.iter("tr"))) == (name != "a schedule of one rank")
+
+
+def test_pages_of_layouts_schedules_and_files_tell_what_is_in_them(tmp_path: Path) -> None:
+    _, layout = page_of(ooc.Layout.of((24, 20), "(block, *)", ranks=5))
+    assert {"(block, *) on 5 × 1", "24 × 20", "5, on a grid of 5 × 1", "80 to 100"} <= set(cells(layout))
+    assert [svg.get("aria-label") for svg in layout.iter("svg")] == ["24 × 20 in chunks of 5 × 20"]
+    _, schedule = page_of(ooc.ranks.Schedule.of("pex", 4))
+    assert cells(schedule) == ["Step 1", "0 ↔ 1  2 ↔ 3", "Step 2", "0 ↔ 2  1 ↔ 3", "Step 3", "0 ↔ 3  1 ↔ 2"]
+    files = ooc.open_files(_days(tmp_path), concat_dim="time")
+    ooc.open_group(files)
+    assert {"2 files", "joined along", "time", "air", "(2, 80)  float32"} <= set(cells(page_of(files)[1]))
+    assert "2 files" in repr(files)

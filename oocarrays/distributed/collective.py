@@ -13,7 +13,7 @@ from distributed import Client
 
 from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankLists
-from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError
+from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError, in_number
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import check_reach
 from oocarrays.graphs.collective.sections import collective_read
@@ -132,7 +132,7 @@ class SectionArrays(RankLists[CollectivePlan]):
         return f"{self.ranks} sections"
 
     def _title(self) -> str:
-        return f"oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}"
+        return in_number(f"oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}")
 
     def _rows(self) -> list[tuple[str, str]]:
         return [("a rank holds", self._held()), ("ranks are", self._where()), *report.plan_rows(self._plan)]

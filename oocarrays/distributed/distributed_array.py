@@ -13,14 +13,14 @@ from dask.base import tokenize
 from dask.utils import format_bytes
 
 from oocarrays.distributed.rank_arrays import RankArrays
-from oocarrays.errors import InputError, LayoutError
+from oocarrays.errors import InputError, LayoutError, plural
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Where
 from oocarrays.graphs.layouts.parts import Parts, block_tasks, whole
 from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy, refuse
-from oocarrays.mapping.grid import ChunkGrid, Extents
+from oocarrays.mapping.grid import Extents
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, block_lengths, is_blocks, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.layouts.slicing import in_blocks, sliced_layout, slices_of
@@ -33,7 +33,7 @@ from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistrib
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show import report
 from oocarrays.show.exchanges import collective_text
-from oocarrays.show.notebook import picture, rows_html
+from oocarrays.show.notebook import layout_picture, rows_html
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -338,7 +338,8 @@ class DistributedArray(Extents, RankArrays):
         if schedule is None:
             return f"{moved} between ranks, without messages"
         order = schedule.name if messaging.ordered else UNORDERED
-        return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
+        messages = plural(np.count_nonzero(sizes), "message")
+        return f"{moved} between ranks in {messages}, {order}, {messaging.assembly}"
 
     def explain(self) -> str:
         """Describe each rank's part, its worker, the plan that made the layout, and the cost of other methods."""
@@ -354,7 +355,4 @@ class DistributedArray(Extents, RankArrays):
         )
 
     def _repr_html_(self) -> str:
-        drawn = is_blocks(self._layout) and 0 not in self.shape
-        blocks = block_lengths(self._layout) if drawn else ()
-        image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
-        return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
+        return rows_html(self._rows(), title="oocarrays.DistributedArray", above=layout_picture(self._layout))

@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, TaskRef
 from dask.utils import format_bytes
 
-from oocarrays.errors import LayoutError
+from oocarrays.errors import LayoutError, in_number
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.workers import Cluster, Where
@@ -288,7 +288,7 @@ class RankBlocks(RankLists[Moves]):
         return self._plan.title
 
     def _title(self) -> str:
-        return f"oocarrays.RankBlocks of {self.ranks} ranks, {self.dtype}: {self._plan.title}"
+        return in_number(f"oocarrays.RankBlocks of {self.ranks} ranks, {self.dtype}: {self._plan.title}")
 
     def _rows(self) -> list[tuple[str, str]]:
         plan = self._plan

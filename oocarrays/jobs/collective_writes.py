@@ -14,7 +14,7 @@ from distributed import Client
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.distributed.collective import RankSelections, SectionsLike, dealt, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
-from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
+from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError, plural
 from oocarrays.graphs.cluster.workers import Where
 from oocarrays.graphs.collective.sections import Writing, build_graph
 from oocarrays.graphs.layouts.parts import Parts, parts_of_arrays
@@ -67,7 +67,8 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray, CollectiveWritePlan])
         return self.plan.threads
 
     def _title(self) -> str:
-        return f"oocarrays.CollectiveWriteJob sections of {self.plan.ranks} ranks → {self._array.store}"
+        ranks = plural(self.plan.ranks, "rank")
+        return f"oocarrays.CollectiveWriteJob sections of {ranks} → {self._array.store}"
 
 
 @verb(resources=("workers", "schedule", "disks"), old={"partition": "domains=", "a": "target="})

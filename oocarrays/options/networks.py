@@ -29,7 +29,7 @@ import dask.config
 import numpy as np
 from dask.utils import parse_timedelta
 
-from oocarrays.errors import InputError, ScheduleError, UnsupportedError
+from oocarrays.errors import InputError, ScheduleError, UnsupportedError, plural
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster import workers as real
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
@@ -218,8 +218,8 @@ class PlannedCluster(real.Cluster):
     def __repr__(self) -> str:
         one = self.there[0]
         return (
-            f"<oocarrays.PlannedCluster of {len(self.there)} workers that are not there, {one.threads} threads and "
-            f"{one.memory_limit} bytes each>"
+            f"<oocarrays.PlannedCluster of {plural(len(self.there), 'worker')}, {plural(one.threads, 'thread')} and "
+            f"{one.memory_limit} bytes each: for plans only>"
         )
 
 
@@ -265,7 +265,7 @@ def planned_cluster(
     --------
     >>> cluster = planned_cluster(workers=64, memory="4GiB", threads=2, network="fat-tree")
     >>> cluster
-    <oocarrays.PlannedCluster of 64 workers that are not there, 2 threads and 4294967296 bytes each>
+    <oocarrays.PlannedCluster of 64 workers, 2 threads and 4294967296 bytes each: for plans only>
     >>> len(cluster.workers()), cluster.costs().cores
     (64, 128)
     """

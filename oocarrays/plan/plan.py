@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, takewhile
 from operator import attrgetter, itemgetter
+from pkgutil import resolve_name
 from typing import Any, NoReturn, Protocol, Self, TypeVar, runtime_checkable
 
 from oocarrays.errors import BudgetError
@@ -131,6 +132,10 @@ class Holding(ABC):
     @property
     def peak_bytes(self) -> int:
         return self.memory.nbytes
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_name("oocarrays.show.notebook:facts_html")(self)
+        return html
 
 
 # ---------------------------------------------------------------------- alternatives and searches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product, zip_longest
+from itertools import islice, product, zip_longest
 
 import numpy as np
 from dask.utils import format_bytes
@@ -21,6 +21,7 @@ from oocarrays.plan.exchange.schedule import Schedule, Step
 from oocarrays.plan.plan import Alternative
 from oocarrays.plan.sections.requests import RequestCounts, requests_of
 from oocarrays.show import report
+from oocarrays.show.notebook import rows_html
 from oocarrays.show.report import LINE_WIDTH, memory_text, seconds_text, table
 
 ChunkLike = int | str | Sequence[int]
@@ -120,6 +121,8 @@ def parsed_chunk(text: str) -> ChunkLike:
 
 ACROSS = 8
 """Maximum number of steps side by side; more are listed one below the other."""
+MOST_STEPS = 64
+"""Maximum number of steps of a schedule in a notebook."""
 
 
 Pairs = tuple[list[str], int]
@@ -167,6 +170,15 @@ def schedule_text(
     if lines is None or max(map(len, lines), default=0) > LINE_WIDTH:
         lines = _below(pairs, facts)
     return "\n".join([*lines, *[""][: len(lines)], *summary])
+
+
+def schedule_html(schedule: Schedule) -> str:
+    """Return the messages of each step as a table."""
+    steps = [pair_texts(step, LINE_WIDTH) for step in islice(schedule, MOST_STEPS)]
+    rows = [(f"Step {number}", _cut(step, LINE_WIDTH)) for number, step in enumerate(steps, 1)]
+    more = [("…", f"{len(schedule) - len(steps)} more")] if len(steps) < len(schedule) else []
+    title = in_number(f"oocarrays.Schedule {schedule.name.lower()}: {schedule.ranks} ranks, {len(schedule)} steps")
+    return rows_html([*rows, *more], title=title)
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -14,7 +14,9 @@ from typing import Any
 from dask.utils import format_bytes
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.layouts.layout import Layout, block_lengths, is_blocks
 from oocarrays.mapping.overlap import BlockLengths
+from oocarrays.plan.plan import Plan
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.contents import ArrayFacts, chunks_text
 from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_text, shortened, verdict
@@ -22,7 +24,7 @@ from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_
 MOST_MEMBERS = 12
 """Maximum number of members of a group with a folded page."""
 MOST_LINES = 60
-"""Maximum number of members of a group to list."""
+"""Maximum number of members of a group, or of alternatives of a plan, to list."""
 
 
 def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
@@ -134,6 +136,34 @@ def lazy_html(
     source = _beside(what, picture(longest, blocks))
     above = _beside(source, "→", _side("Target", places[1], target))
     return rows_html(rows, title=title, above=above, measured=measured)
+
+
+def facts_html(plan: Plan) -> str:
+    """Return any plan of a job: its facts, and the alternatives, folded."""
+    alternatives = getattr(plan, "alternatives", ())[:MOST_LINES]
+    others = _folded("Strategies considered", _table(considered_rows(alternatives))) if alternatives else ""
+    return rows_html(plan_rows(plan), title=f"oocarrays.{type(plan).__name__}", below=others)
+
+
+def layout_html(layout: Layout) -> str:
+    """Return a layout: a picture of its blocks, if it has some, and the elements that ranks hold."""
+    lengths = [[axis.size(rank) for rank in range(axis.ranks)] for axis in layout.axes]
+    least, most = (math.prod(map(which, lengths)) for which in (min, max))
+    rows = [
+        ("Layout", str(layout)),
+        ("Shape", shape_text(layout.shape)),
+        ("Ranks", f"{layout.ranks}, on a grid of {shape_text(layout.grid)}"),
+        ("Elements of a rank", f"{least} to {most}" if least < most else f"{most}"),
+    ]
+    return rows_html(rows, title="oocarrays.Layout", above=layout_picture(layout))
+
+
+def layout_picture(layout: Layout) -> str:
+    """Return the blocks of a layout as an SVG image; empty for other layouts."""
+    if not is_blocks(layout) or 0 in layout.shape:
+        return ""
+    blocks = block_lengths(layout)
+    return picture(ChunkGrid.of(layout.shape, tuple(map(max, blocks))), blocks)
 
 
 def rows_html(

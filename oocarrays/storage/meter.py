@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from pathlib import PurePosixPath
+from pkgutil import resolve_name
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -218,6 +219,11 @@ class Meter:
 
     def __repr__(self) -> str:
         return f"Meter({', '.join(f'{name}={getattr(self, name)}' for name in COUNTERS)})"
+
+    def _repr_html_(self) -> str:
+        rows = [(name.replace("_", " "), str(getattr(self, name))) for name in COUNTERS]
+        html: str = resolve_name("oocarrays.show.notebook:rows_html")(rows, title="oocarrays.Meter")  # a layer above
+        return html
 
 
 COUNTERS = tuple(Meter.__annotations__)

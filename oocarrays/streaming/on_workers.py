@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocarrays.errors import InputError, RunError, SelectionError
+from oocarrays.errors import InputError, RunError, SelectionError, in_number
 from oocarrays.graphs.cluster.placement import workers_of
 from oocarrays.mapping.given import whole
 from oocarrays.plan.streams.calls import MODES, Mode, of_cells
@@ -110,7 +110,8 @@ class RankStreams(OpenStreams):
         return MODES[max(map(MODES.index, self._ranks.each(attrgetter("mode"))))]
 
     def __repr__(self) -> str:
-        return f"<RankStreams {self._file.name}: shape {self.shape}, dtype {self.dtype}, {self.ranks} ranks>"
+        said = f"<RankStreams {self._file.name}: shape {self.shape}, dtype {self.dtype}, {self.ranks} ranks>"
+        return in_number(said)
 
     def _bounds(self) -> list[tuple[int, int]]:
         """Return the rows of each rank along the first axis."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, OocError, UnsupportedError, in_number
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
 from oocarrays.graphs.settings import setting
@@ -91,7 +91,7 @@ def stream_rows(store: StoreLike) -> list[tuple[str, ...]]:
             data, directory = meta.ib.superblocks
             more = f", {data} superblocks, {directory} of the directory" if name == "IB" else ""
             rows.append((name, f"{bytes_text(segment['bytes'])} in blocks of {segment['block']} B{more}"))
-    return rows
+    return [(name, in_number(text)) for name, text in rows]
 
 
 @verb(old={"layout": "always (block, *, …), so that it is left out"})

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from numbers import Integral
+from pkgutil import resolve_name
 from typing import Any, cast
 
 import numpy as np
@@ -260,6 +261,10 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout.of({self.shape}, {str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_name("oocarrays.show.notebook:layout_html")(self)  # a layer above
+        return html
 
 
 LayoutLike = Layout | Asked

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from oocarrays.errors import plural
+from oocarrays.errors import in_number, plural
 from oocarrays.mapping.grid import Stored, chunks_along
 from oocarrays.mapping.section import Section, in_one_piece
 from oocarrays.mapping.selection import Axes, common, lengths
@@ -180,9 +180,11 @@ class CollectivePlan(Holding):
     def __repr__(self) -> str:
         chunks = sum(self.chunks_read)
         if self.method == "independent":
-            return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
+            return in_number(
+                f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
+            )
         messages = f" in {plural(self.messages, 'message')}" if self.processes is not None else ""
-        readers = f"{len(self.aggregators)} of {self.ranks} ranks"
+        readers = in_number(f"{len(self.aggregators)} of {self.ranks} ranks")
         return (
             f"<CollectivePlan two-phase: {plural(chunks, 'chunk')} read by {readers} "
             f"in {plural(len(self.rounds), 'round')}, {self.exchanged_bytes} bytes for others{messages}>"

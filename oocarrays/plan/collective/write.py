@@ -24,7 +24,7 @@ from typing import get_args
 
 import numpy as np
 
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, in_number
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
@@ -170,7 +170,7 @@ class CollectiveWritePlan(Holding):
 
     def __repr__(self) -> str:
         traffic = self.traffic
-        return (
+        return in_number(
             f"<CollectiveWritePlan {self.method}: {traffic.write_requests} chunks, {traffic.read_requests} read first, "
             f"written by {len(self.aggregators)} of {self.ranks} ranks in {len(self.rounds)} rounds, "
             f"{traffic.messages} messages>"

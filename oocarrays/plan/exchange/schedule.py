@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -157,6 +158,10 @@ class Schedule:
 
     def __repr__(self) -> str:
         return in_number(f"<oocarrays.Schedule {self.name.lower()}: {self.ranks} ranks, {len(self)} steps>")
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_name("oocarrays.show.exchanges:schedule_html")(self)  # a layer above
+        return html
 
     @property
     def forwards(self) -> bool:

@@ -41,6 +41,8 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import Memory, largest_memory, table
 
 KIND = "oocarrays redistribution"
+OFFERED = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
+"""Columns of a table of methods."""
 METHODS = (
     "block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general", *BY_WAY_OF, "direct", "indirect",
     *(f"indirect-{name}" for name in BY_WAY_OF),
@@ -153,13 +155,12 @@ class Redistribution:
     def explain(self) -> str:
         """Return a description of the cost, of the other methods' costs, and of the stored runs, as lines of text."""
         shape = " × ".join(map(str, self.source.shape)) or "1"
-        head = ("method", "transfers", "steps", "messages", "sent", "elements copied", "in pieces", "seconds")
         by_way_of = ", then ".join(str(transfer.target) for transfer in self.transfers[:-1])
         return "\n".join(
             [
                 f"{shape} elements of {self.itemsize} bytes: {self.source} → {self.target}",
                 "",
-                table([head, *(_row(offer, offer.method == self.method) for offer in self.offers)], words=1),
+                table([OFFERED, *(_row(offer, offer.method == self.method) for offer in self.offers)], words=1),
                 "",
                 *([f"by way of {by_way_of}"] if by_way_of else []),
                 f"a rank has {_amount(self.peak_bytes())} in memory at most: its parts, and all its messages",
@@ -218,6 +219,12 @@ class Redistribution:
             f"<Redistribution {self.source} → {self.target}: {self.method}, {plural(price.transfers, 'transfer')}, "
             f"{plural(price.messages, 'message')}, {price.moved_bytes} bytes>"
         )
+
+    def _repr_html_(self) -> str:
+        offers = [_row(offer, offer.method == self.method) for offer in self.offers]
+        title = f"oocarrays.Redistribution {self.source} → {self.target}"
+        html: str = resolve_name("oocarrays.show.notebook:rows_html")([OFFERED, *offers], title=title)
+        return html
 
 
 def plan_redistribution(

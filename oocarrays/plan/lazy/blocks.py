@@ -16,6 +16,7 @@ from functools import reduce
 from itertools import accumulate
 from operator import add
 
+from oocarrays.errors import plural
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.overlap import BlockLengths, grouping, largest_block, singly
 from oocarrays.mapping.section import Section
@@ -171,7 +172,8 @@ class BlocksPlan(Holding):
     def __repr__(self) -> str:
         where = "straight" if self.aligned else f"through scratch chunks {self.stored.grid.chunks}"
         chunks, peak = self.rechunk.target.grid.chunks, self.peak_bytes / 2**20
-        return f"<oocarrays.BlocksPlan {self.shape} in {self.count} blocks → {chunks}, {where}, peak {peak:.1f} MiB>"
+        blocks = plural(self.count, "block")
+        return f"<oocarrays.BlocksPlan {self.shape} in {blocks} → {chunks}, {where}, peak {peak:.1f} MiB>"
 
     def section(self, index: tuple[int, ...]) -> Section:
         lower = tuple(sum(lengths[:i]) for i, lengths in zip(index, self.blocks, strict=True))

@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import product
 from typing import ClassVar, Literal
 
-from oocarrays.errors import BudgetError
+from oocarrays.errors import BudgetError, in_number
 from oocarrays.mapping.along import Line, product_line
 from oocarrays.mapping.grid import Stored, turned, turned_back
 from oocarrays.mapping.overlap import (
@@ -164,7 +164,7 @@ class LazyReadsPlan(Holding):
         return self.nbytes if self.method == "scratch" else 0
 
     def __repr__(self) -> str:
-        return (
+        return in_number(
             f"<oocarrays.LazyReadsPlan {self.shape} in {math.prod(map(len, self.blocks))} blocks, {self.method}, "
             f"a task holds {self.task_bytes / 2**20:.1f} MiB>"
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, plural
 from oocarrays.plan.plan import table
 from oocarrays.plan.queueing.kept import Measured
 from oocarrays.plan.queueing.striping import SATURATED, StripedRate, best_block, most_rate, speed_up
@@ -97,7 +97,7 @@ class StripingPlan:
             trial = [f"a run of {_size(self.trial.nbytes)}: predicted {predicted}, measured {measured}"]
         return "\n".join(
             [
-                f"{self.mode} on {len(self.disks)} disks: {', '.join(self.disks)}",
+                f"{self.mode} on {plural(len(self.disks), 'disk')}: {', '.join(self.disks)}",
                 "",
                 table([head, *rows]),
                 "",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, product
 
+from oocarrays.errors import in_number
 from oocarrays.mapping.along import Cut, cuts
 from oocarrays.mapping.grid import Index, Stored, boxes, ceil_div, turned
 from oocarrays.mapping.selection import Axes, Taken, lengths
@@ -165,7 +166,7 @@ class SectionPlan:
 
     def explain(self) -> str:
         asked = f"{self.requests} requests for {self.asked_bytes} bytes, of which {self.useful_bytes} are wanted"
-        return f"{asked}; {self.held_bytes} bytes are held\n{table(self.rows())}"
+        return f"{in_number(f'{asked}; {self.held_bytes} bytes are held')}\n{table(self.rows())}"
 
 
 class Kind:

@@ -27,6 +27,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
+from oocarrays.errors import in_number
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.options.networks import network_text
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
@@ -81,8 +82,10 @@ def _title(outlook: Outlook) -> list[str]:
     chosen = outlook.priced[0]
     return [
         what,
-        f"{plan.method} by {chosen.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
-        f"{chosen.steps} steps · {seconds_text(chosen.seconds)} predicted",
+        in_number(
+            f"{plan.method} by {chosen.name} on {network_text(outlook.network)} · {chosen.messages} messages in "
+            f"{chosen.steps} steps · {seconds_text(chosen.seconds)} predicted"
+        ),
     ]
 
 

@@ -28,7 +28,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from oocarrays.errors import InputError
+from oocarrays.errors import InputError, plural
 from oocarrays.mapping.grid import ChunkGrid, ceil_div, ravel
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases
@@ -207,7 +207,7 @@ def draw(
     if plan.passes:
         _draw_legend(figure, plan)
     memory = f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}"
-    title = f"{plan.strategy} · {plan.ranks} ranks · {memory}" if plan.passes else "nothing to move"
+    title = f"{plan.strategy} · {plural(plan.ranks, 'rank')} · {memory}" if plan.passes else "nothing to move"
     figure.suptitle("\n".join([title, *seen.notes]), fontsize=10, x=0.01, ha="left")
     return figure
 
@@ -317,7 +317,7 @@ def draw_sweep(found: Sequence[SweptPlan]) -> Figure:
     lines: dict[str, list[SweptPlan]] = {}
     for each in found:
         if each.seconds is not None:
-            lines.setdefault(f"{each.memory}, {each.threads} threads", []).append(each)
+            lines.setdefault(f"{each.memory}, {plural(each.threads, 'thread')}", []).append(each)
     labels = {"seconds": "predicted seconds", "tasks": "tasks"}
     for axes, (what, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
         for name, points in lines.items():

@@ -19,7 +19,7 @@ from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from oocarrays.errors import ScheduleError
+from oocarrays.errors import ScheduleError, plural
 from oocarrays.plan.exchange.schedule import IDLE, Schedule
 from oocarrays.plan.exchange.trace import arrivals
 from oocarrays.show.exchanges import pair_texts
@@ -68,7 +68,7 @@ def draw(schedule: Schedule) -> Figure:
     _draw_arrived(axes[len(schedule)], schedule, len(schedule), colors)
     for panel in axes[panels:]:
         panel.set_visible(False)
-    figure.suptitle(f"{schedule.name} on {schedule.ranks} ranks", fontsize=11, x=0.01, ha="left")
+    figure.suptitle(f"{schedule.name} on {plural(schedule.ranks, 'rank')}", fontsize=11, x=0.01, ha="left")
     return figure
 
 
@@ -91,9 +91,9 @@ def _animation(schedule: Schedule) -> FuncAnimation:
 
 
 def _title(schedule: Schedule, done: int) -> list[str]:
-    what = f"{schedule.name} on {schedule.ranks} ranks"
+    what = f"{schedule.name} on {plural(schedule.ranks, 'rank')}"
     if done == 0:
-        return [f"{what} · {len(schedule)} steps", "each has something for each"]
+        return [f"{what} · {plural(len(schedule), 'step')}", "each has something for each"]
     pairs = "   ".join(pair_texts(schedule.step(done - 1))[0])
     shown = pairs if len(pairs) <= 72 else f"{pairs[:72].rpartition('   ')[0]} …"
     return [f"{what} · step {done} of {len(schedule)}", shown]

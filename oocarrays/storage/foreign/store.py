@@ -78,8 +78,8 @@ class ForeignStore(ReadOnlyStore):
         before = f"{path}/" if path else ""
         return {n.removeprefix(before): why for n, why in self._contents.skipped.items() if n.startswith(before)}
 
-    def summary(self) -> str:
-        """Return a table of files, joined axis and arrays, with shape and type of opened ones."""
+    def summary(self) -> list[tuple[str, str]]:
+        """Return rows of files, joined axis and arrays, with shape and type of opened ones."""
         files, names = self.source_files, self._contents.names
         count = len(files.found)
         ends = f" to {files.path(count - 1)}" if count > 1 else ""
@@ -87,9 +87,7 @@ class ForeignStore(ReadOnlyStore):
         if self._contents.dim is not None:
             rows.append(("joined along", f"{self._contents.dim}{', a new axis' * bool(self._contents.stacked)}"))
         rows += [(name or "array", self._described(name)) for name in names[:MOST_ROWS]]
-        rows += [("…", f"{len(names) - MOST_ROWS} more arrays")] * (len(names) > MOST_ROWS)
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:{width}}  {text}" for label, text in rows)
+        return rows + [("…", f"{len(names) - MOST_ROWS} more arrays")] * (len(names) > MOST_ROWS)
 
     def _described(self, name: str) -> str:
         known = self._contents.known.get(name)

@@ -92,9 +92,9 @@ class Joined(Store):
     def folders(self) -> tuple[str, ...]:
         return ()
 
-    def summary(self) -> str | None:
-        """Return a table of the joined parts; None if the name suffices."""
-        return None
+    def summary(self) -> list[tuple[str, str]]:
+        """Return the joined parts as rows of label and text; none if the name suffices."""
+        return []
 
     @abstractmethod
     def below(self, folder: str) -> Joined:

@@ -16,12 +16,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.plan.plan import table
 from oocarrays.storage.local.fs import FULL, failure
 from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
 from oocarrays.storage.stores.responses import active_checks, version_of, versioned
@@ -74,8 +76,17 @@ class RemoteStore(Wrapped[Store]):
         return self.name
 
     def __repr__(self) -> str:
-        summary = self._store.summary() if isinstance(self._store, Joined) else None
-        return summary or f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+        rows = self._summary()
+        return table(rows) if rows else f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+
+    def _repr_html_(self) -> str | None:
+        if not (rows := self._summary()):
+            return None
+        html: str = resolve_name("oocarrays.show.notebook:rows_html")(rows, title="oocarrays.open_files")  # above
+        return html
+
+    def _summary(self) -> list[tuple[str, str]]:
+        return self._store.summary() if isinstance(self._store, Joined) else []
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemoteStore) and (self.name, self.read_only) == (other.name, other.read_only)

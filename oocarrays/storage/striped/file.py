@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from oocarrays.errors import InputError, StoreFailure
+from oocarrays.errors import InputError, StoreFailure, plural
 from oocarrays.mapping.given import whole
 from oocarrays.storage.striped.file_parts import StripedParts
 from oocarrays.storage.striped.layout import runs
@@ -64,7 +64,8 @@ class StripedFile(io.RawIOBase):
         self._reads, self._writes = mode[0] == "r" or "+" in mode, mode != "r"
 
     def __repr__(self) -> str:
-        return f"<StripedFile {self.name!r} on {len(self.disks)} disks, blocks of {self.block} bytes, {self.mode!r}>"
+        disks = plural(len(self.disks), "disk")
+        return f"<StripedFile {self.name!r} on {disks}, blocks of {self.block} bytes, {self.mode!r}>"
 
     # ------------------------------------------------------------------------------------------- positional
 
