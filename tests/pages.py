@@ -4,6 +4,7 @@
 ```sh       lines that begin with "oocarrays" are run by the command line's own main; others are left to the reader
 ```text     what was printed: compared; "…" stands for anything
 ```text typical      the same, where figures depend on the machine: each number stands for any, with its unit
+```sh ends 143       what is printed includes errors, and the exit code is this; of 143, SIGTERM ends the run midway
 """
 
 from __future__ import annotations
@@ -11,20 +12,30 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import itertools
+import os
 import re
 import shlex
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from oocarrays.cli.main import main
+from tests.seams import replace_step, set_constants, step
 
 FENCE = re.compile(r"```(\w+)([^\n]*)\n(.*?)```", re.DOTALL)
 ELSEWHERE = "elsewhere"
 """Word behind a fence's language: what it shows needs what no test machine has, so it is parsed, and not run."""
 TYPICAL = "typical"
 """Word behind a fence's language: figures that are printed are others on another machine."""
+ENDS = re.compile(r"ends (\d+)")
+"""Words behind a fence's language: the exit code of its command."""
+TERMINATED = 128 + signal.SIGTERM
 NUMBER = re.compile(r"\d+(\\?\.\d+)?((\\? )([kMG]?i?B|m?s|µs)\b)?")
 """A figure, with a unit, where dots and spaces may be escaped."""
 NUMBER_PRINTED = r"\d+(\.\d+)?( ([kMG]?i?B|m?s|µs))?"
@@ -41,6 +52,8 @@ class Fence:
     """Whether it runs here."""
     typical: bool
     """Whether its numbers stand for others."""
+    ends: int | None
+    """Exit code that is shown, beside what is printed as errors; None where it is 0 and they are not."""
     text: str
     """Lines between the backticks."""
 
@@ -49,7 +62,13 @@ def fences(page: Path) -> list[Fence]:
     """Return the blocks of a page, in order."""
     found = FENCE.findall(page.read_text(encoding="utf-8"))
     return [
-        Fence(language=language, run=ELSEWHERE not in rest, typical=TYPICAL in rest, text=text)
+        Fence(
+            language=language,
+            run=ELSEWHERE not in rest,
+            typical=TYPICAL in rest,
+            ends=int(code[1]) if (code := ENDS.search(rest)) else None,
+            text=text,
+        )
         for language, rest, text in found
     ]
 
@@ -71,9 +90,13 @@ def play(page: Path) -> None:
             )
             assert is_said, f"{page.name} says\n{fence.text}\nprinted\n{printed}"
         elif fence.run and fence.language in ("python", "sh"):
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                _python(fence.text, names, page.name) if fence.language == "python" else _commands(fence.text)
-            printed = out.getvalue()
+            shows_errors = contextlib.nullcontext() if fence.ends is None else contextlib.redirect_stderr(io.StringIO())
+            with contextlib.redirect_stdout(io.StringIO()) as out, shows_errors as errors:
+                if fence.language == "python":
+                    _python(fence.text, names, page.name)
+                else:
+                    _commands(fence.text, fence.ends or 0)
+            printed = out.getvalue() + (errors.getvalue() if errors else "")
 
 
 def _python(text: str, names: dict[str, Any], page: str) -> None:
@@ -87,10 +110,34 @@ def _python(text: str, names: dict[str, Any], page: str) -> None:
             print(repr(value))
 
 
-def _commands(text: str) -> None:
+def _commands(text: str, ends: int) -> None:
     for words in _lines(text):
-        status = main(words)
-        assert status in (0, None), f"oocarrays {shlex.join(words)}: {status}"
+        with _terminated() if ends == TERMINATED else contextlib.nullcontext():
+            status = main(words)
+        assert (status or 0) == ends, f"oocarrays {shlex.join(words)}: {status}"
+
+
+@contextlib.contextmanager
+def _terminated(after: int = 28) -> Iterator[None]:
+    """Send SIGTERM to this process when a run of many small parts has recorded some of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_constants(patch, batch_bytes=1, round_bytes=2**12, box_bytes=2**12, record_seconds=0.0)
+        publish, abort, calls, aborted = step("publish entry"), step("abort"), itertools.count(1), threading.Event()
+
+        def published(*args: Any, **kwargs: Any) -> Any:
+            made = publish(*args, **kwargs)
+            if next(calls) == after:
+                os.kill(os.getpid(), signal.SIGTERM)
+                aborted.wait(10)
+            return made
+
+        def aborting(*args: Any, **kwargs: Any) -> Any:
+            aborted.set()
+            return abort(*args, **kwargs)
+
+        replace_step(patch, "publish entry", published)
+        replace_step(patch, "abort", aborting)
+        yield
 
 
 def _lines(text: str) -> Iterator[list[str]]:

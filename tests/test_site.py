@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 
 import oocarrays as ooc
 
@@ -134,3 +136,49 @@ def test_light_and_dark_have_other_backgrounds(address: str, page: tuple[Any, li
         seen[theme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")
     assert seen["light"] != seen["dark"]
     assert faults == []
+
+
+# Pages of notebooks, in a browser.
+
+WIDE = 900
+NOTEBOOK = """<!doctype html><meta charset=utf-8><style>
+body {{ margin: 0; font: 14px/1.5 Helvetica, Arial, sans-serif; color-scheme: light dark }}
+table {{ font-size: 12px; border-collapse: collapse }} td, th {{ padding: .5em }}
+</style>{}"""
+"""A page with the sizes of JupyterLab's output, which gives cells a wide margin."""
+
+
+def jobs(folder: Path) -> dict[str, Any]:
+    """What is shown in notebooks, with names as long as those of real files."""
+    air = ((720, 1000, 1400), (1, 1000, 1400))
+    store, here = folder / "era5-hourly-2m-temperature-1979-2024.zarr", {"memory": "1GiB", "scheduler": "threads"}
+    made = zarr.create_array(store, shape=air[0], chunks=air[1], dtype="f4", dimension_names=("time", "lat", "lon"))
+    group = zarr.create_group(folder / "group.zarr")
+    group.create_array("temperature", shape=(720, 100, 140), chunks=(1, 100, 140), dtype="f4")
+    small = zarr.create_array(folder / "small.zarr", data=np.ones((64, 64), "f4"), chunks=(8, 64))
+    ran = ooc.rechunk(small, folder / "small-columns.zarr", chunks=(64, 8), memory="64MiB", scheduler="threads")
+    ran.run()
+    target = ooc.Target(folder / "series.zarr", shards=(720, 100, 200))
+    return {
+        "rechunk": ooc.rechunk(made, target, chunks=(720, 20, 20), **here),
+        "rechunk of two passes": ooc.rechunk(made, folder / "c.zarr", chunks=(720, 20, 20), method="staged", **here),
+        "group": ooc.rechunk(group, folder / "d.zarr", chunks={"temperature": (720, 10, 10)}, **here),
+        "slabs": ooc.map_slabs(np.negative, made, folder / "e.zarr", depth=(1, 0, 0), **here),
+        "reduction": ooc.reduce(made, "mean", axis=0, target=folder / "f.zarr", **here),
+        "run": ran,
+        "array": ooc.open_array(made),
+        "opened group": ooc.open_group(group),
+        "layout": ooc.Layout.of(air[0], "(*, block, block)", ranks=64),
+        "schedule": ooc.ranks.Schedule.of("bex", 64),
+        "comparison": ooc.compare(small, folder / "small-columns.zarr", memory="64MiB"),
+    }
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_of_notebooks_fit_and_are_legible(browser: Any, tmp_path: Path, theme: str) -> None:
+    view = browser.new_page(viewport={"width": WIDE, "height": 700}, color_scheme=theme)
+    for name, each in jobs(tmp_path).items():
+        view.set_content(NOTEBOOK.format(each._repr_html_()))
+        view.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert view.evaluate("document.documentElement.scrollWidth") <= WIDE, name
+    view.close()

@@ -34,7 +34,7 @@ LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s#]+)(#[^()\s]*)?\)")
 """Link or picture, with its target and the part of a page."""
 FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 """Block of code."""
-FOR_TESTS = re.compile(r"^(```\w+) (?:elsewhere|typical)\n")
+FOR_TESTS = re.compile(r"^(```\w+) (?:elsewhere|typical|ends \d+)\n")
 """First line of a block, with a word that says how it is tested."""
 NAMES = re.compile(r"```\{autosummary\}\n(.*?)```", re.DOTALL)
 """Block of public names."""
