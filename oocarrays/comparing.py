@@ -110,8 +110,8 @@ Compared = Callable[[Sequence[ArrayFile]], Comparison]
 
 @verb(resources=("scratch",), run=("memory", "storage_options"))
 def compare(
-    a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
-    b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
+    a: StoredArray | OutOfCoreGroup | zarr.Array[Any] | zarr.Group | np.ndarray | StoreLike,
+    b: StoredArray | OutOfCoreGroup | zarr.Array[Any] | zarr.Group | np.ndarray | StoreLike,
     *,
     rtol: float = 0.0,
     atol: float = 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -24,16 +25,18 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.workers import Cluster  # pyright: ignore[reportUnusedImport]
 
 a = ooc.rechunk("rows.zarr", "columns.zarr", chunks=(8, 4), memory="1GiB").run()
 part: np.ndarray = a[10:20, ::3]
 again: ooc.OutOfCoreArray = ooc.rechunk(a, "again.zarr", chunks={0: -1}).run()
 named: ooc.OutOfCoreArray = ooc.rechunk(a, "named.zarr", chunks={"time": -1}).run()
 row: ooc.OutOfCoreArray = ooc.rechunk("rows.zarr", ooc.Target("column.zarr", orientation="column")).run()
-of_zarr: ooc.Job = ooc.rechunk(zarr.open_array("rows.zarr"), "of_zarr.zarr", chunks="128MiB")
+stored = zarr.open_array("rows.zarr")  # pyright: ignore[reportUnknownMemberType]  of Zarr itself
+of_zarr: ooc.Job = ooc.rechunk(stored, "of_zarr.zarr", chunks="128MiB")
 group: ooc.OutOfCoreGroup = ooc.rechunk("group.zarr", "other.zarr", chunks={"air": (8, 4)}).run()
-of_group: ooc.Job = ooc.rechunk(zarr.open_group("group.zarr"), "more.zarr", chunks={"air": 8})
+whole_group = zarr.open_group("group.zarr")  # pyright: ignore[reportUnknownMemberType]
+of_group: ooc.Job = ooc.rechunk(whole_group, "more.zarr", chunks={"air": 8})
 air = group["air"][0]
 made: ooc.OutOfCoreArray = ooc.map_slabs(np.sqrt, "rows.zarr", "roots.zarr").run()
 roots = made[10:20, ::3]
@@ -147,3 +150,23 @@ def test_types_of_a_users_script_are_seen_after_the_install_of_the_readme(tmp_pa
         assert any(line.startswith(f"user.py:{number}: error: ") and said in line for line in lines), ran.stdout
     wrong = {line.split(":")[1] for line in lines if ": error: " in line}
     assert wrong == set(map(str, range(first, first + len(WRONG)))), ran.stdout
+
+
+@pytest.mark.long
+def test_another_checker_in_its_strict_mode_sees_the_same(tmp_path: Path) -> None:
+    """Pyright, whose mode also refuses types that are known in part; it needs node, and so is no requirement."""
+    found = shutil.which("pyright")
+    if found is None:
+        pytest.skip("pyright is not here: pip install pyright")
+    (tmp_path / "user.py").write_text(USER + "\n".join(WRONG) + "\n")
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    ran = subprocess.run(
+        [found, "--outputjson", "--pythonpath", sys.executable, "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = json.loads(ran.stdout)["generalDiagnostics"]
+    first = len(USER.splitlines())
+    assert {each["range"]["start"]["line"] for each in said} == set(range(first, first + len(WRONG))), ran.stdout

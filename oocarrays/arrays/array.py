@@ -260,7 +260,7 @@ class OutOfCoreArray(StoredArray):
 
 
 def open_array(
-    store: StoreLike | zarr.Array,
+    store: StoreLike | zarr.Array[Any],
     *,
     mode: str | None = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -46,7 +46,7 @@ CHUNK_BYTES = 2**24
 
 
 def open_array(
-    store: StoreLike | zarr.Array | zarr.Group | np.ndarray,
+    store: StoreLike | zarr.Array[Any] | zarr.Group | np.ndarray,
     *,
     mode: Literal["r", "r+"] | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,

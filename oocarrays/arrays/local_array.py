@@ -120,7 +120,7 @@ class LocalArrays(Extents):
         """Facts of each file for planners."""
         return self._stored
 
-    def like(self) -> zarr.Array:
+    def like(self) -> zarr.Array[Any]:
         """Return an array in memory without chunks, with the metadata of the file of rank 0."""
         return zarr.open_array(MemoryStore(self._at(0, _documents)), mode="r")
 

@@ -40,7 +40,7 @@ from oocarrays.stored.array import StoredArray, opened
 
 
 def partitions(
-    source: StoredArray | zarr.Array | np.ndarray | StoreLike, layout: Any = None, *, grid: Any = None, **how: Any
+    source: StoredArray | zarr.Array[Any] | np.ndarray | StoreLike, layout: Any = None, *, grid: Any = None, **how: Any
 ) -> Iterator[DistributedArray]:
     """Iterate over an array in partitions that fit in memory, each a lazy `DistributedArray`.
 
@@ -148,7 +148,7 @@ SectionsLike = LayoutLike | Sequence[Any]
 
 @verb(resources=("workers", "schedule", "disks"), old={"partition": "domains=", "a": "source="})
 def read_sections(
-    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array[Any] | np.ndarray | StoreLike,
     sections: SectionsLike,
     *,
     ranks: int | None = None,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @verb(resources=("workers",))
 def distribute(
-    x: np.ndarray | da.Array | StoredArray | zarr.Array | StoreLike,
+    x: np.ndarray | da.Array | StoredArray | zarr.Array[Any] | StoreLike,
     layout: LayoutLike,
     *,
     ranks: int | None = None,

@@ -73,7 +73,7 @@ class CollectiveWriteJob(Job[Run[Writing], OutOfCoreArray, CollectiveWritePlan])
 
 @verb(resources=("workers", "schedule", "disks"), old={"partition": "domains=", "a": "target="})
 def write_sections(
-    target: OutOfCoreArray | zarr.Array | StoreLike,
+    target: OutOfCoreArray | zarr.Array[Any] | StoreLike,
     sections: SectionsLike,
     parts: RankArrays | Sequence[Any],
     *,

@@ -59,7 +59,7 @@ STORED = ("chunks", "shards", "orientation", "compressors", "filters", "zarr_for
 
 @verb(target=(*STORED, "folders"), resources=("workers", "schedule"), old={"a": "source="})
 def scatter_files(
-    source: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
+    source: OutOfCoreArray | zarr.Array[Any] | np.ndarray | StoreLike,
     layout: LayoutLike,
     target: Target | StoreLike,
     *,

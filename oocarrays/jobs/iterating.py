@@ -44,7 +44,7 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import placer
 
-Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
+Source = OutOfCoreArray | zarr.Array[Any] | np.ndarray | StoreLike
 
 
 class IterateJob(Job[Run[SlabPass], Made, IteratePlan], Generic[Made]):

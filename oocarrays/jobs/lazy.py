@@ -171,7 +171,7 @@ def block_grid(x: da.Array) -> ChunkGrid:
     return ChunkGrid.of(x.shape, tuple(max((*lengths, 1)) for lengths in x.chunks))
 
 
-def described(x: da.Array, **options: Any) -> zarr.Array:
+def described(x: da.Array, **options: Any) -> zarr.Array[Any]:
     """Return an empty array in memory with such elements."""
     try:
         with np.errstate(over="ignore"):  # of the fill value, which is checked with all settings

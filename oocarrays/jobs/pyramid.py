@@ -69,7 +69,7 @@ class PyramidJob(SlabJob[OutOfCoreGroup]):
 
 @verb(target=("chunks",), resources=("workers", "ranks"))
 def pyramid(
-    source: OutOfCoreArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
+    source: OutOfCoreArray | OutOfCoreGroup | zarr.Array[Any] | zarr.Group | np.ndarray | StoreLike,
     target: Target | StoreLike,
     *,
     levels: int | None = None,
@@ -185,7 +185,7 @@ def pyramid(
     return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)
 
 
-def source_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
+def source_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array[Any]:
     return open_image(place(source.zarr if isinstance(source, OutOfCoreGroup) else source), place)
 
 
@@ -239,7 +239,7 @@ def _said(axes: Sequence[ImageAxis], factor: FactorLike, factors: tuple[int, ...
     return {"levels": count, "factor": same, "method": method, "scale": scale, "unit": [axis.unit for axis in axes]}
 
 
-def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
+def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array[Any]:
     """Open an array, or the level of full resolution of an OME-Zarr group."""
     if not holds_group(source):
         return array_file.open_array(source)

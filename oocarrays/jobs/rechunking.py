@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 def rechunk(source: da.Array, target: None = None, **keywords: Unpack[ChunkedKeywords]) -> da.Array: ...
 @overload
 def rechunk(
-    source: OutOfCoreArray | zarr.Array | np.ndarray, target: OneTarget, **keywords: Unpack[ChunkedKeywords]
+    source: OutOfCoreArray | zarr.Array[Any] | np.ndarray, target: OneTarget, **keywords: Unpack[ChunkedKeywords]
 ) -> RechunkJob: ...
 @overload
 def rechunk(

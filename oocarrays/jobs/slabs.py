@@ -32,7 +32,7 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import placer
 
-Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
+Global = OutOfCoreArray | zarr.Array[Any] | np.ndarray | StoreLike
 Sources = Global | LocalArrays
 
 

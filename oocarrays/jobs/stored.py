@@ -149,7 +149,7 @@ def _member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
 
 
 def array_job(
-    source: StoreLike | zarr.Array, target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
+    source: StoreLike | zarr.Array[Any], target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
 ) -> RechunkJob:
     opened = array_file.open_array(source)
     checked(check_target, opened, target, overwrite=planner.overwrite, resume=resume)

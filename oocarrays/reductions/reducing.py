@@ -53,7 +53,7 @@ class ReduceJob(Job[Run[Reduction], OutOfCoreArray, ReducePlan]):
 
 @overload
 def reduce(
-    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array[Any] | np.ndarray | StoreLike,
     how: How, axis: int | str | Sequence[int | str] | None = None, *, target: None = None,
     by: Any = None, where: Any = None, skipna: bool = True, memory: int | float | str | None = None,
     overwrite: bool = False, resume: bool | Literal["verify", "as-is"] = False,
@@ -61,7 +61,7 @@ def reduce(
 ) -> np.ndarray: ...  # fmt: skip
 @overload
 def reduce(
-    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array[Any] | np.ndarray | StoreLike,
     how: How, axis: int | str | Sequence[int | str] | None = None, *, target: Target | StoreLike,
     by: Any = None, where: Any = None, skipna: bool = True, memory: int | float | str | None = None,
     overwrite: bool = False, resume: bool | Literal["verify", "as-is"] = False,
@@ -69,7 +69,7 @@ def reduce(
 ) -> ReduceJob: ...  # fmt: skip
 @verb(resources=("workers",), old={"ddof": 'how=("std", {"ddof": 1})', "a": "source="})
 def reduce(
-    source: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    source: StoredArray | zarr.Array[Any] | np.ndarray | StoreLike,
     how: How,
     axis: int | str | Sequence[int | str] | None = None,
     *,

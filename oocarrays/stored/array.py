@@ -160,7 +160,7 @@ class StoredArray(Extents):
         return self._missing
 
     @property
-    def zarr(self) -> zarr.Array:
+    def zarr(self) -> zarr.Array[Any]:
         """The Zarr array itself."""
         return self._array
 
@@ -366,17 +366,17 @@ def placer(storage_options: Mapping[str, Any] | None, *places: Any) -> Callable[
 
 
 def opened(
-    store: StoreLike | zarr.Array | np.ndarray,
+    store: StoreLike | zarr.Array[Any] | np.ndarray,
     *,
     mode: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> zarr.Array:
+) -> zarr.Array[Any]:
     """Return the Zarr array at a location; one that is open for writing stays so, except with ``"r"``."""
     array = array_file.open_array(placer(storage_options, store)(store), mode="r" if mode is None else mode)
     return array if mode != "r" or array.read_only else _for_reading(array)
 
 
-def _for_reading(array: zarr.Array) -> zarr.Array:
+def _for_reading(array: zarr.Array) -> zarr.Array[Any]:
     there = array.store_path
     try:
         store = there.store.with_read_only(True)

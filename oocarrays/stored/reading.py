@@ -199,7 +199,7 @@ AHEAD = ReadAhead()
 
 
 def read(
-    array: zarr.Array | ArrayFile,
+    array: zarr.Array[Any] | ArrayFile,
     taken: Selection,
     *,
     method: Method = "auto",
