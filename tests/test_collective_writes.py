@@ -197,7 +197,7 @@ def test_less_is_done_at_one_time_in_less_memory() -> None:
 @pytest.mark.parametrize(
     ("sections", "parts", "options", "said"),
     [
-        ([np.s_[:3]], [DATA[:3], DATA[:3]], {}, "2 parts are not one for each of 1 sections"),
+        ([np.s_[:3]], [DATA[:3], DATA[:3]], {}, "2 parts are not one for each of 1 section"),
         ([np.s_[:3]], [DATA[:2]], {}, "the part of rank 0 has shape (2, 20); its section has (3, 20)"),
         ([np.s_[:3]], [DATA[:3] * 1j], {}, "the part of rank 0 has dtype complex64; the array has float32"),
         ([np.s_[30]], [DATA[0]], {}, "the section of rank 0: index 30 is out of range for axis 0 with 24 elements"),

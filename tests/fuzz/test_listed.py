@@ -149,7 +149,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "rank of sections that there is not": (
         lambda: ooc.ranks.read_sections("a.zarr", [...], scheduler="threads").local_shape(-1),
         LayoutError,
-        "rank -1 is not one of 0 to 0: 1 sections",
+        "rank -1 is not one of 0 to 0: 1 section",
     ),
     "rank of halos that there is not": (
         lambda: ooc.ranks.shift(

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a large float": ("f4", np.array([1e300, 1, 2]), r"1e\+300 does not fit"),
     "a large half": ("f2", [70000.0, 1, 2], "70000.0 does not fit"),
     "long text": ("S3", np.array([b"hello", b"a", b"b"]), "b'hello' does not fit"),
-    "masked": ("i4", np.ma.array([1, 2, 3], mask=[0, 1, 0]), "1 values are masked"),
+    "masked": ("i4", np.ma.array([1, 2, 3], mask=[0, 1, 0]), "1 value is masked"),
     "floats": ("i4", np.array([1.0, 2, 3]), "no items of dtype int32"),
     "signed": ("u4", np.array([1, 2, 3]), "no items of dtype uint32"),
     "fractions": ("i4", [1.5, 2, 3], "1.5 is no whole number"),

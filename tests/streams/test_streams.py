@@ -515,8 +515,8 @@ def test_wrong_input_gets_one_line_and_nothing_is_written(place: Path, kind: Any
 
 
 TEXT: dict[str, tuple[type[Exception], str, Any]] = {
-    "another kind": (InputError, "does not fit 1 values", lambda s: s.printf("%d", "text")),
-    "too few": (InputError, "does not fit 1 values", lambda s: s.printf("%d %d", [1, 2])),
+    "another kind": (InputError, "does not fit 1 value", lambda s: s.printf("%d", "text")),
+    "too few": (InputError, "does not fit 1 value", lambda s: s.printf("%d %d", [1, 2])),
     "too many": (InputError, "does not fit 2 values", lambda s: s.printf("%d", 1, [1, 2])),
     "no conversion": (InputError, "does not fit", lambda s: s.printf("%y", 1)),
     "the second cell's": (InputError, "does not fit", lambda s: s.printf("%d", np.array([1, "x"], object))),

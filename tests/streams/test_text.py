@@ -76,7 +76,7 @@ def test_other_conversions_are_refused_by_name(place: Path, name: str) -> None:
 )
 def test_values_of_another_kind_are_refused(place: Path, format: str, value: Any) -> None:
     with ooc.streams.open_streams(place, "w", shape=2, dtype="u1") as s:
-        with pytest.raises(InputError, match="does not fit 1 values"):
+        with pytest.raises(InputError, match="does not fit 1 value"):
             s.printf(format, value)
         assert not s.lengths.any()
 
