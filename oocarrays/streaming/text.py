@@ -45,7 +45,6 @@ READ = {
 SPACE = re.compile(rb"[ \t-\r]*")
 
 
-@lru_cache(maxsize=64)
 def _directives(format: str, kind: re.Pattern[str]) -> list[re.Match[str]]:
     found, place = list[re.Match[str]](), 0
     while place < len(format):
@@ -196,7 +195,7 @@ def _column(found: list[list[Any]], number: int, kind: type) -> np.ndarray:
 def printed(format: str, values: tuple[Any, ...]) -> bytes:
     left = list(values)
     try:
-        out = b"".join(_print(each, left) for each in _directives(_text(format), PRINTED))
+        out = b"".join(each if isinstance(each, bytes) else _print(each, left) for each in _printing(_text(format)))
         if left:
             raise TypeError(f"{len(left)} more than it has conversions")
     except InputError:
@@ -207,36 +206,44 @@ def printed(format: str, values: tuple[Any, ...]) -> bytes:
     return out
 
 
+@lru_cache(maxsize=64)
+def _printing(format: str) -> list[bytes | re.Match[str]]:
+    each = ((match, match["text"] or "%") for match in _directives(format, PRINTED))
+    return [text.encode() if match["text"] or match["kind"] == "%" else match for match, text in each]
+
+
 def _print(conversion: re.Match[str], left: list[Any]) -> bytes:
     """Return the next of the remaining values as text: by a format of Python, with flags for which it does as C."""
-    if conversion["text"] or conversion["kind"] == "%":
-        return (conversion["text"] or "%").encode()
-    flags, kind, said = set(conversion["flags"]), conversion["kind"], conversion["precision"]
-    width = _size(conversion["width"], left) or 0
+    flags, wide, said, length, kind = conversion.group("flags", "width", "precision", "length", "kind")
+    width = _size(wide, left) or 0
     precision = None if said is None else _size(said[1:] or "0", left)
     precision = None if precision is None or precision < 0 else precision
     if not left:
         raise TypeError("values are missing")
     value = left.pop(0)
-    if kind == "c":
+    if kind in "diuoxX":
+        value = wrapped(operator.index(value), length, signed=kind in "di")
+        if flags:
+            gone = ("" if precision is None else "0") + ("" if kind in "di" else "+ ")
+            if kind == "o" and "#" in flags:
+                precision = max(precision or 0, len(f"{value:o}") + (value != 0))
+            gone += "#" if kind == "o" or not value else ""
+            flags = "".join(flag for flag in flags if flag not in gone)
+        if not value and precision == 0:
+            value, kind, precision = _sign(0, flags), "s", None
+    elif kind == "c":
         value, kind, precision = _character(value), "s", None
     elif kind == "s":
         value = value if isinstance(value, bytes) else str(value).encode()
-    elif kind in "diuoxX":
-        value = wrapped(operator.index(value), conversion["length"], signed=kind in "di")
-        flags -= set() if precision is None else {"0"}
-        flags -= set() if kind in "di" else {"+", " "}
-        if kind == "o" and "#" in flags:
-            precision = max(precision or 0, len(f"{value:o}") + (value != 0))
-        flags -= {"#"} if kind == "o" or not value else set()
-        if not value and precision == 0:
-            value, kind, precision = _sign(0, flags), "s", None
     elif not math.isfinite(value):
         value, kind, precision = _sign(value, flags) + f"%{kind}".encode() % abs(value), "s", None
-    flags -= {"0"} if kind == "s" else set()
-    flags |= {"-"} if width < 0 else set()
-    digits = "" if precision is None else f".{precision}"
-    return f"%{''.join(flags)}{abs(width) or ''}{digits}{kind}".encode() % (value,)
+    return _spec(flags, width, precision, kind) % (value,)
+
+
+@lru_cache(maxsize=256)
+def _spec(flags: str, width: int, precision: int | None, kind: str) -> bytes:
+    flags = (flags.replace("0", "") if kind == "s" else flags) + "-" * (width < 0)
+    return f"%{flags}{abs(width) or ''}{'' if precision is None else f'.{precision}'}{kind}".encode()
 
 
 def _size(said: str | None, left: list[Any]) -> int | None:
@@ -255,5 +262,5 @@ def _character(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _sign(value: float, flags: set[str]) -> bytes:
+def _sign(value: float, flags: str) -> bytes:
     return b"-" if math.copysign(1, value) < 0 else b"+" if "+" in flags else b" " if " " in flags else b""
