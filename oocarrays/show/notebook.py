@@ -255,9 +255,9 @@ def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> st
 
 
 def _beside(*parts: str) -> str:
-    """Return parts of a page side by side, without empty ones."""
-    cells = "".join(f'<td style="text-align:left;vertical-align:top">{part}</td>' for part in parts if part)
-    return f"<table><tbody><tr>{cells}</tr></tbody></table>"
+    """Return parts of a page side by side, one below the other if the page is narrow; without empty ones."""
+    cells = "".join(f'<div style="text-align:left;overflow-wrap:anywhere">{part}</div>' for part in parts if part)
+    return f'<div style="display:flex;flex-wrap:wrap;gap:0 1em">{cells}</div>'
 
 
 def _row(cells: tuple[str, ...], tag: str, width: int) -> str:
