@@ -31,8 +31,7 @@ from oocarrays.graphs.run.recovery import CHUNKS_READ, trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.group_file import member_store
-from oocarrays.storage.files.places import Place, StoreLike, local_folder, named
+from oocarrays.storage.files.places import Place, StoreLike, local_folder, member_store, named
 from oocarrays.storage.journal.calls import CALL, code_of, name_of
 from oocarrays.storage.journal.journal import Journal, journal_of, way_out
 from oocarrays.storage.journal.lock import is_locked

@@ -236,7 +236,7 @@ STEPS = {
     "put documents": "oocarrays.storage.files.making_room:put_documents",
     "remove documents": "oocarrays.storage.files.making_room:remove_documents",
     "remove old files": "oocarrays.storage.files.making_room:make_room",
-    "remove old folder": "oocarrays.storage.files.making_room:remove_tree",
+    "remove old folder": "oocarrays.storage.files.entries:LocalEntries.remove",
     "name start of system": "oocarrays.storage.local.syncing:boot",
     "remove scratch": "oocarrays.graphs.rechunk.program:remove_scratch",
     "sync device": "oocarrays.storage.local.syncing:sync_file_system",

@@ -32,7 +32,7 @@ from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import document_store, unfinished_run
 from oocarrays.storage.files.making_room import is_empty, names_in
-from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, member_store, store_path
 from oocarrays.storage.journal.texts import Kept
 from oocarrays.storage.local.fs import MARK, OURS, SAYING, files_below
 from oocarrays.storage.local.syncing import written
@@ -90,7 +90,7 @@ class Dataset(Program):
     @property
     def made_place(self) -> StoreLike | None:
         """Return the first lazy array: beside a group's own metadata, Zarr would treat the request as a member."""
-        return next((group_file.member_store(self.target.store, name) for name, _ in self.plan.arrays), None)
+        return next((member_store(self.target.store, name) for name, _ in self.plan.arrays), None)
 
     def remaining(self, done: Collection[Part], kept: Kept) -> Remaining:
         """Return no work: only that of the lazy arrays is counted."""

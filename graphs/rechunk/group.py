@@ -35,8 +35,8 @@ from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import TargetSpec, create_target, remove_scratch
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
-from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
+from oocarrays.storage.files.group_file import GroupFile
+from oocarrays.storage.files.places import StoreLike, local_folder, member_store, name_of, place_name
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
@@ -304,7 +304,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> Document:
     """Return the content of a group's journal; each rewritten array has a journal of its own."""
     copies = plan.copies
     return {
-        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source": place_name(source.zarr.store_path),
         "missing": source.missing,
         "zarr_format": source.zarr_format,
         "members": {name: member.target.nbytes for name, member in plan.members},

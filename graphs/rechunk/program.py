@@ -73,7 +73,7 @@ class Destination(TargetSpec):
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
     return {
         "plan": written(plan),
-        "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
+        "source": place_name(source.zarr.store_path),
         "source_metadata": metadata_digest(source),
         "scratch": str(destination.scratch),
         "missing": source.presence.missing,

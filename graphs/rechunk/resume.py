@@ -48,8 +48,7 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import is_scratch, written_file
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.group_file import member_store
-from oocarrays.storage.files.places import StoreLike, in_files
+from oocarrays.storage.files.places import StoreLike, in_files, member_store
 from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.sources import is_of

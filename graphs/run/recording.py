@@ -40,7 +40,7 @@ from oocarrays.storage.files.documents import is_finished, remove_partials, unfi
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
-from oocarrays.storage.journal.sources import Source, can_keep, changed, fingerprints, keep_source
+from oocarrays.storage.journal.sources import Source, can_keep, changed, fingerprint, keep_source
 from oocarrays.storage.journal.texts import (
     BEGINNING,
     FIRST,
@@ -164,7 +164,7 @@ def content_now(live: Live[Any]) -> Document:
 def read_now(program: Program) -> Any:
     """Return the current fingerprints of the sources, in order or by name."""
     arrays = program.fingerprinted
-    found = fingerprints(_each(arrays))
+    found = [fingerprint(array) for array in _each(arrays)]
     return dict(zip(arrays, found, strict=True)) if isinstance(arrays, Mapping) else found
 
 

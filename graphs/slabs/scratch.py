@@ -14,7 +14,7 @@ from oocarrays.graphs.run.program import Part
 from oocarrays.graphs.slabs.sweeps import Residual
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch
-from oocarrays.storage.files.local_files import RankFiles, ScratchFiles
+from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.target import LocalTarget
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
@@ -41,11 +41,11 @@ class PassScratch:
         """Return whether all scratch of a rank in a pass exists, complete or not."""
         return all(map(is_scratch, self.of_rank(number, rank)))
 
-    def files(self, number: int, target: TargetSpec, field: int) -> ScratchFiles:
+    def files(self, number: int, target: TargetSpec, field: int) -> LocalFiles:
         assert isinstance(target, LocalTarget), "one file in other scratch has all ranks' parts"
-        return ScratchFiles(
+        return LocalFiles(
             store=target.store, descriptor=target.files.descriptor, name=f"scratch of {target.files.name}",
-            places=tuple(self.place(number, field, rank) for rank in range(len(self.folders))),
+            scratch=tuple(self.place(number, field, rank) for rank in range(len(self.folders))),
         )  # fmt: skip
 
     def opened(self, number: int, targets: Sequence[TargetSpec]) -> list[Any]:

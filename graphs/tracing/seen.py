@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore
+from zarr.storage import FsspecStore, LocalStore, StorePath
 
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
@@ -17,11 +17,10 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.access import Access, Dataset, Repeat
 from oocarrays.plan.advice.patterns import Fold, Pattern
 from oocarrays.plan.advice.trace import Trace
-from oocarrays.storage.chunks.places import in_store
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import location
-from oocarrays.storage.stores.joined import innermost
+from oocarrays.storage.stores.joined import at_place, innermost
 from oocarrays.storage.stores.remote import is_remote
 
 Kind = tuple[str, bool, str, int | None, bool]
@@ -29,8 +28,11 @@ Kind = tuple[str, bool, str, int | None, bool]
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
-    store, shards = _in_files(innermost(array.store_path.store)), getattr(array, "shards", None)
-    array = array if store is array.store_path.store else in_store(array, store)  # no counted or traced accesses
+    place, shards = array.store_path, getattr(array, "shards", None)
+    store = _in_files(innermost(place.store))
+    array = (
+        array if store is place.store else at_place(array, StorePath(store, place.path))
+    )  # no counted, traced accesses
     return Dataset(
         name=location(array),
         dtype=array.dtype.str,

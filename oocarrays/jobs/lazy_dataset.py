@@ -38,9 +38,9 @@ from oocarrays.plan.machine import within_budget
 from oocarrays.requests import checked, form, requested
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
-from oocarrays.storage.files.group_file import check_group_place, member_store
+from oocarrays.storage.files.group_file import check_group_place
 from oocarrays.storage.files.making_room import is_empty
-from oocarrays.storage.files.places import store_path
+from oocarrays.storage.files.places import member_store, store_path
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.stores.joined import with_drafts
 from oocarrays.stored.array import placer

@@ -52,8 +52,8 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names, target_settings, with_axes
-from oocarrays.storage.files.group_file import check_group_target, member_store
-from oocarrays.storage.files.places import StoreLike, local_folder, location, name_of
+from oocarrays.storage.files.group_file import check_group_target
+from oocarrays.storage.files.places import StoreLike, local_folder, location, member_store, name_of
 from oocarrays.storage.files.target import GroupTarget
 from oocarrays.storage.stores.joined import foreign_at
 from oocarrays.storage.stores.remote import RemoteStore
@@ -278,7 +278,7 @@ def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> tuple[tuple[
 def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tuple[zarr.Group, str]]:
     """Yield the groups above an array, the nearest first, with the path of the array in each."""
     store, path = array.store_path.store, array.store_path.path
-    folder = local_folder(store, path)
+    folder = local_folder(array.store_path)
     before, last, up = "", -1, cast("Callable[[Any], Any]", partial(StorePath, store))
     if folder is not None:
         before, path, up = "/", folder, str

@@ -41,8 +41,8 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import dimension_names
-from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import StoreLike, named
+from oocarrays.storage.files.group_file import GroupFile
+from oocarrays.storage.files.places import StoreLike, member_store, named
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.stored.array import missing_of
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from zarr.storage import StorePath
 
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
@@ -163,10 +162,7 @@ def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | Rem
 
 def place_of(source: Any) -> str | None:
     array = getattr(source, "zarr", source)
-    path = getattr(array, "store_path", array)
-    if isinstance(path, StorePath):
-        return place_name(path.store, path.path)
-    return place_name(path)
+    return place_name(getattr(array, "store_path", array))
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:

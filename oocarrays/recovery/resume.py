@@ -88,18 +88,9 @@ def _age(target: StoreLike) -> float | None:
 
 
 Kind = Literal[
-    "rechunk",
-    "map_slabs",
-    "pyramid",
-    "iterate",
-    "scatter_files",
-    "gather_files",
-    "write_sections",
-    "shift",
-    "update",
-    "open_streams",
-    "reduce",
-]
+    "rechunk", "map_slabs", "pyramid", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update",
+    "open_streams", "reduce",
+]  # fmt: skip
 
 
 @verb(resources=("workers", "ranks"))

@@ -21,7 +21,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import WRECKED, mark_of, said
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.files.group_file import is_consolidated, skipped_in
-from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.local.fs import MARK, translated
 from oocarrays.storage.stores.joined import foreign_at, with_drafts, without_drafts
@@ -87,11 +87,11 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     if array.metadata.zarr_format == 2 and names:
         del attributes[DIMENSIONS]
     chunks, shards = _pieces(array)
-    there = presence_of(array, _place(array), read=False)
+    there = presence_of(array, name_of(array.store_path), read=False)
     foreign = foreign_at(array.store_path) if stored else None  # of another file, the bytes of the array in it
     held = array.nbytes_stored() if stored and not foreign else None
     return ArrayFacts(
-        store=_place(array),
+        store=name_of(array.store_path),
         zarr_format=array.metadata.zarr_format,
         shape=tuple(array.shape),
         dimension_names=names or None,
@@ -166,7 +166,7 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
     attributes.pop(MARK, None)
     here = {p.rpartition("/")[2]: (p, node) for p, node in found.items() if p.rpartition("/")[0] == path}
     return GroupFacts(
-        store=_place(group),
+        store=name_of(group.store_path),
         zarr_format=group.metadata.zarr_format,
         consolidated=is_consolidated(group),
         attributes=attributes,
@@ -179,11 +179,6 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
             for name, (p, node) in here.items()
         },
     )
-
-
-def _place(node: zarr.Array | zarr.Group) -> str:
-    path = node.store_path
-    return place_name(path.store, path.path) or str(path)
 
 
 def chunks_text(array: ArrayFacts) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr import AsyncArray
 from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.graphs import settings
@@ -34,7 +33,8 @@ from oocarrays.storage.files.presence import shows_chunks
 from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.meter import new_meter
 from oocarrays.storage.sections.runs import RunReader
-from oocarrays.storage.stores.urls import absolute, check_options, store_of
+from oocarrays.storage.stores.joined import at_place
+from oocarrays.storage.stores.urls import absolute, check_options, store_of, twin
 from oocarrays.stored import reading
 from oocarrays.stored.reading import Indexed, Prefetched, read, read_small, selection_of, write
 
@@ -382,15 +382,9 @@ def _for_reading(array: zarr.Array) -> zarr.Array[Any]:
         store = there.store.with_read_only(True)
     except (NotImplementedError, TypeError):  # zip files, and wrappers of other libraries
         store = _read_only(there.store)
-    return zarr.Array(AsyncArray(array.metadata, StorePath(store, there.path), array.config))
+    return at_place(array, StorePath(store, there.path))
 
 
 def _read_only(store: Any) -> Any:
-    """Return a read-only twin of a store that shares its open files; `copy` would open a zip file once more."""
-    twin = object.__new__(type(store))
-    vars(twin).update(vars(store))
-    if isinstance(store, WrapperStore):
-        twin._store = _read_only(store._store)
-    else:
-        twin._read_only = True
-    return twin
+    wraps = isinstance(store, WrapperStore)
+    return twin(store, _store=_read_only(store._store)) if wraps else twin(store, _read_only=True)

@@ -50,11 +50,10 @@ def write(
     check_writable(file)
     taken = selection_of(section, file.stored.grid.shape)
     buffer_bytes = None if memory is None else settings.size_in_bytes(memory, "memory")
-    requests = setting("requests") if file.stored.remote else settings.local_cores()
     data = taken.spread(cast(values, file.dtype))
     try:
         return write_section(
-            file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=requests
+            file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=_at_once(file)
         )
     finally:
         settled(file.zarr.store_path.store)
@@ -101,24 +100,26 @@ class Prefetched:
         self._read: Callable[[], Any] | None = read
         self._future: Future[Any] | None = None
         self._ahead = ahead
+        self._free: Callable[[], object] = lambda: None
+        """Stop counting the section as read ahead: once it begins to be, its `weakref.finalize`."""
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the section as a numpy array; if the thread has not begun it, read it here."""
-        mine = self._ahead.take_over(self)
-        if mine is not None:
-            future = self._future
-            assert future is not None, "what is taken over has a future"
+        with self._ahead.lock:
+            read, self._read = self._read, None
+            future = self._future = self._future if read is None else Future()
+        if future is None:
+            raise CancelledError("this section was cancelled: prefetch it again")
+        if read is not None:
             try:
-                future.set_result(mine())
+                future.set_result(read())
             except BaseException as error:  # noqa: BLE001  reported by the result
                 future.set_exception(error)
-        if self._future is None:
-            raise CancelledError("this section was cancelled: prefetch it again")
         try:
-            return self._future.result(timeout)
+            return future.result(timeout)
         finally:
-            if self._future.done():
-                self._ahead.release(self)
+            if future.done():
+                self._free()
 
     def done(self) -> bool:
         """Return whether `result` does not wait."""
@@ -126,24 +127,26 @@ class Prefetched:
 
     def cancel(self) -> bool:
         """Cancel the read and release its memory; return whether it had not been read."""
-        return self._ahead.give_up(self)
+        with self._ahead.lock:
+            read, self._read, future, self._future = self._read, None, self._future, None
+        unread = read is not None or (future is not None and future.cancel())
+        self._free()
+        return unread
 
 
 class ReadAhead:
     """Read-ahead of a process: one thread, in the order of requests."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a dropped section may be collected during any call
+        self.lock = threading.RLock()  # a dropped section may be collected during any call
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: deque[weakref.ref[Prefetched]] = deque()
-        self._held: dict[int, weakref.finalize] = {}
-        self._bytes = 0
-        self._most = 0
+        self._bytes = self._most = 0
 
     def add(self, read: Callable[[], Any], nbytes: int, most: int) -> Prefetched:
         """Read a section as soon as at most ``most`` bytes are ahead, itself included."""
         section = Prefetched(read, nbytes, self)
-        with self._lock:
+        with self.lock:
             self._most = most
             if nbytes <= most:
                 self._waiting.append(weakref.ref(section))
@@ -153,44 +156,18 @@ class ReadAhead:
     def _begin(self) -> None:
         while self._waiting:
             section = self._waiting[0]()
-            if section is None or section._read is None:
-                self._waiting.popleft()
-            elif self._bytes + section.nbytes > self._most:
+            if section is not None and section._read is not None and self._bytes + section.nbytes > self._most:
                 return
-            else:
-                self._waiting.popleft()
+            self._waiting.popleft()
+            if section is not None and section._read is not None:
                 self._pool = self._pool or ThreadPoolExecutor(1, "read-ahead")
                 self._bytes += section.nbytes
-                self._held[id(section)] = weakref.finalize(section, self._free, id(section), section.nbytes)
+                section._free = weakref.finalize(section, self._freed, section.nbytes)
                 section._future, section._read = self._pool.submit(section._read), None
 
-    def take_over(self, section: Prefetched) -> Callable[[], Any] | None:
-        """Return the function that reads the section, unless its read has begun."""
-        with self._lock:
-            read, section._read = section._read, None
-            if read is not None:
-                section._future = Future()
-            return read
-
-    def give_up(self, section: Prefetched) -> bool:
-        """Cancel a section; return whether it had not been read."""
-        with self._lock:
-            future, section._future = section._future, None
-            begun = section._read is None and not (future is not None and future.cancel())
-            section._read = None
-            self.release(section)
-            return not begun
-
-    def release(self, section: Prefetched) -> None:
-        """Stop counting a section as read ahead, after it was returned or cancelled."""
-        freed = self._held.get(id(section))
-        if freed is not None:
-            freed()
-
-    def _free(self, key: int, nbytes: int) -> None:
-        with self._lock:
-            if self._held.pop(key, None) is not None:
-                self._bytes -= nbytes
+    def _freed(self, nbytes: int) -> None:
+        with self.lock:
+            self._bytes -= nbytes
             self._begin()
 
 
@@ -234,18 +211,17 @@ def _read_into(
     found = read_runs(file, taken.axes, meter, runs) if out is None else None
     if found is not None:
         return taken.arranged(found)[()]
-    ways, threads = _ways(file), settings.local_cores()
+    how: Any = {"meter": meter, "method": method, "threads": settings.local_cores(), **_ways(file)}
     if out is None:
-        return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
+        return taken.arranged(read_section(file, taken.axes, **how))[()]
     if not isinstance(out, np.ndarray):
         raise SelectionError(f"out is of type {type(out).__name__}: pass a NumPy array of shape {taken.shape}")
     if out.shape != taken.shape:
         raise SelectionError(f"out has shape {out.shape}; the selection has {taken.shape}")
     plain = all(isinstance(stands, slice) and stands == slice(None) for stands in taken.order)
-    straight = plain and taken.shape == lengths(taken.axes) and np.can_cast(file.dtype, out.dtype, "safe")
-    if straight:
-        return read_section(file, taken.axes, out, meter=meter, method=method, threads=threads, **ways)
-    found = taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))
+    if plain and taken.shape == lengths(taken.axes) and np.can_cast(file.dtype, out.dtype, "safe"):
+        return read_section(file, taken.axes, out, **how)
+    found = taken.arranged(read_section(file, taken.axes, **how))
     unfit = misfit(found, out.dtype)
     if unfit is not None:
         raise SelectionError(f"{unfit} does not fit out= of dtype {out.dtype}: pass an array of dtype {file.dtype}")

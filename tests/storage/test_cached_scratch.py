@@ -17,7 +17,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.storage.local import syncing
+from oocarrays.storage.local import fs, syncing
 from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
 from tests.flat import flat
@@ -105,8 +105,8 @@ def test_beside_scratch_few_files_are_synced_and_many_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, whole: bool
 ) -> None:
     asked: list[str] = []
-    for name in ("sync_file_system", "sync_path"):
-        monkeypatch.setattr(syncing, name, lambda path, name=name: asked.append(name))
+    for module, name in ((syncing, "sync_file_system"), (fs, "sync_path")):
+        monkeypatch.setattr(module, name, lambda path, name=name: asked.append(name))
     replace_step(monkeypatch, "can sync device", lambda folder: True)
     set_constants(monkeypatch, unsynced_files=most)
     place, scratch = tmp_path / "t.zarr", tmp_path / "scratch"

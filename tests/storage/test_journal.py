@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from zarr.storage import LocalStore, LoggingStore, MemoryStore
+from zarr.storage import LocalStore, LoggingStore, MemoryStore, StorePath
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFailure, TargetError
 from oocarrays.storage.files import entries
 from oocarrays.storage.journal import lock
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local import syncing
+from oocarrays.storage.local import fs
 from tests.dying import Child, Server
 from tests.flat import flat
 from tests.seams import JOURNAL_FOLDER as FOLDER, begin, set_constants, small
@@ -43,12 +43,13 @@ class Wrapped(zarr.storage.WrapperStore):
     """A store that is not a local folder, though it writes to one."""
 
 
-@pytest.fixture(params=["path", "text", "local store", "memory", "wrapped", "fsspec"])
+@pytest.fixture(params=["path", "text", "local store", "location", "memory", "wrapped", "fsspec"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return {
         "path": lambda: tmp_path / "a.zarr",
         "text": lambda: str(tmp_path / "a.zarr"),
         "local store": lambda: LocalStore(tmp_path / "a.zarr"),
+        "location": lambda: StorePath(LocalStore(tmp_path), "a.zarr"),
         "memory": MemoryStore,
         "wrapped": lambda: Wrapped(LocalStore(tmp_path / "a.zarr")),
         "fsspec": lambda: f"memory://{tmp_path.name}/a.zarr",
@@ -233,7 +234,7 @@ def test_what_the_device_says_is_told(
         raise OSError(number, os.strerror(number))
 
     mine = begun(folder)
-    monkeypatch.setattr(syncing, "write_all", refuse)
+    monkeypatch.setattr(fs, "write_all", refuse)
     for verb in (lambda: mine.record((1,)), lambda: begun(folder.parent / "b.zarr")):
         with pytest.raises(kind, match=r"the journal of .*\.zarr"):
             verb()
@@ -454,3 +455,13 @@ def test_names_are_as_the_drawing_says(left: Path) -> None:
     names = {str(path.relative_to(left / FOLDER)) for path in (left / FOLDER).rglob("*") if path.is_file()}
     assert {name for name in names if not name.startswith("done/")} == {"draft.zarr.json", "lock", "plan.json"}
     assert any(re.fullmatch(r"done/\d+\.\d+\.\d+", name) for name in names)
+
+
+def test_a_location_in_a_local_store_is_its_folder(tmp_path: Path) -> None:
+    """A target that is given as one is locked, and its files are synced, as if its path were given."""
+    mine, other = Journal(StorePath(LocalStore(tmp_path), "a.zarr")), Journal(tmp_path / "a.zarr")
+    assert mine.claim()
+    with pytest.raises(TargetError, match="another run is writing to"):
+        other.claim()
+    mine.release()
+    assert not list((tmp_path / "a.zarr").iterdir())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import UnfinishedError
@@ -83,3 +84,41 @@ def test_killed_at_any_moment_there_is_an_array_that_may_be_overwritten(
         np.testing.assert_array_equal(again.run()[...], NEW)
         assert MARK not in zarr.open_array(target, mode="r").attrs
     assert moment > 5
+
+
+class Dying(MemoryStore):
+    """A store that dies before one of its removals, and removes nothing more."""
+
+    left: int | None = None
+
+    async def delete(self, key: str) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left = None if self.left is None else self.left - 1
+        await super().delete(key)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_of_a_group_in_a_store_are_whole_or_gone(tmp_path: Path, zarr_format: int) -> None:
+    """Also those named like chunks, as the levels of an image are, and those of inner groups."""
+    zarr.create_group(tmp_path / "s").create_array("a", data=NEW, chunks=(1, 6))
+    names, seen = ("0", "c", "deep/er/1"), set()
+    for moment in count():
+        store = Dying()
+        old = zarr.create_group(store, zarr_format=zarr_format)
+        for name in names:
+            old.create_array(name, data=OLD, chunks=(2, 2))
+        store.left = moment
+        try:
+            ooc.rechunk(tmp_path / "s", store, chunks={"a": (4, 1)}, overwrite=True, scheduler="threads").run()
+            break
+        except Killed:
+            store.left = None
+        for name in names:
+            try:
+                array = zarr.open_array(store, path=name, mode="r")
+            except FileNotFoundError:
+                seen.add(name)
+            else:
+                np.testing.assert_array_equal(array[...], OLD)
+    assert seen == set(names)

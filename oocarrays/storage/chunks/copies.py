@@ -29,7 +29,7 @@ from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import is_node, new_documents, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
-from oocarrays.storage.journal.texts import FOLDER, NO_CHUNKS, UNKEPT, Unkept
+from oocarrays.storage.journal.texts import FOLDER, NO_CHUNKS, UNKEPT, Receipts
 from oocarrays.storage.local.fs import (
     DOCUMENTS,
     PARTIAL,
@@ -51,12 +51,12 @@ def copy_part(
     *,
     at_once: int,
     meter: Meter,
-    receipts: Unkept = UNKEPT,
+    receipts: Receipts = UNKEPT,
     fresh: bool = True,
 ) -> None:
     """Copy a part of an array's objects, replacing each existing object atomically."""
     place = source.store_path
-    here, there = local_folder(place.store, place.path), local_folder(target)
+    here, there = local_folder(place), local_folder(target)
 
     def mine(key: str) -> bool:
         return is_in_part(key, *part) and not receipts.stays(key)
@@ -90,7 +90,7 @@ def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *,
 
 
 def convert_part(
-    source: zarr.Array, target: StoreLike, part: tuple[int, int], *, meter: Meter, receipts: Unkept = UNKEPT
+    source: zarr.Array, target: StoreLike, part: tuple[int, int], *, meter: Meter, receipts: Receipts = UNKEPT
 ) -> None:
     """Rewrite a part of an array's chunks in another Zarr format through Zarr; parameters as of `copy_part`."""
     made, grid = open_array(target, mode="r+", unfinished=True), ChunkGrid.of(source.shape, tuple(source.chunks))
@@ -118,7 +118,7 @@ def _converted(source: zarr.Array, made: zarr.Array, section: tuple[slice, ...],
     with translated("write", made.store_path):
         made[section] = chunk
         stored = sync((made.store_path / key).get())
-    folder = local_folder(made.store_path.store, made.store_path.path)
+    folder = local_folder(made.store_path)
     if folder is not None and stored is not None:
         written(os.path.join(folder, key))
     return None if stored is None else stored.as_numpy_array().view(np.uint8)
@@ -134,7 +134,7 @@ def _is_of_array(key: str) -> bool:
     return key.partition("/")[0] not in NO_CHUNKS and not PARTIAL.search(key)
 
 
-def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:
+def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Receipts) -> None:
     for key in _files(here):
         if mine(key):
             nbytes = _copy_file(os.path.join(here, key), os.path.join(there, key))
@@ -171,7 +171,7 @@ def _copy_file(path: str, copy: str) -> int:
 
 
 async def _copy_objects(
-    source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int, meter: Meter, receipts: Unkept
+    source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int, meter: Meter, receipts: Receipts
 ) -> None:
     prefix = prefix_of(source)
 

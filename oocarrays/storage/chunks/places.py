@@ -13,10 +13,9 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
@@ -30,7 +29,7 @@ from oocarrays.storage.local.cache import Cache
 from oocarrays.storage.local.fs import check_regular, size_of
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.joined import Wrapped, span
+from oocarrays.storage.stores.joined import Wrapped, at_place, span
 from oocarrays.storage.stores.underway import Blobs, Fetch, StoreBlobs
 
 Slices = tuple[slice, ...]
@@ -81,7 +80,7 @@ class ThroughZarr:
         array = file.zarr
         counts = isinstance(array.async_array.codec_pipeline, BatchedCodecPipeline)
         self._store = CountingStore(array.store_path.store, meter) if counts else None
-        self._array = in_store(array, self._store) if self._store else array
+        self._array = at_place(array, StorePath(self._store, array.store_path.path)) if self._store else array
         self._place, self._folder, self._meter = array.store_path, file.presence.place, meter
 
     def read(self, section: Slices, key: str) -> np.ndarray:
@@ -102,14 +101,6 @@ class ThroughZarr:
         if not self._store:
             nbytes = size_of(f"{self._folder}/{key}")
             self._meter.add(write_requests=int(nbytes is not None), written_bytes=nbytes or 0)
-
-
-def in_store(array: zarr.Array, store: Store) -> zarr.Array:
-    opened = array.async_array
-    again: Any = type(opened)(
-        metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
-    )
-    return zarr.Array(again)
 
 
 class FoundChunks(NamedTuple):

@@ -42,7 +42,7 @@ from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
-from oocarrays.storage.journal.texts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import UNKEPT, Receipts
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, odd_size
 from oocarrays.storage.local.fs import array_document, draft_key, open_sized, translated
 from oocarrays.storage.local.pages import Pool, numpy_bytes, shaped
@@ -92,7 +92,7 @@ def _set_lock(file: int, byte: int, kind: int) -> None:
 class UnitWriter:
     """Writer of units of one array file with its axes in storage order; each is locked while it is changed."""
 
-    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Receipts = UNKEPT) -> None:
         self.file, self.meter, self._receipts = file, meter, receipts
         self._metadata: str | None = None
         """Path of the metadata document, or of its draft, whose bytes are locked; None for other stores."""
@@ -120,7 +120,7 @@ class UnitWriter:
 class Whole(UnitWriter):
     """Writer that decodes, changes and replaces chunks, of any codec in any store."""
 
-    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Receipts = UNKEPT) -> None:
         super().__init__(file, meter, receipts)
         self._reader, self._writer = ChunkReader(file, meter), ChunkWriter(file, meter, fresh=False)
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
@@ -142,7 +142,7 @@ class Whole(UnitWriter):
 class Sharded(UnitWriter):
     """Writer that reads, changes and replaces shards."""
 
-    def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
+    def __init__(self, file: ArrayFile, meter: Meter, receipts: Receipts = UNKEPT) -> None:
         super().__init__(file, meter, receipts)
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
         self._layout, self._codec = file.chain.shard, file.chain.compressor
@@ -220,7 +220,7 @@ class Sharded(UnitWriter):
         return np.frombuffer(encode(self._codec, chunk), np.uint8)
 
 
-def unit_writer(file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> UnitWriter:
+def unit_writer(file: ArrayFile, meter: Meter, receipts: Receipts = UNKEPT) -> UnitWriter:
     """Return the writer of units that replaces chunks, or shards if the file has them."""
     return (Whole if file.chain.shard is None else Sharded)(file, meter, receipts)
 

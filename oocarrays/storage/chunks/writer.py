@@ -27,13 +27,13 @@ from oocarrays.storage.chunks.places import ThroughZarr
 from oocarrays.storage.codecs.codec import encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
-from oocarrays.storage.journal.texts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import UNKEPT, Receipts
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.fs import size_of, translated
 from oocarrays.storage.local.pages import Pool, copy, pieces_of
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.underway import StoreBlobs
+from oocarrays.storage.stores.underway import Putting, StoreBlobs
 
 
 class PieceWriter:
@@ -98,7 +98,7 @@ class ChunkWriter:
         """
         return self._device if self._past_cache and not self._file.stored.coded else nullcontext()
 
-    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept = UNKEPT) -> None:
+    def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Receipts = UNKEPT) -> None:
         """Store whole chunks, each padded to its full length; a chunk in storage order is not copied."""
         order = self._order
         if order is not None:
@@ -125,21 +125,21 @@ class ChunkWriter:
             if written:
                 written.result()
 
-    def skip(self, index: Index, receipts: Unkept) -> None:
+    def skip(self, index: Index, receipts: Receipts) -> None:
         """Store no file for a chunk that holds only the fill value."""
         if not self._fresh:
             self._blobs.remove(self._file.chunk_key(index))
         receipts.absent(self._file.chunk_key(index))
         self.meter.add(skipped_chunks=1)
 
-    def replace(self, index: Index, chunk: np.ndarray, receipts: Unkept = UNKEPT) -> None:
+    def replace(self, index: Index, chunk: np.ndarray, receipts: Receipts = UNKEPT) -> None:
         """Store one chunk in storage order synchronously, or delete its file if it holds only the fill value."""
         if self._is_fill(chunk):
             self.skip(index, receipts)
         else:
             self._store(index, chunk, receipts)
 
-    def _store(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+    def _store(self, index: Index, chunk: np.ndarray, receipts: Receipts) -> None:
         if self._through is not None:
             self._store_by_zarr(self._through, index, chunk, receipts)
         elif self._codec is None:
@@ -159,17 +159,17 @@ class ChunkWriter:
         return out[:nbytes].data, elements * chunk.itemsize if self._codec else 0
 
     def _put_made(
-        self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None, receipts: Unkept
+        self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None, receipts: Receipts
     ) -> None:
         """Store encoded bytes, and return a shard's buffer to the pool."""
         self.put(index, data, encoded_bytes, receipts)
         if out is not None:
             self._pool.give(out)
 
-    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
+    def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Receipts) -> None:
         """Store chunks over a network: encode the next ones while earlier transfers are in progress."""
         assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
-        with self._blobs.putting() as under_way:
+        with Putting(self._blobs) as under_way:
             for index, chunk in chunks:
                 if self._is_fill(chunk):
                     self.skip(index, receipts)
@@ -182,13 +182,13 @@ class ChunkWriter:
     def _encode(self, chunk: np.ndarray) -> memoryview:
         return byte_view(chunk) if self._codec is None else encode(self._codec, chunk)
 
-    def put(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Unkept) -> None:
+    def put(self, index: Index, data: memoryview, encoded_bytes: int, receipts: Receipts) -> None:
         key = self._file.chunk_key(index)
         self._blobs.put(key, data)
         receipts.put(key, data)
         self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=encoded_bytes)
 
-    def _store_by_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
+    def _store_by_zarr(self, through: ThroughZarr, index: Index, chunk: np.ndarray, receipts: Receipts) -> None:
         """Store a chunk by Zarr, which omits more chunks, such as zeros of either sign; record its stored size."""
         section, key, folder = self._file.stored.grid.section(index), self._file.chunk_key(index), self._file.folder
         if isinstance(self._blobs, LocalBlobs):

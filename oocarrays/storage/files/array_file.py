@@ -58,10 +58,10 @@ from oocarrays.storage.files.places import (
 )
 from oocarrays.storage.files.presence import Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
-from oocarrays.storage.local.blobs import STAGING_BYTES, LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, DESCRIPTOR, MARK, METADATA, failure
-from oocarrays.storage.local.pages import can_map
-from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.local.pages import STAGING_BYTES, can_map
+from oocarrays.storage.stores.joined import at_place, joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import Blobs, StoreBlobs, answers_ranges
 from oocarrays.storage.stores.uneven import GRID, allowing, as_regular, check_known, says_uneven
@@ -122,22 +122,22 @@ class ArrayFile:
     @property
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
-        return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+        return local_folder(self.zarr.store_path)
 
     @property
     def disks(self) -> tuple[str, ...]:
         """The disks that it is striped over; empty for one disk."""
-        joined = joined_in(self.zarr.store_path.store)
+        joined = joined_in(self.zarr.store_path)
         return joined[0].disks if joined else ()
 
     @property
     def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
         """Function from a chunk's index to the number of the disk that holds it or its shard; None for one disk."""
-        joined = joined_in(self.zarr.store_path.store)
+        joined = joined_in(self.zarr.store_path)
         if joined is None or not joined[0].disks:
             return None
-        (store, prefix), path = joined, self.zarr.store_path.path
-        before = f"{prefix}{path}/" if path else prefix
+        store, path = joined
+        before = f"{path.rstrip('/')}/" if path else ""
 
         def disk(index: tuple[int, ...]) -> int:
             place = self.place_of(index)
@@ -290,18 +290,17 @@ def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
     simple = array.dtype.kind in "biuf" and array.dtype.isnative and array.metadata.zarr_format == 3
     if chain.pipeline == "zarr" and simple and isinstance(store, LocalStore) and find_spec("zarrs"):
         try:
-            return _reopen_with_zarrs(array), Chain(pipeline="zarrs")
+            return _with_zarrs(array), Chain(pipeline="zarrs")
         except Exception:  # noqa: BLE001  various errors for unsupported codecs and dtypes: use zarr-python
             pass
     return array, chain
 
 
-def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
-    path = array.store_path
+def _with_zarrs(array: zarr.Array) -> zarr.Array:
     pipeline = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}
     with zarr.config.set(pipeline), warnings.catch_warnings():
         warnings.simplefilter("error")
-        return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=path))
+        return at_place(array, array.store_path)
 
 
 def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tuple[int, int, int]:
@@ -342,15 +341,12 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
 
 def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
     """Return the chunks of ``array``, as local files if possible."""
-    store, path = array.store_path.store, array.store_path.path
-    if isinstance(store, LocalStore):
-        return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
-    if (joined := joined_in(store)) is not None:
-        there, prefix = joined
-        files: LocalBlobs | None = there.files(prefix + path, past_cache=past_cache)
-        if files is not None:
-            return files
-    return StoreBlobs(store, path, requests)
+    place = array.store_path
+    if isinstance(place.store, LocalStore):
+        return LocalBlobs(os.path.join(str(place.store.root), place.path), past_cache=past_cache)
+    joined = joined_in(place)
+    files: LocalBlobs | None = joined[0].files(joined[1], past_cache=past_cache) if joined else None
+    return StoreBlobs(place.store, place.path, requests) if files is None else files
 
 
 def is_uneven(array: zarr.Array) -> bool:

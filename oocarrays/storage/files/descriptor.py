@@ -16,7 +16,7 @@ Rows 1 to 4, the bounds of the part in memory, follow from a budget: `oocarrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import zarr
@@ -57,14 +57,7 @@ class Descriptor:
     """Name of each rank's worker, if files are on workers' own disks."""
 
     def of_rank(self, rank: int) -> Descriptor:
-        return Descriptor(
-            placement="local",
-            shape=self.shape,
-            layout=self.layout,
-            orientation=self.orientation,
-            depth=self.depth,
-            rank=rank,
-        )
+        return replace(self, placement="local", rank=rank, folders=None, workers=())
 
     def part(self, rank: int) -> LocalPart:
         assert self.layout is not None, "local array files have a layout"
@@ -88,12 +81,11 @@ class Descriptor:
 
 def _blocks(layout: Layout) -> list[Any]:
     """Return the block size along each axis; for blocks of arbitrary lengths, all lengths."""
-    dealt = zip(layout.distributions, layout.axes, strict=True)
-    return [list(d.sizes) if isinstance(d, GenBlock) else _block(d, axis) for d, axis in dealt]
-
-
-def _block(distribution: Any, axis: Any) -> int:
-    return int(axis.extent if isinstance(distribution, Collapsed) else axis.block)
+    dealt: Any = zip(layout.distributions, layout.axes, strict=True)
+    return [
+        list(d.sizes) if isinstance(d, GenBlock) else int(axis.extent if isinstance(d, Collapsed) else axis.block)
+        for d, axis in dealt
+    ]
 
 
 def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:

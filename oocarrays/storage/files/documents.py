@@ -21,19 +21,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
-from oocarrays.storage.local.fs import (
-    ATTRIBUTES,
-    DOCUMENTS,
-    MARK,
-    NODES,
-    PARTIAL_END,
-    check_regular,
-    draft_key,
-    files_below,
-    is_abandoned,
-    read_file,
-    remove_file,
-)
+from oocarrays.storage.local import fs
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.stores.joined import clear_tracebacks, with_drafts, without_drafts
@@ -51,10 +39,10 @@ WRECKED = (
 def unfinished_run(store: StoreLike) -> str | None:
     """Return the id of the run that left the array or group in ``store`` unfinished, or None."""
     try:
-        in_format_3, in_format_2 = documents(store, ATTRIBUTES)
+        in_format_3, in_format_2 = documents(store, fs.ATTRIBUTES)
         if in_format_3 is not None or mark_of(in_format_2) is not None:
             return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
-        in_format_3, in_format_2, *valid = documents(store, (*map(draft_key, ATTRIBUTES), *NODES))
+        in_format_3, in_format_2, *valid = documents(store, (*map(fs.draft_key, fs.ATTRIBUTES), *fs.NODES))
     except (OSError, StoreFailure):
         if is_remote(store):
             raise
@@ -66,15 +54,15 @@ def unfinished_run(store: StoreLike) -> str | None:
 
 def mark_of(attributes: Any) -> str | None:
     """Return the mark in the attributes of an array or a group, as JSON text unless it is a string, or None."""
-    if not isinstance(attributes, dict) or MARK not in attributes:
+    if not isinstance(attributes, dict) or fs.MARK not in attributes:
         return None
-    mark = attributes[MARK]
+    mark = attributes[fs.MARK]
     return mark if isinstance(mark, str) else json.dumps(mark)
 
 
 def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedError:
     return UnfinishedError(
-        f"{location(node)} is unfinished: run {node.attrs[MARK]} did not write all of it; "
+        f"{location(node)} is unfinished: run {node.attrs[fs.MARK]} did not write all of it; "
         f"resume that run, or write the {kind} again with overwrite=True (--overwrite)"
     )
 
@@ -100,12 +88,12 @@ def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
 def node_documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
     """Read metadata documents, or their drafts if none of them exists."""
     found = documents(store, names)
-    return documents(store, list(map(draft_key, names))) if found.count(None) == len(found) else found
+    return documents(store, list(map(fs.draft_key, names))) if found.count(None) == len(found) else found
 
 
 def node_kind(store: StoreLike) -> str | None:
     """Return the kind of node, ``"array"`` or ``"group"``, by its documents or drafts in either format; or None."""
-    in_format_3, array, group = node_documents(store, NODES)
+    in_format_3, array, group = node_documents(store, fs.NODES)
     if in_format_3 is not None:
         kind = in_format_3.get("node_type")
         return kind if kind in ("array", "group") else None
@@ -119,8 +107,8 @@ async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | 
 
 def _document_in(folder: str, name: str) -> Document | None:
     path = os.path.join(folder, name)
-    check_regular(path)
-    found = read_file(path)
+    fs.check_regular(path)
+    found = fs.read_file(path)
     return None if found is None else _parsed(found)
 
 
@@ -128,8 +116,8 @@ def check_documents(folder: str) -> None:
     """Raise if a path is an unsupported file, or if a metadata document in it is a special file."""
     if not os.path.isdir(folder):
         check_format(folder)
-    for name in DOCUMENTS:
-        check_regular(os.path.join(folder, name))
+    for name in fs.DOCUMENTS:
+        fs.check_regular(os.path.join(folder, name))
 
 
 def _parsed(text: bytes) -> Document | None:
@@ -149,7 +137,7 @@ def said(error: BaseException) -> str:
 def is_finished(store: StoreLike) -> bool:
     """Return whether ``store`` holds an array or a group that no run left unfinished."""
     try:
-        in_format_3, *in_format_2 = documents(store, NODES)
+        in_format_3, *in_format_2 = documents(store, fs.NODES)
         there = in_format_3 is not None or any(document is not None for document in in_format_2)
         return there and unfinished_run(store) is None
     except (OSError, StoreFailure):
@@ -162,9 +150,9 @@ def remove_partials(store: StoreLike, marks: Collection[str] = (), *, abandoned:
     If ``abandoned``, delete those of dead processes only: others may be writing to the array.
     """
     folder = local_folder(store)
-    for key in list(files_below(folder)) if folder else ():
-        if is_abandoned(key) if abandoned else key.endswith(PARTIAL_END) and key.split(".")[-2] not in marks:
-            remove_file(os.path.join(folder or "", key))
+    for key in list(fs.files_below(folder)) if folder else ():
+        if fs.is_abandoned(key) if abandoned else key.endswith(fs.PARTIAL_END) and key.split(".")[-2] not in marks:
+            fs.remove_file(os.path.join(folder or "", key))
 
 
 def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:

@@ -9,8 +9,9 @@ import errno
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
@@ -19,17 +20,10 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.fs import (
-    ABSENT,
-    PARTIAL,
-    make_folders,
-    read_file,
-    remove_file,
-    remove_tree,
-    sync_path,
-    translated,
-)
+from oocarrays.storage.local import fs
 from oocarrays.storage.local.syncing import rename, replace_file, write_beside, written
+
+T = TypeVar("T")
 
 
 def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntries:
@@ -40,14 +34,14 @@ def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntrie
     return StoreEntries(store_path(store), folder)
 
 
-def reading(store: StoreLike) -> translated:
+def reading(store: StoreLike) -> fs.translated:
     """Translate errors raised while reading the journal of ``store``."""
-    return translated("read", f"the journal of {store}")
+    return fs.translated("read", f"the journal of {store}")
 
 
-def writing(store: StoreLike) -> translated:
+def writing(store: StoreLike) -> fs.translated:
     """Translate errors raised while writing the journal of ``store``."""
-    return translated("write", f"the journal of {store}")
+    return fs.translated("write", f"the journal of {store}")
 
 
 class LocalEntries:
@@ -61,16 +55,16 @@ class LocalEntries:
 
     def get(self, key: str) -> bytes | None:
         """Return the contents of ``key``, or None if it does not exist."""
-        return read_file(self._path(key))
+        return fs.read_file(self._path(key))
 
     def make_folder(self, key: str) -> None:
-        make_folders(self._path(key))
+        fs.make_folders(self._path(key))
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
         """Create ``key`` from ``data`` unless it exists; if ``durable``, sync it to the device before returning."""
         path = self._path(key)
         self.prepare(key, data, durable=durable)()
-        sync_path(os.path.dirname(path)) if durable else written(path)
+        fs.sync_path(os.path.dirname(path)) if durable else written(path)
 
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
         """Write ``data`` to a temporary file and return a function that renames it to ``key`` unless ``key`` exists."""
@@ -88,37 +82,42 @@ class LocalEntries:
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Return the contents of each file in the folder ``key``, by name; None for a file deleted meanwhile."""
-        try:
-            names = os.listdir(self._path(key))
-        except ABSENT:
-            return {}
-        return {name: self.get(f"{key}/{name}") for name in names if not PARTIAL.search(name)}
+        names = _listed(self._path(key))
+        return {name: self.get(f"{key}/{name}") for name in names if not fs.PARTIAL.search(name)}
 
     def names(self, prefix: str = "") -> list[str]:
-        try:
-            return [name for name in os.listdir(self.root) if name.startswith(prefix)]
-        except ABSENT:
-            return []
+        return [name for name in _listed(self.root) if name.startswith(prefix)]
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the files under ``keys`` that exist."""
         for key in keys:
-            with suppress(*ABSENT):
+            with suppress(*fs.ABSENT):
                 os.unlink(self._path(key))
+
+    def remove(self, key: str) -> None:
+        """Delete the file, the link or the folder ``key``."""
+        path = self._path(key)
+        fs.remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else fs.remove_file(path)
 
     def clear(self, key: str) -> None:
         """Delete the folder ``key``, renaming it first so that no other process adds files during deletion."""
         aside = f"{self._path(key)}.{uuid.uuid4().hex}"
-        with suppress(*ABSENT):
+        with suppress(*fs.ABSENT):
             os.rename(self._path(key), aside)
-            remove_tree(aside)
+            fs.remove_tree(aside)
 
     def clear_all(self) -> None:
-        remove_tree(self.root)
+        fs.remove_tree(self.root)
 
     def clear_if_empty(self) -> None:
         with suppress(OSError):
             os.rmdir(self.root)
+
+
+def _listed(folder: str) -> list[str]:
+    with suppress(*fs.ABSENT):
+        return os.listdir(folder)
+    return []
 
 
 def _publish(partial: str, path: str) -> None:
@@ -133,7 +132,7 @@ def _publish(partial: str, path: str) -> None:
         if not os.path.lexists(path):
             os.rename(partial, path)
     finally:
-        remove_file(partial)
+        fs.remove_file(partial)
 
 
 class StoreEntries:
@@ -169,23 +168,21 @@ class StoreEntries:
         sync(self.store.set(self._path(key), default_buffer_prototype().buffer.from_bytes(data)))
 
     def entries(self, key: str) -> dict[str, bytes | None]:
-        return sync(self._entries(key))
+        names = [name for name in sync(self._listed(self._path(key))) if not fs.PARTIAL.search(name)]
+        return dict(zip(names, each_of(self._get, [f"{key}/{name}" for name in names]), strict=True))
 
     def names(self, prefix: str = "") -> list[str]:
-        return sync(self._names(prefix))
+        return [name for name in sync(self._listed(self.root)) if name.startswith(prefix)]
 
-    async def _names(self, prefix: str) -> list[str]:
-        return [name async for name in self.store.list_dir(self.root) if name.startswith(prefix)]
-
-    async def _entries(self, key: str) -> dict[str, bytes | None]:
-        listed = [name async for name in self.store.list_dir(self._path(key))]
-        names = [name for name in listed if not PARTIAL.search(name)]
-        found = await concurrent_map([(f"{key}/{name}",) for name in names], self._get, _at_once())
-        return dict(zip(names, found, strict=True))
+    async def _listed(self, folder: str) -> list[str]:
+        return [name async for name in self.store.list_dir(folder)]
 
     def delete(self, keys: Iterable[str]) -> None:
-        places = [(self._path(key),) for key in keys]
-        sync(concurrent_map(places, self.store.delete, _at_once()))
+        each_of(self.store.delete, map(self._path, keys))
+
+    def remove(self, key: str) -> None:
+        self.delete([key])
+        self.clear(key)
 
     def clear(self, key: str) -> None:
         sync(self.store.delete_dir(self._path(key)))
@@ -197,5 +194,6 @@ class StoreEntries:
         """Do nothing: a store has no folders."""
 
 
-def _at_once() -> int:
-    return zarr.config.get("async.concurrency")
+def each_of(request: Callable[[str], Awaitable[T]], keys: Iterable[str]) -> list[T]:
+    """Return the result of a request for each key, made concurrently."""
+    return sync(concurrent_map([(key,) for key in keys], request, zarr.config.get("async.concurrency")))

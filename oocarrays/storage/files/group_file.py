@@ -43,7 +43,7 @@ from oocarrays.storage.files.making_room import (
     take_mark_away,
     without_mark,
 )
-from oocarrays.storage.files.places import StoreLike, local_folder, location, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, location, member_store, store_path
 from oocarrays.storage.files.presence import Presence, presence_of
 from oocarrays.storage.local.fs import ABSENT, GROUP_2, MARK, METADATA, translated
 from oocarrays.storage.stores.joined import foreign_at, keeps_drafts, with_drafts
@@ -96,7 +96,7 @@ class GroupFile:
     @property
     def folder(self) -> str | None:
         """The local directory that holds it, or None."""
-        return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
+        return local_folder(self.zarr.store_path)
 
 
 def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> zarr.Group:
@@ -167,13 +167,6 @@ def is_consolidated(group: zarr.Group) -> bool:
     if group.metadata.zarr_format == 2:
         return in_format_2 is not None
     return (in_format_3 or {}).get("consolidated_metadata") is not None
-
-
-def member_store(store: StoreLike, name: str) -> StoreLike:
-    folder = local_folder(store)
-    if folder is not None:
-        return os.path.join(folder, name)
-    return store_path(store) / name
 
 
 def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, overwrite: bool) -> None:

@@ -35,10 +35,8 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target, finish_target
 from oocarrays.storage.files.descriptor import Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.files.documents import holds_group
-from oocarrays.storage.files.making_room import (
-    check_replaceable,
-)
-from oocarrays.storage.files.places import StoreLike, local_folder, location
+from oocarrays.storage.files.making_room import check_replaceable
+from oocarrays.storage.files.places import StoreLike, local_folder, location, member_store
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.stores.remote import RemoteStore
@@ -61,6 +59,8 @@ class LocalFiles:
     """Policy for missing chunks during reading."""
     known: tuple[Presence, ...] = ()
     """Presence record of each rank's file when all were opened; empty if not recorded."""
+    scratch: tuple[str | RemoteStore, ...] = ()
+    """Location of each rank's file, without a descriptor of its own, if they are scratch."""
 
     @property
     def ranks(self) -> int:
@@ -68,9 +68,11 @@ class LocalFiles:
         return self.descriptor.layout.ranks
 
     def place(self, rank: int) -> StoreLike:
+        if self.scratch:
+            return self.scratch[rank]
         if self.descriptor.folders:
             return self.descriptor.folders.format(rank=rank)
-        return group_file.member_store(self.store, rank_name(rank))
+        return member_store(self.store, rank_name(rank))
 
     def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
         """Return the Zarr array of a rank, checked against the group's descriptor."""
@@ -88,6 +90,8 @@ class LocalFiles:
         return array
 
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
+        if self.scratch:
+            return array_file.describe(array_file.open_array(self.scratch[rank], mode="r+"), written=True)
         mode = "r+" if written else "r"
         missing = None if written else self.missing
         known = self.known[rank] if self.known and not written else None
@@ -112,7 +116,7 @@ def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False)
     if said.placement != "local" or said.rank is not None:
         raise DescriptorError(f"the descriptor of {name} belongs to one array, not to a group")
     if isinstance(store, zarr.Group):
-        store = local_folder(store.store_path.store, store.store_path.path) or store.store_path
+        store = local_folder(store.store_path) or store.store_path
     return LocalFiles(store=store, descriptor=said, name=name)
 
 
@@ -172,23 +176,6 @@ class RankFiles:
         part = self.files.descriptor.part(rank)
         along = zip(axes, part.own, part.depth, strict=True)
         return tuple(moved(taken, depth - int(own[0])) for taken, own, depth in along)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScratchFiles(LocalFiles):
-    """Scratch in one file per rank, with the same layout and without descriptors."""
-
-    places: tuple[str | RemoteStore, ...]
-    """Location of each rank's file."""
-
-    def place(self, rank: int) -> StoreLike | RemoteStore:  # type: ignore[override]
-        return self.places[rank]
-
-    def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-        return array_file.open_array(self.places[rank], mode=mode)
-
-    def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
-        return array_file.describe(self.open(rank, mode="r+"), written=True)
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:

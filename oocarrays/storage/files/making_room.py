@@ -26,7 +26,7 @@ from zarr.storage import MemoryStore, StorePath, ZipStore
 from oocarrays.errors import OocError, TargetError
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files.documents import documents
+from oocarrays.storage.files.documents import documents, node_kind
 from oocarrays.storage.files.entries import entries_of
 from oocarrays.storage.files.places import (
     Place,
@@ -34,24 +34,13 @@ from oocarrays.storage.files.places import (
     lie_together,
     local_folder,
     location,
+    member_store,
     parts_of,
     place_name,
     store_path,
 )
-from oocarrays.storage.files.presence import keys_below
-from oocarrays.storage.local.fs import (
-    ARRAY_2,
-    DOCUMENTS,
-    MARK,
-    NODES,
-    OURS,
-    PARTIAL,
-    SAYING,
-    draft_key,
-    files_below,
-    remove_tree,
-    sync_path,
-)
+from oocarrays.storage.files.presence import CHUNK, keys_below
+from oocarrays.storage.local import fs
 from oocarrays.storage.stores.joined import innermost, keeps_drafts
 from oocarrays.storage.stores.underway import lists_keys
 from oocarrays.storage.stores.urls import check_replaces
@@ -86,8 +75,8 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     check_target_place(store)
     check_replaces(store, new=True)
     place = source.store_path
-    here, there = place_name(place.store, place.path), place_name(store)
-    mine, theirs = parts_of(place.store, place.path), parts_of(store)
+    here, there = place_name(place), place_name(store)
+    mine, theirs = parts_of(place), parts_of(store)
     if there is None and (target := store_path(store)).store == place.store:  # a store without a name
         here, there = place.path, target.path
         mine, theirs = ((here,), (there,)) if here or isinstance(source, zarr.Group) else ((), ())
@@ -118,10 +107,10 @@ def is_empty(store: StoreLike) -> bool:
     folder = local_folder(store)
     if folder is not None:
         names = os.listdir(folder) if os.path.isdir(folder) else [folder]
-        left = [name for name in names if not PARTIAL.search(name)]
-        return not os.path.lexists(folder) or not left or (left == [OURS] and not is_node(folder))
+        left = [name for name in names if not fs.PARTIAL.search(name)]
+        return not os.path.lexists(folder) or not left or (left == [fs.OURS] and not is_node(folder))
     place = store_path(store)
-    return sync(place.store.is_empty(place.path)) or (names_in(store) == [OURS] and not is_node(store))
+    return sync(place.store.is_empty(place.path)) or (names_in(store) == [fs.OURS] and not is_node(store))
 
 
 def new_documents(create: Callable[..., Any], settings: Settings) -> Documents:
@@ -133,12 +122,12 @@ def new_documents(create: Callable[..., Any], settings: Settings) -> Documents:
 
 def in_order(made: Mapping[str, Buffer]) -> Documents:
     """Return documents from Zarr in the order in which they are written: that of the array itself last."""
-    return {name: made[name].to_bytes() for name in SAYING if name in made}
+    return {name: made[name].to_bytes() for name in fs.SAYING if name in made}
 
 
 def without_mark(node: zarr.Array | zarr.Group, more: Mapping[str, Any] = MappingProxyType({})) -> Documents:
     """Return the documents of an open array or group without the mark, and with more attributes."""
-    attributes = {name: value for name, value in node.attrs.asdict().items() if name != MARK} | dict(more)
+    attributes = {name: value for name, value in node.attrs.asdict().items() if name != fs.MARK} | dict(more)
     return in_order(replace(node.metadata, attributes=attributes).to_buffer_dict(default_buffer_prototype()))
 
 
@@ -159,7 +148,7 @@ def put_target(
     """Write the drafts of a target, marked unfinished, that ``zarr.create_array`` or ``zarr.create_group`` creates."""
 
     def marked(mark: str) -> Settings:
-        return {**settings, "attributes": {**settings["attributes"], MARK: mark}}
+        return {**settings, "attributes": {**settings["attributes"], fs.MARK: mark}}
 
     if not keeps_drafts(store_path(store)):
         try:
@@ -170,31 +159,31 @@ def put_target(
     if not overwrite and is_node(store):
         raise already_exists(store)
     draft = new_documents(create, marked(run))
-    if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):
+    if overwrite and (set(names_in(store)) - {fs.OURS} or is_node(store)):
         put_documents(store, new_documents(create, marked(f"{run}-makes-room")), durable=durable, draft=True)
         make_room(store, durable=durable)
-        remove_documents(store, map(draft_key, set(DOCUMENTS).difference(draft)))
+        remove_documents(store, map(fs.draft_key, set(fs.DOCUMENTS).difference(draft)))
     put_documents(store, draft, durable=durable, draft=True, named=named)
     folder = local_folder(store)
     if folder is not None and durable:
-        sync_path(folder)  # the name of the draft's folder, which a lock may have created
+        fs.sync_path(folder)  # the name of the draft's folder, which a lock may have created
 
 
 def is_node(store: StoreLike) -> bool:
     """Return whether an array, a group or a draft of one exists."""
-    return any(found is not None for found in documents(store, (*NODES, *map(draft_key, NODES))))
+    return any(found is not None for found in documents(store, (*fs.NODES, *map(fs.draft_key, fs.NODES))))
 
 
 def is_leftover(store: StoreLike) -> bool:
     folder = local_folder(store)
     is_file = folder is not None and os.path.lexists(folder) and not os.path.isdir(folder)
-    return not is_file and all(name.startswith(OURS) for name in names_in(store))
+    return not is_file and all(name.startswith(fs.OURS) for name in names_in(store))
 
 
 def _keys(store: StoreLike) -> Iterable[str]:
     folder, place = local_folder(store), store_path(store)
     if folder is not None:
-        return files_below(folder, skip=OURS)
+        return fs.files_below(folder, skip=fs.OURS)
     return keys_below(place) if lists_keys(place.store) else ()
 
 
@@ -202,8 +191,8 @@ def _is_part(key: str) -> bool:
     """Return whether a key is of a document, of a chunk, or of a leftover of a run."""
     name = key.rpartition("/")[2]
     chunk = re.fullmatch(r"(c|[0-9]+)(\.[0-9]+)*", name)  # the last part of its key, in either format
-    known = name in SAYING or chunk or PARTIAL.search(name) or name.startswith(".nfs")
-    return bool(known) or any(part.startswith(OURS) for part in key.split("/"))
+    known = name in fs.SAYING or chunk or fs.PARTIAL.search(name) or name.startswith(".nfs")
+    return bool(known) or any(part.startswith(fs.OURS) for part in key.split("/"))
 
 
 def names_in(store: StoreLike) -> list[str]:
@@ -215,7 +204,7 @@ def put_documents(
 ) -> None:
     entries = entries_of(store)
     for name, document in found.items():
-        key = draft_key(name) if draft else name
+        key = fs.draft_key(name) if draft else name
         if not durable:
             entries.make_folder(os.path.dirname(key))
         entries.replace(key, document, durable=durable, named=named)
@@ -224,7 +213,7 @@ def put_documents(
 def publish_drafts(store: StoreLike, *, durable: bool) -> None:
     """Write the documents from their drafts, and delete the drafts."""
     entries = entries_of(store)
-    drafts = {name: entries.get(draft_key(name)) for name in SAYING}
+    drafts = {name: entries.get(fs.draft_key(name)) for name in fs.SAYING}
     found = {name: draft for name, draft in drafts.items() if draft is not None}
     put_documents(store, found, durable=durable)
     if found:
@@ -245,8 +234,8 @@ def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
     A draft that cannot be deleted stays: readers ignore it beside its document.
     """
     with suppress(OSError, OocError):
-        remove_documents(store, map(draft_key, names))
-        entries_of(store, OURS).clear_if_empty()
+        remove_documents(store, map(fs.draft_key, names))
+        entries_of(store, fs.OURS).clear_if_empty()
 
 
 def remove_documents(store: StoreLike, names: Iterable[str]) -> None:
@@ -258,38 +247,28 @@ def remove_documents(store: StoreLike, names: Iterable[str]) -> None:
 
 def make_room(store: StoreLike, *, durable: bool) -> None:
     """Delete an array, or a group with its contents, documents first; keep the folder of our own records."""
-    folder = local_folder(store)
-    if folder is None:
-        sync(_make_room_in_store(store_path(store)))
-        return
-    if durable:
-        sync_path(folder)  # the name of the draft's folder
-    for path in list(_saying(folder)):
-        os.unlink(path)
-        if durable:
-            sync_path(os.path.dirname(path))
-    for name in set(os.listdir(folder)) - {OURS}:
-        path = os.path.join(folder, name)
-        remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
-    if durable:
-        sync_path(folder)
+    entries, folder = entries_of(store), local_folder(store) if durable else None
+
+    def settle(key: str = "-") -> None:
+        """Sync the folder that names a key; by default, the array's own."""
+        if folder is not None:
+            fs.sync_path(os.path.dirname(os.path.join(folder, key)))
+
+    settle()  # the name of the draft's folder
+    for key in list(_saying(store)):
+        entries.delete([key])
+        settle(key)
+    for name in set(entries.names()) - {fs.OURS}:
+        entries.remove(name)
+    settle()
 
 
-def _saying(folder: str) -> Iterator[str]:
+def _saying(store: StoreLike, at: str = "") -> Iterator[str]:
     """Yield the documents of an array, or of a group and its contents, outer before inner."""
-    for at, folders, names in os.walk(folder):
-        folders[:] = [] if ARRAY_2 in names else [name for name in folders if name not in (OURS, "c")]
-        yield from (os.path.join(at, name) for name in SAYING if name in names)
-
-
-async def _make_room_in_store(place: StorePath) -> None:
-    names = [name async for name in place.store.list_dir(place.path) if name != OURS]
-    nodes = [name for name in names if name not in SAYING and not name.startswith(OURS)]
-    inside = [name for name in nodes if name != "c" and not name.replace(".", "").isdigit()]
-    for at in ("", *inside):
-        for name in SAYING:
-            await (place / at / name).delete()
-    for name in names:
-        if name not in SAYING:
-            await (place / name).delete()
-            await place.store.delete_dir(f"{place.path}/{name}".lstrip("/"))
+    names = set(names_in(store))
+    yield from (f"{at}{name}" for name in fs.SAYING if name in names)
+    kind = node_kind(store) if names.intersection(fs.NODES) else None
+    for name in () if kind == "array" else names - {fs.OURS, *fs.SAYING}:
+        below = member_store(store, name)
+        if (kind == "group" or not CHUNK.match(name)) and not (isinstance(below, str) and os.path.islink(below)):
+            yield from _saying(below, f"{at}{name}/")

@@ -27,7 +27,9 @@ Place = str | os.PathLike | Store | StorePath
 StoreLike = str | os.PathLike[str] | Store | StorePath
 
 
-def local_folder(store: Any, path: str = "") -> str | None:
+def local_folder(store: Any) -> str | None:
+    """Return the real path of a folder, of a store in one, or of a location in that store; None for others."""
+    path, store = (store.path, store.store) if isinstance(store, StorePath) else ("", store)
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(str(store.root), path))
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
@@ -40,49 +42,40 @@ def folders_of(store: Any) -> tuple[str, ...]:
     folder = local_folder(store)
     if folder is not None:
         return (folder,)
-    store = store.store if isinstance(store, StorePath) else store
     joined = joined_in(store)
     return tuple(map(os.path.realpath, joined[0].folders)) if joined else ()
 
 
-def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
+def parts_of(store: Any) -> tuple[str, ...]:
     """Return the locations that contain an array: its own, or one on each disk."""
-    if isinstance(store, StorePath):
-        return parts_of(store.store, store.path)
-    joined, name = joined_in(store), place_name(store, path)
+    joined, name = joined_in(store), place_name(store)
     if joined is None:
         return (name,) if name else ()
-    below = f"{joined[1]}{path}".strip("/")
+    below = joined[1].strip("/")
     places = (os.path.realpath(disk) if os.path.isabs(disk) else disk for disk in joined[0].disks)
     return tuple(f"{place.rstrip('/')}/{below}".rstrip("/") for place in places)
 
 
 def in_files(store: Any) -> bool:
     """Return whether each chunk is a local file, or a byte range of one, with random access."""
-    path = store.path if isinstance(store, StorePath) else ""
-    store = store.store if isinstance(store, StorePath) else store
-    if local_folder(store) is not None:
-        return True
     joined = joined_in(store)
-    return joined is not None and joined[0].files(joined[1] + path) is not None
+    return (local_folder(store) if joined is None else joined[0].files(joined[1])) is not None
 
 
-def place_name(store: Any, path: str = "") -> str | None:
-    """Return the folder of a local store, or the URL of a remote one; None for others."""
-    if isinstance(store, RemoteStore):
-        return f"{store.name}/{path}".rstrip("/")
-    return local_folder(store, path)
+def place_name(store: Any) -> str | None:
+    """Return the folder of a local location, or the URL of a remote one; None for others."""
+    path, inner = (store.path, store.store) if isinstance(store, StorePath) else ("", store)
+    return f"{inner.name}/{path}".rstrip("/") if isinstance(inner, RemoteStore) else local_folder(store)
 
 
 def name_of(store: StoreLike) -> str:
     place = store_path(store)
-    return place_name(place.store, place.path) or str(place)
+    return place_name(place) or str(place)
 
 
 def location(node: zarr.Array | zarr.Group) -> str:
     """Return the location of an array or a group for messages: its directory, or its store and path."""
-    path = node.store_path
-    return local_folder(path.store, path.path) or str(path)
+    return local_folder(node.store_path) or str(node.store_path)
 
 
 def store_path(store: StoreLike) -> StorePath:
@@ -93,6 +86,11 @@ def store_path(store: StoreLike) -> StorePath:
         return StorePath(LocalStore(str(place)))
     check_is_place(place)
     return StorePath(place)
+
+
+def member_store(store: StoreLike, name: str) -> StoreLike:
+    folder = local_folder(store)
+    return store_path(store) / name if folder is None else os.path.join(folder, name)
 
 
 def prefix_of(place: StorePath) -> str:
@@ -149,5 +147,4 @@ def _identity(folder: str) -> tuple[int, int] | None:
 
 def named(store: StoreLike) -> str | None:
     """Return the name of a location for a journal; None for one in the memory of this process."""
-    path = store_path(store)
-    return place_name(path.store, path.path)
+    return place_name(store_path(store))

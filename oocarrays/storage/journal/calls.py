@@ -76,16 +76,6 @@ def code_of(function: Any) -> str | None:
     return None
 
 
-def known_function(name: str) -> Callable[..., Any] | None:
-    """Return the function with a name from a journal if it is NumPy's or ours and can only compute; else None."""
-    module, _, qualname = name.partition(":")
-    if module == "numpy":
-        found = getattr(np, qualname, None)
-        return found if isinstance(found, np.ufunc) else None
-    ours = {name_of(each): each for each in vars(kernels).values() if inspect.isfunction(each)}
-    return ours.get(name)
-
-
 def imported(name: Any) -> Callable[..., Any]:
     """Import a function named ``"module:name"``; return a callable unchanged."""
     if callable(name):
@@ -119,9 +109,15 @@ def given_again(
 
 
 def _known(kept: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """Return a known function if the journal's digest matches its code, which bound arguments prevent; else None."""
-    function = known_function(kept[NAME])
-    return function if function and kept.get(CODE) == code_of(function) else None
+    """Return a function of NumPy's or ours that can only compute, by its name in a journal; None for others.
+
+    None, too, if the journal's digest does not match its code, as with bound arguments.
+    """
+    module, _, qualname = kept[NAME].partition(":")
+    ours = {name_of(each): each for each in vars(kernels).values() if inspect.isfunction(each)}
+    function = getattr(np, qualname, None) if module == "numpy" else ours.get(kept[NAME])
+    only_computes = isinstance(function, np.ufunc) or module != "numpy"
+    return function if function and only_computes and kept.get(CODE) == code_of(function) else None
 
 
 def _check_function(

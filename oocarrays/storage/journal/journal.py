@@ -17,7 +17,6 @@ such keys.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,27 +29,9 @@ from oocarrays.storage.files.documents import documents, holds_group, is_finishe
 from oocarrays.storage.files.entries import LocalEntries, StoreEntries, entries_of, reading, writing
 from oocarrays.storage.files.making_room import is_empty, remove_drafts
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of
-from oocarrays.storage.journal.lock import Busy, Hold, try_lock
+from oocarrays.storage.journal import texts
+from oocarrays.storage.journal.lock import Busy, Hold, alone
 from oocarrays.storage.journal.sources import can_keep, kept_source
-from oocarrays.storage.journal.texts import (
-    DONE,
-    FOLDER,
-    ID,
-    KEPT,
-    LOCK,
-    PLAN,
-    STATES,
-    Kept,
-    Notes,
-    Receipt,
-    check_entry,
-    entry_text,
-    name_of_part,
-    part_named,
-    plan_in,
-    plan_text,
-    receipts_in,
-)
 from oocarrays.storage.local.fs import NODES, SAYING
 
 
@@ -64,9 +45,9 @@ class Journal:
         folder = local_folder(store)
         self.durable = durable
         self.store = store if folder is None else folder
-        self._hold = None if folder is None else Hold(os.path.join(folder, FOLDER, LOCK))
+        self._hold = None if folder is None else Hold(os.path.join(folder, texts.FOLDER, texts.LOCK))
         self._digest: str | None = None
-        self._folder = DONE
+        self._folder = texts.DONE
         self._done: set[tuple[int, ...]] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,33 +55,36 @@ class Journal:
 
     @cached_property
     def _entries(self) -> LocalEntries | StoreEntries:
-        return entries_of(self.store, FOLDER)
+        return entries_of(self.store, texts.FOLDER)
 
     @property
-    def notes(self) -> Notes:
-        return Notes(self.store)
+    def notes(self) -> texts.Notes:
+        return texts.Notes(self.store)
+
+    def _get(self, key: str) -> bytes | None:
+        with reading(self.store):
+            return self._entries.get(key)
 
     def begin(self, run: str, content: Document, *, instead: bool = False) -> None:
         """Record the plan of ``run`` before the run writes anything else; sync it if `durable`."""
-        plan, text = plan_text(run, content)
+        plan, text = texts.plan_text(run, content)
         with writing(self.store):
-            if instead or self._entries.get(PLAN) is None:
+            if instead or self._entries.get(texts.PLAN) is None:
                 self._entries.make_folder("")
                 put = self._entries.replace if instead else self._entries.create
-                put(PLAN, text, durable=self.durable)
-                if self._entries.get(PLAN) == text:  # else another run was faster
+                put(texts.PLAN, text, durable=self.durable)
+                if self._entries.get(texts.PLAN) == text:  # else another run was faster
                     self._clear_but("")
-                    self._entries.make_folder(DONE)
-                    self._digest, self._folder, self._done = plan.digest, DONE, set()
+                    self._entries.make_folder(texts.DONE)
+                    self._digest, self._folder, self._done = plan.digest, texts.DONE, set()
                     return
         raise TargetError(f"{self.store} already has a journal: resume its run, or pass overwrite=True (--overwrite)")
 
     def read(self) -> tuple[str, Document]:
-        with reading(self.store):
-            text = self._entries.get(PLAN)
+        text = self._get(texts.PLAN)
         if text is None:
             raise NotFoundError(f"{self.store} has no journal: nothing to resume")
-        run, content, self._digest, self._folder = plan_in(text, self.store)
+        run, content, self._digest, self._folder = texts.plan_in(text, self.store)
         return run, content
 
     def _known_digest(self) -> str:
@@ -111,45 +95,45 @@ class Journal:
 
     def is_there(self) -> bool:
         """Return whether a journal exists: it does from the start of a run to its end."""
-        with reading(self.store):
-            return self._entries.get(PLAN) is not None
+        return self._get(texts.PLAN) is not None
 
-    def replace(self, run: str, content: Document, kept: Kept | None = None) -> None:
+    def replace(self, run: str, content: Document, kept: texts.Kept | None = None) -> None:
         """Replace the plan of ``run`` atomically by one without finished parts."""
-        (_, _, digest, folder), text = plan_text(run, content, replaced=True)
+        (_, _, digest, folder), text = texts.plan_text(run, content, replaced=True)
         with writing(self.store):
             self._entries.clear(folder)
             self._entries.make_folder(folder)
-            self._entries.prepare(f"{folder}/{KEPT}", entry_text(digest, kept or {}), durable=self.durable)()
-            self._entries.replace(PLAN, text)
+            self._entries.prepare(
+                f"{folder}/{texts.KEPT}", texts.entry_text(digest, kept or {}), durable=self.durable
+            )()
+            self._entries.replace(texts.PLAN, text)
             self._clear_but(folder)
         self._digest, self._folder, self._done = digest, folder, set()
 
     def _clear_but(self, folder: str) -> None:
         """Delete the entries of all plans except those in ``folder``."""
-        for name in self._entries.names(DONE):
+        for name in self._entries.names(texts.DONE):
             if name != folder:
                 self._entries.clear(name)
 
-    def kept(self) -> dict[str, dict[str, Receipt]]:
+    def kept(self) -> dict[str, dict[str, texts.Receipt]]:
         """Return receipts of chunks stored by earlier plans, by location name."""
         digest = self._known_digest()
-        if self._folder == DONE:
+        if self._folder == texts.DONE:
             return {}
-        with reading(self.store):
-            entry = self._entries.get(f"{self._folder}/{KEPT}") or b""
-        check_entry(entry, digest, KEPT, self.store)
-        return receipts_in(entry, KEPT, self.store) or {}
+        entry = self._get(f"{self._folder}/{texts.KEPT}") or b""
+        texts.check_entry(entry, digest, texts.KEPT, self.store)
+        return texts.receipts_in(entry, texts.KEPT, self.store) or {}
 
-    def record(self, part: tuple[int, ...], stored: Kept | None = None) -> None:
+    def record(self, part: tuple[int, ...], stored: texts.Kept | None = None) -> None:
         """Record that ``part`` is finished, unless it is recorded already."""
         self.prepare(part, stored, durable=self.durable)()
 
     def prepare(
-        self, part: tuple[int, ...], stored: Kept | None = None, *, durable: bool = False
+        self, part: tuple[int, ...], stored: texts.Kept | None = None, *, durable: bool = False
     ) -> Callable[[], None]:
         """Write the entry of ``part`` to a temporary name; return a function that publishes it."""
-        entry, key = entry_text(self._known_digest(), stored or None), self._key(part)
+        entry, key = texts.entry_text(self._known_digest(), stored or None), self._key(part)
         with writing(self.store):
             try:
                 publish = self._entries.prepare(key, entry, durable=durable)
@@ -171,27 +155,25 @@ class Journal:
     def keep(self, part: tuple[int, ...], data: bytes) -> None:
         """Store bytes of a part that is not written to the target, for a resumed run; call it before `record`."""
         with writing(self.store):
-            self._entries.make_folder(STATES)
+            self._entries.make_folder(texts.STATES)
             self._entries.create(
-                f"{STATES}/{name_of_part(part)}", entry_text(self._known_digest(), None) + b"\n" + data
+                f"{texts.STATES}/{texts.name_of_part(part)}",
+                texts.entry_text(self._known_digest(), None) + b"\n" + data,
             )
 
     def kept_bytes(self, part: tuple[int, ...]) -> bytes | None:
-        with reading(self.store):
-            entry = self._entries.get(f"{STATES}/{name_of_part(part)}")
-        digest, _, data = (entry or b"").partition(b"\n")
+        entry = self._get(f"{texts.STATES}/{texts.name_of_part(part)}") or b""
+        digest, _, data = entry.partition(b"\n")
         return data if digest == self._known_digest().encode() else None
 
     def has(self, part: tuple[int, ...]) -> bool:
         """Return whether ``part`` is finished; once found in the store, it is cached."""
         if part in self._done:
             return True
-        digest = self._known_digest()
-        with reading(self.store):
-            found = self._entries.get(self._key(part))
+        digest, found = self._known_digest(), self._get(self._key(part))
         if found is None:
             return False
-        check_entry(found, digest, self._key(part), self.store)
+        texts.check_entry(found, digest, self._key(part), self.store)
         self._done.add(part)
         return True
 
@@ -199,25 +181,25 @@ class Journal:
         self._done = set(self._found())
         return set(self._done)
 
-    def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, Receipt]] | None]:
+    def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, texts.Receipt]] | None]:
         """Return the receipts of each finished part; None for a part recorded without receipts."""
-        return {part: receipts_in(entry, self._key(part), self.store) for part, entry in self._found().items()}
+        return {part: texts.receipts_in(entry, self._key(part), self.store) for part, entry in self._found().items()}
 
     def _found(self) -> dict[tuple[int, ...], bytes]:
         self.read()
         digest = self._known_digest()
         with reading(self.store):
             entries = self._entries.entries(self._folder)
-        if self._folder != DONE:
-            entries.pop(KEPT, None)
-        parts = {part_named(name, self.store): name for name in entries}
+        if self._folder != texts.DONE:
+            entries.pop(texts.KEPT, None)
+        parts = {texts.part_named(name, self.store): name for name in entries}
         found = {part: entry for part, name in parts.items() if (entry := entries[name]) is not None}
         for part, entry in found.items():
-            check_entry(entry, digest, parts[part], self.store)
+            texts.check_entry(entry, digest, parts[part], self.store)
         return found
 
     def _key(self, part: tuple[int, ...]) -> str:
-        return f"{self._folder}/{name_of_part(part)}"
+        return f"{self._folder}/{texts.name_of_part(part)}"
 
     def forget(self, parts: Iterable[tuple[int, ...]]) -> None:
         """Delete the entries of ``parts``; other processes may have read and cached them already."""
@@ -229,19 +211,19 @@ class Journal:
     def remove(self, *, ended: str | None = None) -> None:
         """Delete the journal, its plan first, if it exists; keep end markers if ``ended`` is passed."""
         with writing(self.store):
-            self._entries.delete([PLAN])
+            self._entries.delete([texts.PLAN])
             if ended is None:
                 self._entries.clear_all()
             else:
                 self._clear_but("")
-                self._entries.delete([LOCK])
-        self._digest, self._folder, self._done = None, DONE, set()
+                self._entries.delete([texts.LOCK])
+        self._digest, self._folder, self._done = None, texts.DONE, set()
 
     def withdraw(self, run: str) -> None:
         """Delete the journal of a run that could not create its target, and the empty folders created for it."""
         with suppress(OSError, OocError):
-            text = self._entries.get(PLAN)
-            if text is not None and plan_in(text, self.store).run == run:
+            text = self._entries.get(texts.PLAN)
+            if text is not None and texts.plan_in(text, self.store).run == run:
                 self.remove()
         self.release()
         self._clear_if_empty()
@@ -290,7 +272,7 @@ class Journal:
         if self._hold is None:
             return False
         with writing(self.store), self._refused():
-            return self._hold.share(make=self._entries.get(PLAN) is not None)
+            return self._hold.share(make=self._entries.get(texts.PLAN) is not None)
 
     def release(self) -> None:
         """Release the lock; if nothing was started under it, delete the lock file and its folder."""
@@ -300,15 +282,10 @@ class Journal:
 
     def _tidy(self, lock: str) -> None:
         """Delete a lock file that no process holds and that has no plan beside it."""
-        file = try_lock(lock, fcntl.LOCK_EX)
-        if file is None:
-            return
-        try:
-            if self._entries.get(PLAN) is None:
+        with alone(lock) as is_there:
+            if is_there and self._entries.get(texts.PLAN) is None:
                 os.unlink(lock)
                 os.rmdir(os.path.dirname(lock))
-        finally:
-            os.close(file)
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
@@ -333,7 +310,7 @@ def journal_of(target: StoreLike) -> tuple[Journal, str, Document]:
         id, content = there.read()
     except InputError as error:
         raise type(error)(f"{error}; {way_out(target)}") from None
-    if not ID.fullmatch(id):
+    if not texts.ID.fullmatch(id):
         raise JournalError(f"the journal in {target} names an invalid run id {id!r}; {way_out(target)}")
     if id != mark:
         other = f"the {_kind(target)} of run {mark}; {way_out(target)}"
@@ -347,7 +324,7 @@ def _kind(target: StoreLike) -> str:
 
 def way_out(target: StoreLike) -> str:
     """Return advice for a target with an unusable journal: the target that has it, or how to start over."""
-    if (first := Notes(target).first()) is not None:
+    if (first := texts.Notes(target).first()) is not None:
         return f"its run began with the target {first}: resume that, oocarrays.resume({first!r})"
     if can_update(target):
         return f"bring it up to date again: update({name_of(target)!r}) (oocarrays update)"

@@ -20,7 +20,6 @@ both its name and its contents match, and symbolic links in it are not followed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
@@ -38,21 +37,9 @@ from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import node_kind, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
+from oocarrays.storage.journal.lock import Busy, Hold, alone, is_locked
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, ID, LOCK, NOTE, PLAN
-from oocarrays.storage.local.fs import (
-    ABSENT,
-    ARRAY_2,
-    ATTRIBUTES_2,
-    GROUP_2,
-    METADATA,
-    PARTIAL,
-    is_abandoned,
-    mark_of_plan,
-    remove_file,
-    remove_tree,
-    translated,
-)
+from oocarrays.storage.local import fs
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 
@@ -122,22 +109,18 @@ class Leftover:
         if self.alive:
             raise TargetError(f"{self.path} is not removed: a run is using it")
         try:
-            with translated("remove", self.path):
-                remove_file(self.path) if self.kind in ("partial", "note") else self._remove_folder()
+            with fs.translated("remove", self.path):
+                fs.remove_file(self.path) if self.kind in ("partial", "note") else self._remove_folder()
         except Busy:
             raise TargetError(f"{self.path} is not removed: a run is using it") from None
 
     def _remove_folder(self) -> None:
         """Lock the folder, check that it is unchanged, and remove it."""
-        file = try_lock(_lock_of(self.path, self.kind), fcntl.LOCK_EX)
-        try:
-            if file is None and _is_young(_tree(self.path)[1]):
+        with alone(_lock_of(self.path, self.kind)) as is_there:
+            if not is_there and _is_young(_tree(self.path)[1]):
                 raise Busy(self.path)
             self._check_unchanged()
-            _remove_array(self.path) if self.kind == "unfinished" else remove_tree(self.path)
-        finally:
-            if file is not None:
-                os.close(file)
+            _remove_array(self.path) if self.kind == "unfinished" else fs.remove_tree(self.path)
 
     def _check_unchanged(self) -> None:
         array = self.path if self.kind == "unfinished" else os.path.dirname(self.path)
@@ -166,7 +149,7 @@ def hold(folder: str, target: StoreLike | None = None) -> Hold:
     """
     held = Hold(os.path.join(os.path.realpath(folder), LOCK))
     try:
-        with translated("write", folder):
+        with fs.translated("write", folder):
             if held.share(make=True) and target is not None:
                 with suppress(OSError):
                     Path(held.path).write_text(name_of(target))
@@ -192,19 +175,14 @@ def remove_dead_scratch(target: StoreLike, scratch: str | RemoteStore | None) ->
 def discard(scratch: str, held: Hold) -> None:
     """Remove the scratch of a run, unless another process uses it."""
     held.close()
-    with suppress(Busy):
-        lock = try_lock(held.path, fcntl.LOCK_EX)
+    with suppress(Busy), alone(held.path):
         remove_scratch(scratch)
-        if lock is not None:
-            os.close(lock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Array:
     """The array or group that contains a folder."""
 
-    folder: str
-    """Folder of its metadata."""
     group: bool
     """Whether it is a group."""
     unfinished: bool
@@ -235,7 +213,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except (*ABSENT, PermissionError):
+    except (*fs.ABSENT, PermissionError):
         return []
 
 
@@ -247,7 +225,7 @@ def _kind(name: str) -> Kind | None:
 
 def _array_at(folder: str, names: set[str]) -> _Array | None:
     kind = None
-    if names.intersection((METADATA, FOLDER, ARRAY_2, GROUP_2)):
+    if names.intersection((fs.METADATA, FOLDER, fs.ARRAY_2, fs.GROUP_2)):
         with suppress(OSError):
             kind = node_kind(folder)
     if kind is None:
@@ -255,14 +233,14 @@ def _array_at(folder: str, names: set[str]) -> _Array | None:
     held = is_locked(os.path.join(folder, FOLDER, LOCK))
     unfinished = unfinished_run(folder) is not None
     marks = _marks(folder) if unfinished else frozenset()
-    return _Array(folder=folder, group=kind == "group", unfinished=unfinished, held=held, marks=marks)
+    return _Array(group=kind == "group", unfinished=unfinished, held=held, marks=marks)
 
 
 def _marks(folder: str) -> frozenset[str]:
     """Return the marks in the names of chunks left unfinished by the run in an array's journal."""
     with suppress(OocError):
         run, content = Journal(folder).read()
-        return frozenset(mark_of_plan(run, content.get(BEGINNING, ""), number) for number in range(STAGES.stop))
+        return frozenset(fs.mark_of_plan(run, content.get(BEGINNING, ""), number) for number in range(STAGES.stop))
     return frozenset()
 
 
@@ -286,13 +264,13 @@ def _lock_of(path: str, kind: Kind) -> str:
 
 def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover]:
     """Yield the partial file if its run is dead, or if it was not modified recently."""
-    if array is None or not PARTIAL.search(entry.name) or not entry.is_file(follow_symlinks=False):
+    if array is None or not fs.PARTIAL.search(entry.name) or not entry.is_file(follow_symlinks=False):
         return
     if entry.name.split(".")[-2] in array.marks:  # they are removed with the array
         return
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
-        dead = (array.unfinished and array.held is False) or is_abandoned(entry.name)
+        dead = (array.unfinished and array.held is False) or fs.is_abandoned(entry.name)
         if dead or not _is_young(status.st_mtime):
             yield Leftover(path=entry.path, kind="partial", nbytes=status.st_size, alive=array.held is True)
 
@@ -325,7 +303,7 @@ def _is_young(written: float) -> bool:
 def remove_unfinished(store: StoreLike) -> None:
     """Remove an array or a group that its own run has not finished."""
     folder = local_folder(store)
-    with translated("remove", store):
+    with fs.translated("remove", store):
         if folder is not None:
             _remove_array(folder)
         else:
@@ -335,7 +313,7 @@ def remove_unfinished(store: StoreLike) -> None:
 
 def _remove_array(folder: str) -> None:
     """Remove an array, its mark last, so that an interrupted removal leaves an unfinished array."""
-    last = ["", FOLDER, GROUP_2, ARRAY_2, ATTRIBUTES_2, METADATA]
+    last = ["", FOLDER, fs.GROUP_2, fs.ARRAY_2, fs.ATTRIBUTES_2, fs.METADATA]
     for entry in sorted(_entries(folder), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
-        remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else remove_file(entry.path)
-    remove_tree(folder)
+        fs.remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else fs.remove_file(entry.path)
+    fs.remove_tree(folder)

@@ -14,8 +14,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from oocarrays.storage.local.fs import make_folders
 
@@ -51,13 +51,22 @@ def is_locked(path: str) -> bool | None:
     """Return whether a living process holds a lock; None if there is no lock file, or it cannot be read."""
     with suppress(OSError):
         try:
-            file = try_lock(path, fcntl.LOCK_EX)
+            with alone(path) as is_there:
+                return False if is_there else None
         except Busy:
             return True
+    return None
+
+
+@contextmanager
+def alone(path: str) -> Iterator[bool]:
+    """Hold a lock alone; the context yields False without a lock file, or on a file system without such locks."""
+    file = try_lock(path, fcntl.LOCK_EX)
+    try:
+        yield file is not None
+    finally:
         if file is not None:
             let_go(file)
-            return False
-    return None
 
 
 def _open(path: str, make: bool) -> int:

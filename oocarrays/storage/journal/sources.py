@@ -23,7 +23,7 @@ import os
 import re
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -56,7 +56,6 @@ def fingerprint(array: zarr.Array, each: Callable[[Sequence[Version]], None] | N
     found = listed(array)
     if found is None:
         return None
-    place = array.store_path
     sums, count = np.zeros((KINDS, _groups(array)), np.uint64), 0
     while some := list(islice(found, AT_ONCE)):
         mixed = np.array([crc32(key.encode()) for key, *_ in some], np.uint64)
@@ -66,14 +65,10 @@ def fingerprint(array: zarr.Array, each: Callable[[Sequence[Version]], None] | N
         if each:
             each(some)
     return {
-        "place": place_name(place.store, place.path),
+        "place": place_name(array.store_path),
         "files": count,
         "sums": [b64encode(each.astype("<u8").tobytes()).decode() for each in sums],
     }
-
-
-def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
-    return [fingerprint(array) for array in arrays]
 
 
 def _groups(array: zarr.Array) -> int:
@@ -126,7 +121,7 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 def listed(array: zarr.Array) -> Iterator[Version] | None:
     """Return an iterator over all stored chunks; None if the store does not list their versions."""
     place = array.store_path
-    folder = local_folder(place.store, place.path)
+    folder = local_folder(place)
     if folder is not None:
         return _files(folder)
     if not isinstance(place.store, RemoteStore):
@@ -181,11 +176,11 @@ class Source:
         words = np.zeros((WORDS, grid.count), np.uint64)
 
         def add(chunks: Sequence[Version]) -> None:
-            numbers = [_number(key, grid, array) for key, *_ in chunks]
-            mine = [number is not None for number in numbers]
+            numbers = np.array([_number(key, grid, array) for key, *_ in chunks])
+            mine = numbers >= 0
             _, *told = words_of(chunks, np.zeros(len(chunks), np.uint64))
             for kind, each in enumerate(told):
-                words[kind, [number for number in numbers if number is not None]] = each[mine] | np.uint64(1)
+                words[kind, numbers[mine]] = each[mine] | np.uint64(1)
 
         read = fingerprint(array, add)
         if read is None:
@@ -211,11 +206,11 @@ class Source:
         return unlike
 
 
-def _number(key: str, grid: ChunkGrid, array: zarr.Array) -> int | None:
-    """Return the number of a chunk in C order, by its key; None for a key that is not a chunk of this array."""
+def _number(key: str, grid: ChunkGrid, array: zarr.Array) -> int:
+    """Return the number of a chunk in C order, by its key; -1 for a key that is not a chunk of this array."""
     index = index_of_chunk(key, array)
     inside = index is not None and all(i < n for i, n in zip(index, grid.counts, strict=True))
-    return ravel(index, grid.counts) if index is not None and inside else None
+    return ravel(index, grid.counts) if index is not None and inside else -1
 
 
 def _kind(array: zarr.Array, grid: ChunkGrid) -> str:

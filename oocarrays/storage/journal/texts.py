@@ -32,23 +32,20 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
-import zarr
-from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
-from zarr.storage import StorePath
 
 from oocarrays.errors import JournalError, OocError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.entries import entries_of, reading, writing
+from oocarrays.storage.files.entries import each_of, entries_of, reading, writing
 from oocarrays.storage.files.places import StoreLike, local_folder, prefix_of, store_path
 from oocarrays.storage.local.blobs import FOLDED_ABOVE, LocalBlobs, checksum
 from oocarrays.storage.local.fs import OURS, SAYING, SHARED, size_of
@@ -73,44 +70,34 @@ def contents(data: Any) -> int | None:
     return found
 
 
-class Unkept:
-    """Receipts that are discarded, for work that cannot be resumed."""
+class Receipts:
+    """Receipts recorded from many threads; or discarded, for work that cannot be resumed."""
 
-    def put(self, key: str, data: Any) -> None:
-        """Record the checksum and length of ``data`` stored under ``key``."""
-
-    def stored(self, key: str, *nbytes: int) -> None:
-        """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
-
-    def absent(self, key: str) -> None:
-        """Record that nothing is stored under ``key``."""
+    def __init__(self, there: Container[str] = (), *, discarded: bool = False) -> None:
+        self.kept: dict[str, Receipt] = {}
+        self._there, self._discarded = there, discarded
 
     def stays(self, key: str) -> bool:
         """Return whether the object under ``key`` must not be stored again."""
-        return False
-
-
-class Receipts(Unkept):
-    """Receipts recorded from many threads."""
-
-    def __init__(self, there: Container[str] = ()) -> None:
-        self.kept: dict[str, Receipt] = {}
-        self._there = there
-
-    def stays(self, key: str) -> bool:
         return key in self._there
 
     def put(self, key: str, data: Any) -> None:
-        self.kept[key] = [len(data), checksum(data)]
+        """Record the checksum and length of ``data`` stored under ``key``."""
+        if not self._discarded:
+            self.kept[key] = [len(data), checksum(data)]
 
     def stored(self, key: str, *nbytes: int) -> None:
-        self.kept[key] = list(nbytes)
+        """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
+        if not self._discarded:
+            self.kept[key] = list(nbytes)
 
     def absent(self, key: str) -> None:
-        self.kept[key] = None
+        """Record that nothing is stored under ``key``."""
+        if not self._discarded:
+            self.kept[key] = None
 
 
-UNKEPT = Unkept()
+UNKEPT = Receipts(discarded=True)
 
 
 class Store:
@@ -138,18 +125,24 @@ class Store:
         """Return the size of each key in bytes; None if it does not exist, -1 if the store does not report sizes."""
         if self._folder is not None:
             return {key: size_of(os.path.join(self._folder, key)) for key in keys}
-        listed = self._all(self._place)
+        listed = self._all()
         if listed is not None:
             return {key: listed.get(key) for key in keys}
-        return dict(zip(keys, sync(_store_sizes(self._place, keys)), strict=True))
+        return dict(zip(keys, each_of(self._size, keys), strict=True))
 
-    def _all(self, place: StorePath) -> dict[str, int] | None:
+    def _all(self) -> dict[str, int] | None:
         """List all keys with their sizes, once; return None if the store has no such listing."""
-        if self._listed is None and isinstance(place.store, RemoteStore):
-            prefix = prefix_of(place)
-            found = sync(place.store.details(prefix))
+        store, prefix = self._place.store, prefix_of(self._place)
+        if self._listed is None and isinstance(store, RemoteStore):
+            found = sync(store.details(prefix))
             self._listed = None if found is None else {key.removeprefix(prefix): size for key, size, _ in found}
         return self._listed
+
+    async def _size(self, key: str) -> int | None:
+        store, path = self._place.store, (self._place / key).path
+        if not await store.exists(path):
+            return None
+        return -1 if isinstance(store, RemoteStore) else await store.getsize(path)
 
     def _unread(self, receipts: Mapping[str, Sequence[Receipt]]) -> list[str]:
         """Return the keys that match no checksum in their receipts, or have none to compare."""
@@ -169,18 +162,6 @@ def _fits(size: int | None, receipt: Receipt) -> bool:
     if receipt is None or size is None:
         return receipt is None and size is None
     return not receipt or size in (receipt[0], -1)
-
-
-async def _store_sizes(place: StorePath, keys: Iterable[str]) -> list[int | None]:
-    async def size(key: str) -> int | None:
-        path = (place / key).path
-        if not await place.store.exists(path):
-            return None
-        if isinstance(place.store, RemoteStore):
-            return -1
-        return await place.store.getsize(path)
-
-    return await concurrent_map([(key,) for key in keys], size, zarr.config.get("async.concurrency"))
 
 
 # ---------------------------------------------------------------------- plans and entries

@@ -6,10 +6,8 @@ own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 �
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -31,20 +29,8 @@ from oocarrays.storage.local.fs import (
     remove_file,
     status_of,
     translated,
-    write_all,
 )
-from oocarrays.storage.local.pages import (
-    SECTOR,
-    Piece,
-    can_map,
-    fetch_ahead,
-    mapped,
-    on_sectors,
-    open_past_cache,
-    padded,
-    want,
-    write_pieces,
-)
+from oocarrays.storage.local.pages import Piece, can_map, fetch_ahead, mapped, want, write_pieces
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.syncing import replacing_file, start_writing, written
 
@@ -61,10 +47,6 @@ def checksum(data: Any) -> int:
     rows = len(flat) // (8 * words)
     folded = np.add.reduce(flat[: rows * 8 * words].view(np.uint64).reshape(rows, words), axis=0)
     return int(google_crc32c.extend(google_crc32c.value(folded.view(np.uint8)), flat[rows * 8 * words :]))
-
-
-STAGING_BYTES = 2**21
-"""Bytes that a rank copies to sector-aligned memory at a time."""
 
 
 def byte_view(array: np.ndarray) -> memoryview:
@@ -241,7 +223,8 @@ class LocalBlobs:
         path = self.path(key)
         with replacing_file(path) as partial:
             self._make_folder(self.root_of(key), os.path.dirname(path))
-            self._write(partial, data)
+            solid = solid_bytes(data)
+            self._write(partial, [(0, data[:solid])], None if solid == len(data) else len(data))
 
     def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
         """Replace the chunk under ``key`` atomically by pieces, written as they arrive; return False without pieces."""
@@ -251,12 +234,7 @@ class LocalBlobs:
         path = self.path(key)
         with replacing_file(path) as partial:
             self._make_folder(self.root_of(key), os.path.dirname(path))
-            file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(partial))
-            try:
-                write_pieces(file, chain((first,), pieces), past_cache=self.past_cache)
-                start_writing(file)
-            finally:
-                os.close(file)
+            self._write(partial, chain((first,), pieces))
         return True
 
     def is_its_own(self, key: str) -> bool:
@@ -309,51 +287,16 @@ class LocalBlobs:
             make_below(root, folder)
             self._folders.add(folder)
 
-    def _write(self, path: str, data: memoryview) -> None:
-        file, past_cache = self._create(path)
-        solid = data[: solid_bytes(data)]
+    def _write(self, path: str, pieces: Iterable[Piece], nbytes: int | None = None) -> None:
+        """Write a new file, extended by a hole to ``nbytes`` if passed."""
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
         try:
-            if past_cache:
-                self._write_past_cache(file, solid)
-            else:
-                write_all(file, solid)
-                start_writing(file)
-            if len(solid) < len(data):
-                os.ftruncate(file, len(data))
+            write_pieces(file, pieces, past_cache=self.past_cache)
+            start_writing(file)
+            if nbytes is not None:
+                os.ftruncate(file, nbytes)
         finally:
             os.close(file)
-
-    def _write_past_cache(self, file: int, data: memoryview) -> None:
-        """Write from sector-aligned memory: the data's own, or a staging buffer; truncate the padding afterwards."""
-        at_once = len(data) // SECTOR * SECTOR if on_sectors(data) else 0
-        write_all(file, data[:at_once])
-        if at_once == len(data):
-            return
-        staging = _staging()
-        for start in range(at_once, len(data), STAGING_BYTES):
-            piece = data[start : start + STAGING_BYTES]
-            staging[: len(piece)] = piece
-            write_all(file, staging[: padded(len(piece))])
-        os.ftruncate(file, len(data))
-
-    def _create(self, path: str) -> tuple[int, bool]:
-        """Return a new file, and whether it bypasses the cache, which some file systems refuse."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        if self.past_cache:
-            file, self.past_cache = open_past_cache(path, flags)
-            return file, self.past_cache
-        return os.open(path, flags, mode_of(path)), False
-
-
-_MEMORY = threading.local()
-
-
-def _staging() -> memoryview:
-    """Return this thread's sector-aligned memory for writes past the cache."""
-    if not hasattr(_MEMORY, "staging"):
-        pages = mmap.mmap(-1, STAGING_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        _MEMORY.staging = memoryview(pages)
-    return _MEMORY.staging
 
 
 def solid_bytes(data: memoryview) -> int:

@@ -140,18 +140,12 @@ def chunk_keys(counts: Sequence[int]) -> Iterator[str]:
     return map(chunk_key, product(*map(range, counts)))
 
 
-# ---------------------------------------------------------------------- operations
-
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full device, or of an exhausted user quota."""
 ABSENT = (FileNotFoundError, NotADirectoryError)
 """Errors of a path that does not exist."""
 MOST_BYTES = 2**30
 """Maximum bytes of one system call; the kernel stops at 2 GiB."""
-
-
-# ---------------------------------------------------------------------- errors
 
 
 def failure(doing: str, where: object, error: OSError, *, full: bool = False) -> DiskFullError | StoreFailure:

@@ -55,7 +55,11 @@ def allocate(nbytes: int) -> np.ndarray:
     """Return ``nbytes`` of page-aligned memory, which is unmapped when its last view is deleted."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
-    return np.frombuffer(_anonymous(nbytes), np.uint8)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= HUGE_BYTES:
+        with suppress(OSError, AttributeError):  # unsupported by this system
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -64,14 +68,6 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     Memory that numpy frees is retained, more than 32 MiB of it per thread, which no budget includes.
     """
     return allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-
-
-def _anonymous(nbytes: int) -> mmap.mmap:
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if nbytes >= HUGE_BYTES:
-        with suppress(OSError, AttributeError):  # unsupported by this system
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
 
 
 @functools.cache
@@ -228,29 +224,43 @@ def open_past_cache(path: str, flags: int) -> tuple[int, bool]:
     return os.open(path, flags & ~os.O_EXCL, mode_of(path)), False  # a refused file may have been created all the same
 
 
+STAGING_BYTES = 2**21
+"""Bytes that a thread copies to sector-aligned memory at a time."""
+_MEMORY = threading.local()
+
+
+def _staged(data: memoryview) -> memoryview:
+    """Copy bytes to this thread's sector-aligned memory."""
+    if not hasattr(_MEMORY, "staging"):
+        _MEMORY.staging = allocate(STAGING_BYTES).data
+    staging: memoryview = _MEMORY.staging
+    staging[: len(data)] = data
+    return staging[: len(data)]
+
+
 def pieces_of(data: memoryview, offsets: Iterable[int], length: int) -> Iterator[Piece]:
     """Yield consecutive pieces of one length, each with its offset."""
     return ((offset, data[n * length : (n + 1) * length]) for n, offset in enumerate(offsets))
 
 
 def write_pieces(file: int, pieces: Iterable[Piece], *, past_cache: bool = False) -> None:
-    """Write pieces of an open file, each at its offset; sector-aligned bytes past the system's cache."""
+    """Write pieces of an open file, each at its offset; whole sectors past the system's cache."""
     for offset, data in pieces:
         write_at(file, offset, data, _write_sectors(file, offset, data) if past_cache else 0)
 
 
 def _write_sectors(file: int, offset: int, data: memoryview) -> int:
-    """Write the whole sectors of an aligned piece past the cache; return the bytes written."""
-    whole = len(data) // SECTOR * SECTOR if offset % SECTOR == 0 and on_sectors(data) else 0
-    if not whole:
-        return 0
+    """Write the whole sectors of a piece past the cache, copied if not aligned; return the bytes written."""
+    done, whole, aligned = 0, len(data) // SECTOR * SECTOR if offset % SECTOR == 0 else 0, on_sectors(data)
     try:
-        with directly([file]) as allowed:
-            return os.pwrite(file, data[: min(whole, MOST_BYTES)], offset) if allowed else 0
+        with directly([file] if whole else ()) as allowed:
+            while allowed and done < whole:
+                part = data[done : min(done + (MOST_BYTES if aligned else STAGING_BYTES), whole)]
+                done += os.pwrite(file, part if aligned else _staged(part), offset + done)
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno != errno.EINVAL:  # this device has larger sectors
             raise
-    return 0  # this device has larger sectors
+    return done
 
 
 @contextmanager

@@ -24,20 +24,8 @@ MOST = 512
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 """Flag that reads only cached data, while the device fetches the rest."""
 NOT_READY = (-errno.EAGAIN, -errno.EOPNOTSUPP, -errno.EINVAL)
-REQUEST = np.dtype(
-    [
-        ("number", "u8"),
-        ("key", "u4"),
-        ("flags", "u4"),
-        ("kind", "u2"),
-        ("priority", "i2"),
-        ("file", "u4"),
-        ("address", "u8"),
-        ("length", "u8"),
-        ("offset", "i8"),
-        ("unused", "u8", (2,)),
-    ]
-)
+FIELDS = ["number", "key", "flags", "kind", "priority", "file", "address", "length", "offset", "unused"]
+REQUEST = np.dtype({"names": FIELDS, "formats": ["u8", "u4", "u4", "u2", "i2", "u4", "u8", "u8", "i8", "2u8"]})
 """``struct iocb`` of Linux."""
 CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}.get(platform.machine(), ())
 """Numbers of io_setup, io_destroy, io_getevents, io_submit."""

@@ -25,16 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
-from oocarrays.storage.local.fs import (
-    existing,
-    failure,
-    make_folders,
-    mode_of,
-    partial_name,
-    sync_path,
-    translated,
-    write_all,
-)
+from oocarrays.storage.local import fs
 from oocarrays.storage.local.pages import libc
 
 
@@ -70,19 +61,13 @@ def sync_file_system(folder: str) -> None:
 
 def sync_tree(folder: str) -> None:
     """Sync all files below a folder, whichever process has written them."""
-    with translated("write", folder):
+    with fs.translated("write", folder):
         if is_synced_whole(folder):
             sync_file_system(folder)
             return
         for at, _, names in os.walk(folder, topdown=False):
             for name in (*names, ""):
-                sync_path(os.path.join(at, name))
-
-
-def begin_writing(file: int) -> None:
-    """Start writing an open file's data to the device, without waiting."""
-    if sys.platform == "linux":
-        libc().sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))  # whole; WRITE
+                fs.sync_path(os.path.join(at, name))
 
 
 Say = Callable[[], None]
@@ -97,8 +82,8 @@ MOST_FILES = 2000
 
 def start_writing(file: int) -> None:
     """Start writing an open file's data to the device, without waiting, if a run in this process will sync it."""
-    if _SYNCERS:
-        begin_writing(file)
+    if _SYNCERS and sys.platform == "linux":
+        libc().sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))  # whole; WRITE
 
 
 class Syncer:
@@ -200,16 +185,11 @@ class Syncer:
             self._waiting = []
         self.stop()
 
-    def hurry(self) -> None:
-        """Publish the pending records without further patience, and without waiting for that."""
+    def stop(self) -> None:
+        """Wait until all possible records are published, also after a failure."""
         with self._changed:
             self._hurried = self._working
             self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Wait until all possible records are published, also after a failure."""
-        self.hurry()
-        with self._changed:
             self._changed.wait_for(lambda: not self._working)
 
     def _check(self) -> None:
@@ -266,18 +246,18 @@ class Syncer:
         with self._changed:
             paths, self._paths = self._paths, set()
         whole = [place for place in self._places() if self._is_whole(place, len(paths) > MOST_FILES)]
-        with translated("write", f"what was written to {' and '.join(self._places())}"):
+        with fs.translated("write", f"what was written to {' and '.join(self._places())}"):
             for folder in {os.stat(place).st_dev: place for place in whole if os.path.isdir(place)}.values():
                 sync_file_system(folder)
             inside = tuple(f"{place}{os.sep}" for place in whole)
             alone = (path for path in paths if not f"{path}{os.sep}".startswith(inside))
             for path in sorted(alone, key=len, reverse=True):  # a file before the folder that names it
-                sync_path(path)
+                fs.sync_path(path)
 
 
 def _device_of(folder: str) -> int:
     """Return the device of a folder, or of its nearest existing parent."""
-    return os.stat(existing(folder)).st_dev
+    return os.stat(fs.existing(folder)).st_dev
 
 
 def _up_to(path: str, place: str) -> Iterator[str]:
@@ -290,7 +270,7 @@ def _up_to(path: str, place: str) -> Iterator[str]:
 def before_naming(path: str) -> None:
     """Sync a file before it is renamed, if a run syncs files one by one, by name."""
     if _SYNCERS and not is_synced_whole(os.path.dirname(path)):
-        sync_path(path)
+        fs.sync_path(path)
 
 
 _SYNCERS: set[weakref.ref[Syncer]] = set()
@@ -314,7 +294,7 @@ class replacing_file:
     __slots__ = ("_partial", "_path")
 
     def __init__(self, path: str) -> None:
-        self._path, self._partial = path, partial_name(path)
+        self._path, self._partial = path, fs.partial_name(path)
 
     def __enter__(self) -> str:
         return self._partial
@@ -324,22 +304,22 @@ class replacing_file:
             with suppress(OSError):
                 os.unlink(self._partial)
             if isinstance(error, OSError):
-                raise failure("write", self._path, error) from error
+                raise fs.failure("write", self._path, error) from error
             return
         try:
             rename(self._partial, self._path)
         except OSError as refused:
-            raise failure("write", self._path, refused) from refused
+            raise fs.failure("write", self._path, refused) from refused
         written(self._path)
 
 
 def write_beside(path: str, data: bytes, *, synced: bool) -> str:
     """Write the future contents of ``path`` to a temporary file, and return its name."""
-    partial = partial_name(path)
-    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
+    partial = fs.partial_name(path)
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, fs.mode_of(path))
     try:
         with os.fdopen(file, "wb", buffering=0):
-            write_all(file, memoryview(data))
+            fs.write_all(file, memoryview(data))
             if synced:
                 os.fsync(file)
     except BaseException:
@@ -363,10 +343,10 @@ def rename(partial: str, path: str) -> None:
 def replace_file(path: str, data: bytes, *, named: bool = True) -> None:
     """Replace a small file atomically and durably: readers see either the old or the new contents."""
     folder = os.path.dirname(path)
-    with translated("write", path):
-        make_folders(folder, durable=True, named=named)
+    with fs.translated("write", path):
+        fs.make_folders(folder, durable=True, named=named)
         rename(write_beside(path, data, synced=True), path)
-        sync_path(folder)
+        fs.sync_path(folder)
     written(path)
 
 

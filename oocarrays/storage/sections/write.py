@@ -26,7 +26,7 @@ from oocarrays.storage.chunks.elements import Needs, Unit, cut, is_fill, overlay
 from oocarrays.storage.chunks.rewriting import UnitWriter, each_of, unit_writer
 from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of, open_array
-from oocarrays.storage.journal.texts import UNKEPT, Unkept
+from oocarrays.storage.journal.texts import UNKEPT, Receipts
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view, odd_size
 from oocarrays.storage.local.pages import Piece, Pool, allocate, on_sectors, shaped
 from oocarrays.storage.meter import Meter, watched
@@ -43,7 +43,7 @@ def write_section(
     *,
     meter: Meter | None = None,
     past_cache: bool = False,
-    receipts: Unkept = UNKEPT,
+    receipts: Receipts = UNKEPT,
     method: WriteMethod = "auto",
     buffer_bytes: int | None = None,
     requests: int = 1,
@@ -87,7 +87,7 @@ def _lying(file: ArrayFile, axes: Axes, values: np.ndarray) -> tuple[Axes, np.nd
     return turned(axes, order), values.transpose(order or range(values.ndim))
 
 
-def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> UnitWriter:
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Receipts) -> UnitWriter:
     if plan.method == "direct":
         return InPlaceWriter(file, plan.window, meter)
     if file.chain.shard is None and file.stored.local and file.chain.pipeline == "plain":
@@ -121,7 +121,7 @@ class InWindows(UnitWriter):
         meter: Meter,
         *,
         past_cache: bool = False,
-        receipts: Unkept = UNKEPT,
+        receipts: Receipts = UNKEPT,
     ) -> None:
         super().__init__(file, meter, receipts)
         self.windows = list(_windows(file.stored.grid.chunks, window, file.dtype.itemsize))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
@@ -30,7 +31,7 @@ from oocarrays.storage.local.fs import ARRAY_2, ATTRIBUTES_2, GROUP_2, OURS, dra
 
 T = TypeVar("T", bound=Store)
 D = TypeVar("D", np.ndarray, Buffer)
-N = TypeVar("N", zarr.Array, zarr.Group)
+N = TypeVar("N", bound=zarr.Array | zarr.Group)
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """Openers of URLs by scheme, registered by each joined store."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
@@ -201,17 +202,17 @@ def innermost(store: Any) -> Any:
 
 
 def joined_in(store: Any) -> tuple[Joined, str] | None:
-    """Return the joined store inside ``store`` and the prefix of its keys; None for other stores."""
-    prefix = ""
+    """Return the joined store inside a store or a location in one, and the path there; None for other stores."""
+    path, store = (store.path, store.store) if isinstance(store, StorePath) else ("", store)
     while isinstance(store, WrapperStore):
-        prefix, store = getattr(store, "prefix", "") + prefix, store._store
-    return (store, prefix) if isinstance(store, Joined) else None
+        path, store = getattr(store, "prefix", "") + path, store._store
+    return (store, path) if isinstance(store, Joined) else None
 
 
 def foreign_at(place: StorePath) -> tuple[Any, str] | None:
     """Return the store of files of another format that holds a location, and the path in it; None for other stores."""
-    found = joined_in(place.store)
-    return (found[0], found[1] + place.path) if found and found[0].is_foreign else None
+    found = joined_in(place)
+    return found if found and found[0].is_foreign else None
 
 
 class DraftStore(Wrapped[Store]):
@@ -264,11 +265,14 @@ def keeps_drafts(place: StorePath) -> bool:
 
 def without_drafts(node: N) -> N:
     """Return an array or group opened by its draft as one of the store itself."""
-    path, made = node.store_path, node._async_array if isinstance(node, zarr.Array) else node._async_group
-    if not isinstance(path.store, DraftStore):
-        return node
-    itself = StorePath(path.store._store, path.path)
-    return type(node)(type(made)(metadata=made.metadata, store_path=itself))
+    store, path = node.store_path.store, node.store_path.path
+    return at_place(node, StorePath(store._store, path)) if isinstance(store, DraftStore) else node
+
+
+def at_place(node: N, place: StorePath) -> N:
+    """Return an open array or group, with its metadata, at another location."""
+    inner: Any = node.async_array if isinstance(node, zarr.Array) else node._async_group
+    return type(node)(replace(inner, store_path=place))
 
 
 class AsideStore(Wrapped[T]):

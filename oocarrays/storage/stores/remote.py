@@ -104,7 +104,7 @@ class RemoteStore(Wrapped[Store]):
             except OocError:
                 raise
             except Exception as error:
-                if isinstance(error, MISSING) and not _lacks_a_bucket(error):
+                if isinstance(error, MISSING) and not _says(error, ("NoSuchBucket",)):
                     raise
                 if isinstance(error, OSError) and error.errno in FULL:
                     raise failure("write", f"{key} of {self}", error) from error
@@ -269,10 +269,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         each = each.__cause__ or each.__context__
 
 
-def _lacks_a_bucket(error: BaseException) -> bool:
-    return _says(error, ("NoSuchBucket",))
-
-
 def _says(error: BaseException, words: Iterable[str]) -> bool:
     """Return whether the type or text of an error or its causes contains one of the words."""
     return any(word in f"{type(each).__name__} {each}" for each in _chain(error) for word in words)
@@ -288,7 +284,7 @@ def reason(error: BaseException) -> str:
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
-    if _lacks_a_bucket(error):
+    if _says(error, ("NoSuchBucket",)):
         return f"there is no such bucket ({words})"
     status = status_of(error)
     return words if status is None or str(status) in words else f"{status}, {words}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.storage.local.fs import ABSENT
@@ -64,12 +64,8 @@ async def versioned(store: Any, key: str, prototype: BufferPrototype, part: Byte
 
 async def _by_obstore(store: Any, key: str, part: ByteRequest | None) -> tuple[Any, str]:
     options: Any = {}
-    if isinstance(part, RangeByteRequest):
-        options = {"range": (part.start, part.end)}
-    elif isinstance(part, OffsetByteRequest):
-        options = {"range": {"offset": part.offset}}
-    elif isinstance(part, SuffixByteRequest):
-        options = {"range": {"suffix": part.suffix}}
+    if part is not None:
+        options = {"range": (part.start, part.end) if isinstance(part, RangeByteRequest) else vars(part)}
     found = await store.store.get_async(key, options=options)
     return await found.bytes_async(), version_of(found.meta)
 

@@ -188,9 +188,6 @@ class StoreBlobs:
 
         return in_order(start, wanted, self.requests)
 
-    def putting(self) -> Putting:
-        return Putting(self)
-
     def announce(self, keys: Iterable[str]) -> None:
         """Do nothing: a store has no read-ahead."""
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -32,22 +31,14 @@ from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetErro
 from oocarrays.mapping.given import from_home, named
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.fs import ABSENT, failure
-from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
+from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, at_place, have_all_entered
 from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, cleaned, reason, shown
 
 Library = Literal["obstore", "fsspec"]
 SPECIAL = re.compile(r"[*?\[]|:/|\.zip", re.IGNORECASE)
 """Part of a name that may be a pattern of files, a URL, a path in a file, or an archive."""
-EXTRAS = {
-    "s3": "s3",
-    "s3a": "s3",
-    "http": "http",
-    "https": "http",
-    "gs": "gcs",
-    "gcs": "gcs",
-    "az": "azure",
-    "abfs": "azure",
-}
+EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
+EXTRAS |= {"gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure"}
 """Our extra with a scheme's fsspec package, by scheme."""
 BY_OBSTORE = ("s3", "s3a", "gs", "az", "abfs", "http", "https")
 """Schemes supported by obstore."""
@@ -126,7 +117,7 @@ def absolute(place: Any) -> Any:
     if isinstance(place, str | os.PathLike):
         return place if "://" in str(place) else os.path.abspath(from_home(place))
     if isinstance(place, LocalStore):
-        return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
+        return place if place.root.is_absolute() else twin(place, root=place.root.absolute())
     if isinstance(place, ZipStore):
         if not place.path.is_absolute():
             if place.read_only:
@@ -135,17 +126,13 @@ def absolute(place: Any) -> Any:
         return opened(place) if place.read_only or (place._zmode == "a" and place.path.exists()) else place
     if isinstance(place, WrapperStore):
         inner = absolute(place._store)
-        return place if inner is place._store else _with(place, _store=inner)
+        return place if inner is place._store else twin(place, _store=inner)
     if isinstance(place, StorePath):
         store = absolute(place.store)
         return place if store is place.store else StorePath(store, place.path)
     if isinstance(place, zarr.Array | zarr.Group):
         there = absolute(place.store_path)
-        if there is place.store_path:
-            return place
-        if isinstance(place, zarr.Array):
-            return zarr.Array(replace(place.async_array, store_path=there))
-        return zarr.Group(replace(place._async_group, store_path=there))
+        return place if there is place.store_path else at_place(place, there)
     return place
 
 
@@ -175,10 +162,11 @@ def check_replaces(store: Any, *, new: bool = False) -> None:
         )
 
 
-def _with(store: Store, **changed: Any) -> Store:
-    again = copy(store)
-    vars(again).update(changed)
-    return again
+def twin(store: Any, **changed: Any) -> Any:
+    """Return a store with other attributes that shares its open files; `copy` would open a zip file once more."""
+    made = object.__new__(type(store))
+    vars(made).update(vars(store), **changed)
+    return made
 
 
 def check_path(path: Any, name: str = "the path") -> Any:
