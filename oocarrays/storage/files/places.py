@@ -58,8 +58,10 @@ def parts_of(store: Any) -> tuple[str, ...]:
 
 def in_files(store: Any) -> bool:
     """Return whether each chunk is a local file, or a byte range of one, with random access."""
+    if local_folder(store) is not None:
+        return True
     joined = joined_in(store)
-    return (local_folder(store) if joined is None else joined[0].files(joined[1])) is not None
+    return joined is not None and joined[0].files(joined[1]) is not None
 
 
 def place_name(store: Any) -> str | None:
