@@ -29,12 +29,10 @@ StoreLike = str | os.PathLike[str] | Store | StorePath
 
 def local_folder(store: Any) -> str | None:
     """Return the real path of a folder, of a store in one, or of a location in that store; None for others."""
-    path, store = (store.path, store.store) if isinstance(store, StorePath) else ("", store)
-    if isinstance(store, LocalStore):
-        return os.path.realpath(os.path.join(str(store.root), path))
-    if isinstance(store, str | os.PathLike) and "://" not in str(store):
-        return os.path.realpath(store)
-    return None
+    if isinstance(store, str | os.PathLike):
+        return None if "://" in str(store) else os.path.realpath(store)
+    path, inner = (store.path, store.store) if isinstance(store, StorePath) else ("", store)
+    return os.path.realpath(os.path.join(str(inner.root), path)) if isinstance(inner, LocalStore) else None
 
 
 def folders_of(store: Any) -> tuple[str, ...]:
