@@ -338,7 +338,7 @@ class DistributedArray(Extents, RankArrays):
         if schedule is None:
             return f"{moved} between ranks, without messages"
         order = schedule.name if messaging.ordered else UNORDERED
-        messages = plural(np.count_nonzero(sizes), "message")
+        messages = plural(int(np.count_nonzero(sizes)), "message")
         return f"{moved} between ranks in {messages}, {order}, {messaging.assembly}"
 
     def explain(self) -> str:
