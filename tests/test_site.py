@@ -142,7 +142,7 @@ def test_light_and_dark_have_other_backgrounds(address: str, page: tuple[Any, li
 
 WIDE = 900
 NOTEBOOK = """<!doctype html><meta charset=utf-8><style>
-body {{ margin: 0; font: 14px/1.5 Helvetica, Arial, sans-serif; color-scheme: light dark }}
+:root {{ color-scheme: light dark }} body {{ margin: 0; font: 14px/1.5 Helvetica, Arial, sans-serif }}
 table {{ font-size: 12px; border-collapse: collapse }} td, th {{ padding: .5em }}
 </style>{}"""
 """A page with the sizes of JupyterLab's output, which gives cells a wide margin."""

@@ -21,7 +21,6 @@ from oocarrays.plan.exchange.schedule import Schedule, Step
 from oocarrays.plan.plan import Alternative
 from oocarrays.plan.sections.requests import RequestCounts, requests_of
 from oocarrays.show import report
-from oocarrays.show.notebook import rows_html
 from oocarrays.show.report import LINE_WIDTH, memory_text, seconds_text, table
 
 ChunkLike = int | str | Sequence[int]
@@ -172,13 +171,11 @@ def schedule_text(
     return "\n".join([*lines, *[""][: len(lines)], *summary])
 
 
-def schedule_html(schedule: Schedule) -> str:
-    """Return the messages of each step as a table."""
+def schedule_rows(schedule: Schedule) -> list[tuple[str, str]]:
+    """Return the messages of the first steps, a row for each."""
     steps = [pair_texts(step, LINE_WIDTH) for step in islice(schedule, MOST_STEPS)]
     rows = [(f"Step {number}", _cut(step, LINE_WIDTH)) for number, step in enumerate(steps, 1)]
-    more = [("…", f"{len(schedule) - len(steps)} more")] if len(steps) < len(schedule) else []
-    title = in_number(f"oocarrays.Schedule {schedule.name.lower()}: {schedule.ranks} ranks, {len(schedule)} steps")
-    return rows_html([*rows, *more], title=title)
+    return rows + ([("…", f"{len(schedule) - len(steps)} more")] if len(steps) < len(schedule) else [])
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -160,7 +160,8 @@ class Schedule:
         return in_number(f"<oocarrays.Schedule {self.name.lower()}: {self.ranks} ranks, {len(self)} steps>")
 
     def _repr_html_(self) -> str:
-        html: str = resolve_name("oocarrays.show.exchanges:schedule_html")(self)  # a layer above
+        rows = resolve_name("oocarrays.show.exchanges:schedule_rows")(self)  # a layer above
+        html: str = resolve_name("oocarrays.show.notebook:rows_html")(rows, title=repr(self)[1:-1])
         return html
 
     @property

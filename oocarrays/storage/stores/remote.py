@@ -23,7 +23,6 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.plan.plan import table
 from oocarrays.storage.local.fs import FULL, failure
 from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
 from oocarrays.storage.stores.responses import active_checks, version_of, versioned
@@ -77,7 +76,10 @@ class RemoteStore(Wrapped[Store]):
 
     def __repr__(self) -> str:
         rows = self._summary()
-        return table(rows) if rows else f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+        if not rows:
+            return f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:{width}}  {text}" for label, text in rows)
 
     def _repr_html_(self) -> str | None:
         if not (rows := self._summary()):
