@@ -19,7 +19,7 @@ from oocarrays.errors import InputError, NotFoundError, plural
 from oocarrays.graphs.tracing.parts import as_ranges
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
-from oocarrays.mapping.given import flag, from_home, listed, whole
+from oocarrays.mapping.given import flag, listed, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options.asked import cluster_of, resources_of
@@ -241,4 +241,4 @@ def _kind(patterns: Sequence[Pattern]) -> list[Any]:
 def _place(name: Any) -> str:
     """Return a canonical name of a location."""
     found = name_of(name) if not isinstance(name, str) else name
-    return found if "://" in found else os.path.abspath(from_home(found))
+    return found if "://" in found else os.path.abspath(os.path.expanduser(found))

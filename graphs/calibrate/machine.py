@@ -25,7 +25,6 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError
 from oocarrays.graphs.settings import costs, local_cores
-from oocarrays.mapping.given import from_home
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import PAGE_BYTES, PIECE_CALLS
 from oocarrays.plan.machine import OTHER
@@ -49,7 +48,7 @@ SIDE, PIECE = 32, (8, 200)
 
 
 def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    with _work_folder(os.fspath(from_home(folder or os.getcwd()))) as place:
+    with _work_folder(os.path.expanduser(folder or os.getcwd())) as place:
         blobs, data = LocalBlobs(place, past_cache=True), _field()
         keys = [str(number) for number in range(FILES)]
         written = written_curve(_times_of_writes(blobs, keys, data), FILE_BYTES)

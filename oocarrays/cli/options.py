@@ -6,10 +6,10 @@ import argparse
 import ast
 from collections.abc import Callable, Sequence
 from functools import partial
+from os.path import expanduser
 from typing import Any, NamedTuple
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.given import from_home
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.networks import planned_cluster
 from oocarrays.storage.files.formats import NAMED_CODECS
@@ -219,7 +219,7 @@ KINDS = {
         "NAME|FILE|TEXT",
     ),
     "dtype": Kind("type of the elements", "DTYPE"),
-    "draw": Kind("draw the plan, and after a run its measurements, to a .png, .svg or .pdf file", "FILE", from_home),
+    "draw": Kind("draw the plan, and after a run its measurements, to a .png, .svg or .pdf file", "FILE", expanduser),
     "dry_run": Kind("print the plan and its alternatives; write nothing"),
     "json": Kind("print one JSON object to standard output, for programs"),
     "quiet": Kind("print nothing on success, and no progress bar"),

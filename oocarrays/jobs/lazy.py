@@ -25,16 +25,17 @@ from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import ChunksLike, block_lengths, cuts
+from oocarrays.options.chunks import ChunksLike, block_grid, block_lengths
 from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.options.rechunks import settings_of
 from oocarrays.plan.documents import Settings
-from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
+from oocarrays.plan.lazy.blocks import BlockLengths, BlocksPlan, plan_blocks
 from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import checked, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.making_room import is_empty
@@ -103,7 +104,7 @@ def from_dask(
     attributes = {} if to.attributes is None else named(to.attributes, "attributes")
     like = described(x, fill_value=to.fill_value, attributes=attributes, dimension_names=names)
     stated = replace(to, zarr_format=3 if to.zarr_format is None else to.zarr_format)
-    made, lengths = settings_of(stated, array_file.describe(like))
+    made, lengths, said = settings_of(stated, like, names)
     made |= {} if to.fill_value is None else {"fill_value": to.fill_value}
     checked(check_place, target, overwrite=overwrite, resume=resume)
     target, made = uneven_target(target, made, lengths, durable=setting("durable"))
@@ -112,8 +113,8 @@ def from_dask(
     cluster = cluster_of(means.scheduler, means.workers)
     restarts = bool(resume) and unfinished_run(target) is not None
     run = planned(
-        x, target, made, resources_of(cluster, means.memory), straight=is_empty(target),
-        overwrite=overwrite or restarts, scratch=means.scratch, said=cuts(to.chunks, to.shards, block_grid(x), names),
+        x.chunks, like, target, made, resources_of(cluster, means.memory), straight=is_empty(target),
+        overwrite=overwrite or restarts, scratch=means.scratch, said=said,
     )  # fmt: skip
     job = FromDaskJob(x, run, target, cluster)
     job = job.asked_for(requested("from_dask", [x.name], [], [(made, job.plan.rechunk.target.grid.count)]))
@@ -121,7 +122,8 @@ def from_dask(
 
 
 def planned(
-    x: da.Array,
+    blocks: BlockLengths,
+    like: ArrayFile,
     target: StoreLike,
     made: Settings,
     resources: PlanResources,
@@ -131,19 +133,19 @@ def planned(
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     said: tuple[str, ...] = (),
 ) -> Run[Rechunk]:
-    """Return the run that writes ``x``: directly to the target if allowed and its blocks are aligned."""
-    stored = array_file.preview(made, target)
-    plan = plan_blocks(x.chunks, stored, resources, straight=straight)
+    """Return the run that writes blocks: directly to the target if allowed and they are aligned."""
+    folder = scratch_folder(scratch, target)
+    plan = plan_blocks(blocks, array_file.preview(made, target), resources, straight=straight)
     past_cache_above = settings.past_cache_above()
     destination = Destination(
         store=target,
         settings=made,
         overwrite=overwrite,
-        scratch=scratch_folder(scratch, target),
+        scratch=folder,
         past_cache_above=max(past_cache_above - plan.scratch_bytes, 0),  # the cache takes the pieces in scratch, too
         said=said,
     )
-    return blocks_run(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination)
+    return blocks_run(plan, like, destination)
 
 
 def rechunk_lazily(
@@ -166,16 +168,12 @@ def rechunk_lazily(
     return staged(x, stored, blocks, folder, cluster.client if cluster else None)
 
 
-def block_grid(x: da.Array) -> ChunkGrid:
-    """Return the grid of the longest blocks."""
-    return ChunkGrid.of(x.shape, tuple(max((*lengths, 1)) for lengths in x.chunks))
-
-
-def described(x: da.Array, **options: Any) -> zarr.Array[Any]:
-    """Return an empty array in memory with such elements."""
+def described(x: da.Array, **options: Any) -> ArrayFile:
+    """Describe an empty array in memory with such elements."""
+    how: Any = {"dtype": x.dtype.newbyteorder("="), "chunks": block_grid(x).chunks, **options}
     try:
         with np.errstate(over="ignore"):  # of the fill value, which is checked with all settings
-            how: Any = {"dtype": x.dtype.newbyteorder("="), "chunks": block_grid(x).chunks, **options}
-            return zarr.create_array({}, shape=x.shape, **how)
+            array = zarr.create_array({}, shape=x.shape, **how)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise UnsupportedError(f"Zarr does not accept these settings for the target: {error}") from error
+    return array_file.describe(array)

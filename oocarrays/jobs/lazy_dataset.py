@@ -26,11 +26,11 @@ from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.lazy import FromDaskJob, block_grid, from_dask, planned, rechunk_lazily
+from oocarrays.jobs.lazy import FromDaskJob, described, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.asked import as_list, check_lazy, cluster_of, is_dataset, is_lazy, resources_of, scratch_folder
-from oocarrays.options.chunks import cuts, regular_chunks
+from oocarrays.options.asked import as_list, check_lazy, cluster_of, is_dataset, is_lazy, resources_of
+from oocarrays.options.chunks import block_grid, cuts, regular_chunks
 from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
@@ -114,9 +114,12 @@ def dataset_job(
     resume: Any = False,
 ) -> DatasetJob:
     settings.refuse_array_expressions()
+    for name in ("shards", "compressors", "filters", "fill_value", "attributes", "dimension_names"):
+        if getattr(to, name) is not None:
+            raise UnsupportedError(f"{name}= of a dataset comes from its variables' encoding: set it there")
     chunks, store = to.chunks, placer(means.storage_options, to.store)(to.store)
     checked(check_group_place, store, overwrite=overwrite, resume=resume)
-    new = is_empty(store)
+    new, token = is_empty(store), _token(source)
     single = not hasattr(source, "data_vars")
     zarr_format = to.zarr_format or 3
     whole: Any = _as_dataset(source) if single else source
@@ -127,15 +130,15 @@ def dataset_job(
                 variable.load()
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
-    ds = _with_chunks(ds, encoded, chunks)
+    ds, said = _with_chunks(ds, encoded, chunks)
     made = _settings(ds, lazy, zarr_format)
     cluster = cluster_of(means.scheduler, means.workers)
     resources = resources_of(cluster, means.memory)
     makers = [
         partial(
-            planned, encoded[name], member_store(store, name), made[name], resources,
-            overwrite=True, straight=new, scratch=scratch_folder(means.scratch, store),
-            said=_cuts(chunks, name, ds.variables[name]),
+            planned, encoded[name].chunks, described(encoded[name], fill_value=made[name]["fill_value"]),
+            member_store(store, name), made[name], resources,
+            overwrite=True, straight=new, scratch=means.scratch, said=said[name],
         )
         for name in lazy
     ]  # fmt: skip
@@ -150,7 +153,7 @@ def dataset_job(
     run = Run(program, parts=tuple(runs.values()))
     counts = {name: blocks.rechunk.target.grid.count for name, blocks in plan.arrays}
     request = requested(
-        "rechunk", [_token(source)], [], [], count=sum(counts.values()), zarr_format=zarr_format,
+        "rechunk", [token], [], [], count=sum(counts.values()), zarr_format=zarr_format,
         chunks={name: form(settings) for name, settings in made.items()}, arrays=counts,
     )  # fmt: skip
     return DatasetJob(encoded, run, single, cluster).asked_for(request).again(resume, overwrite=overwrite)
@@ -216,17 +219,19 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
     return found
 
 
-def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:
-    """Return the dataset with the chunks of lazy and of named variables in its encoding."""
+def _with_chunks(
+    ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any
+) -> tuple[xr.Dataset, dict[str, tuple[str, ...]]]:
+    """Return the dataset with the chunks of lazy and of named variables in its encoding, and notices of cut ones."""
     for name in chunks if isinstance(chunks, Mapping) else ():
         if name not in ds.variables and name not in ds.dims:
             raise ChunksError(
                 f"chunks={chunks!r}: {name!r} is neither a variable nor a dimension; there are variables "
                 f"{', '.join(map(str, ds.data_vars))} and dimensions {', '.join(map(str, ds.dims))}"
             )
-    ds = ds.copy()
+    ds, said = ds.copy(), {}
     for name, variable in ds.variables.items():
-        asked = _asked(chunks, name, variable.dims)
+        asked, names = _asked(chunks, name, variable.dims), tuple(map(str, variable.dims))
         if name in encoded:
             x = encoded[str(name)]
             grid, dtype = block_grid(x), x.dtype
@@ -234,15 +239,11 @@ def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -
             grid, dtype = ChunkGrid.of(variable.shape, tuple(max(n, 1) for n in variable.shape)), variable.dtype
         else:
             continue
-        lengths = regular_chunks(asked, grid, dtype, tuple(map(str, variable.dims)))
+        lengths = regular_chunks(asked, grid, dtype, names)
+        said[str(name)] = cuts(asked, None, grid, names)
         stale = ("preferred_chunks", "shards")  # of the chunks that it was read from
         variable.encoding = {k: v for k, v in variable.encoding.items() if k not in stale} | {"chunks": lengths}
-    return ds
-
-
-def _cuts(chunks: Any, name: str, variable: Any) -> tuple[str, ...]:
-    grid = ChunkGrid.of(variable.shape, variable.shape)
-    return cuts(_asked(chunks, name, variable.dims), None, grid, tuple(map(str, variable.dims)))
+    return ds, said
 
 
 def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:
@@ -300,8 +301,12 @@ def rechunked(source: Any, chunks: Any, means: Resources, *, others: Mapping[str
         )
     if chunks is None:
         return source  # in the chunks that it has
-    if not is_dataset(source):
-        return rechunk_lazily(source, chunks, means)
+    if is_dataset(source):
+        return _dataset_rechunked(source, chunks, means)
+    return rechunk_lazily(source, chunks, means)
+
+
+def _dataset_rechunked(source: Any, chunks: Any, means: Resources) -> Any:
     if isinstance(chunks, Mapping) and (unknown := [dim for dim in chunks if dim not in source.dims]):
         raise ChunksError(
             f"chunks={chunks!r}: {unknown[0]!r} is not a dimension; the dimensions are {', '.join(source.dims)}"
@@ -331,9 +336,6 @@ def lazy_job(
     """Plan to write a lazy array or a dataset; raise for arguments that apply to stored arrays only."""
     others = {"orientation": to.orientation, **others}
     refuse("is for stored arrays: of a lazy one, leave it out", error=UnsupportedError, **others)
-    if not is_dataset(source):
-        return from_dask(source, to, means, overwrite=overwrite, resume=resume)
-    for name in ("shards", "compressors", "filters", "fill_value", "attributes", "dimension_names"):
-        if getattr(to, name) is not None:
-            raise UnsupportedError(f"{name}= of a dataset comes from its variables' encoding: set it there")
-    return dataset_job(source, to, means, overwrite=overwrite, resume=resume)
+    if is_dataset(source):
+        return dataset_job(source, to, means, overwrite=overwrite, resume=resume)
+    return from_dask(source, to, means, overwrite=overwrite, resume=resume)

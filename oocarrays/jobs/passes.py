@@ -34,7 +34,7 @@ from oocarrays.mapping.layouts.distribution import is_block
 from oocarrays.mapping.layouts.halo import checked_boundary, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
-from oocarrays.options.asked import check_alike, check_distinct, scratch_of
+from oocarrays.options.asked import check_alike, check_distinct
 from oocarrays.options.chunks import cuts, regular_chunks, uneven_lengths
 from oocarrays.options.given import Target, codecs_of, own_of
 from oocarrays.options.packing import warn_of_packed
@@ -54,6 +54,7 @@ from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.making_room import check_apart
 from oocarrays.storage.files.places import name_of, named
 from oocarrays.storage.files.target import LocalTarget, uneven_target
+from oocarrays.storage.journal.leftovers import scratch_of
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 from oocarrays.stored.array import missing_of

@@ -24,7 +24,7 @@ from oocarrays.jobs.lazy_dataset import DatasetJob, lazy_job, rechunked
 from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job
 from oocarrays.jobs.updating import ANEW, UpdateJob, update_array
 from oocarrays.mapping.given import flag, refuse
-from oocarrays.options.asked import cluster_of, is_lazy, resources_of, scratch_of
+from oocarrays.options.asked import cluster_of, is_lazy, resources_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.given import (
     ChunkedKeywords,
@@ -46,7 +46,7 @@ from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.formats import stored_order
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
+from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, scratch_of
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -196,8 +196,7 @@ def rechunk(
     place, cluster, planner = _planner(source, to, means, method=method, overwrite=overwrite)
     source, store = place(source), place(to.store)
     kind: Any = group_job if holds_group(source) else array_job
-    planned: RechunkJob | GroupJob = kind(source, store, planner, cluster, resume)
-    return planned.again(resume, overwrite=overwrite, source=unnamed(source), means=means)
+    return kind(source, store, planner, cluster, resume, means)  # type: ignore[no-any-return]
 
 
 LAZY = ("memory", "scratch", "scheduler", "workers")
@@ -208,7 +207,7 @@ def _planner(
     source: Any, to: Target, means: Resources, *, method: Any, overwrite: bool, grows: bool = False
 ) -> tuple[Callable[[Any], Any], Cluster | None, Planner]:
     where = setting("scratch") if means.scratch is None else means.scratch
-    place, policy = placer(means.storage_options, source, to.store, where), missing_of(source, means.missing)
+    policy, place = missing_of(source, means.missing), placer(means.storage_options, source, to.store, where)
     cluster = cluster_of(means.scheduler, means.workers)
     planner = Planner(
         to=to,
@@ -304,11 +303,10 @@ def update(
     place, cluster, planner = _planner(source, to, means, method="auto", overwrite=False, grows=True)
     read, store = place(source), place(to.store)
     if is_empty(store) or (resume and is_resumable(store)):
-        kind: Any = group_job if holds_group(read) else array_job
-        planned: RechunkJob = kind(read, store, planner, cluster, resume)
         if unnamed(read) is not None:
             raise InputError("update needs a stored source: changes of an array in memory cannot be detected")
-        return planned.again(resume, means=means)
+        kind: Any = group_job if holds_group(read) else array_job
+        return kind(read, store, planner, cluster, resume, means)  # type: ignore[no-any-return]
     job = update_array(store, read, replace(means, missing=planner.missing), resume=resume)
     asked = zarr.create_array({}, **planner.planned(array_file.open_array(read), store, to.chunks)[2].settings)
     there = array_file.open_array(store, unfinished=True)

@@ -26,13 +26,13 @@ from oocarrays.jobs.job import Job, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
 from oocarrays.options.chunks import LINES
-from oocarrays.options.given import Target
+from oocarrays.options.given import Resources, Target
 from oocarrays.options.rechunks import Planner, asked_for
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.rechunk.group import GroupPlan
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.requests import checked, form, requested
+from oocarrays.requests import checked, form, requested, unnamed
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.pictures import load_picture
@@ -149,14 +149,20 @@ def _member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
 
 
 def array_job(
-    source: StoreLike | zarr.Array[Any], target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
+    source: StoreLike | zarr.Array[Any],
+    target: StoreLike,
+    planner: Planner,
+    cluster: Cluster | None,
+    resume: Any,
+    means: Resources,
 ) -> RechunkJob:
     opened = array_file.open_array(source)
     checked(check_target, opened, target, overwrite=planner.overwrite, resume=resume)
     plan, file, destination = planned = planner.planned(opened, target, planner.to.chunks)
     made = destination.settings, plan.target.grid.count
     request = requested("rechunk", [named(file.zarr.store_path)], [metadata_digest(file)], [made])
-    return RechunkJob(rechunk_run(*planned), cluster).asked_for(request)
+    job = RechunkJob(rechunk_run(*planned), cluster).asked_for(request)
+    return job.again(resume, overwrite=planner.overwrite, source=unnamed(source), means=means)
 
 
 def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
@@ -170,7 +176,12 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
 
 
 def group_job(
-    source: StoreLike | zarr.Group, target: StoreLike, planner: Planner, cluster: Cluster | None, resume: Any
+    source: StoreLike | zarr.Group,
+    target: StoreLike,
+    planner: Planner,
+    cluster: Cluster | None,
+    resume: Any,
+    means: Resources,
 ) -> GroupJob:
     resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
@@ -193,7 +204,8 @@ def group_job(
     said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.program.target.said)
     group = CopiedGroup(store=target, source=file, overwrite=planner.overwrite, said=said)
     run = group_run(plan, group, members, group_content(plan, file), id=id)
-    return GroupJob(run, cluster).asked_for(_requested(run))
+    job = GroupJob(run, cluster).asked_for(_requested(run))
+    return job.again(resume, overwrite=planner.overwrite, source=unnamed(source), means=means)
 
 
 def _requested(run: Run[Group]) -> Document:

@@ -9,7 +9,6 @@ Each kind of value has a single function here, at the lowest level, so that all 
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -163,12 +162,6 @@ def check_unmasked(given: Any, *, error: type[OocError] = InputError) -> None:
     """Raise if an array has masked elements: they have no value."""
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         raise error("a masked array has no mask in Zarr: pass x.filled(value)")
-
-
-def from_home(path: Any) -> Any:
-    """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else unchanged."""
-    is_path = isinstance(path, str | os.PathLike) and os.fsdecode(path).startswith("~")
-    return os.path.expanduser(path) if is_path else path
 
 
 def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:

@@ -9,8 +9,6 @@ unit="µm"            of every axis in space       {"t": "second"}     of some a
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -29,11 +27,9 @@ from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.files.multiscales import ImageAxis
 from oocarrays.plan.plan import Resources
 from oocarrays.storage.files.making_room import check_target_place
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
-from oocarrays.storage.journal.leftovers import check_scratch_place
+from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.journal.leftovers import scratch_of
 from oocarrays.storage.meter import available_bytes
-from oocarrays.storage.stores.remote import RemoteStore
-from oocarrays.storage.stores.urls import scratch_place
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -148,21 +144,6 @@ def resources_of(
         synchronous=setting("assembly") == "synchronous" and not is_unordered(order),
         **how,
     )
-
-
-def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
-    """Return the location of scratch: a folder, or a prefix of a store; by default beside the target."""
-    if scratch is not None:
-        where = scratch_place(scratch)
-        check_scratch_place(where, target=place_name(target), source=place_of(source))
-        return where
-    folder = local_folder(target)
-    return os.path.dirname(folder) if folder else tempfile.gettempdir()
-
-
-def place_of(source: Any) -> str | None:
-    array = getattr(source, "zarr", source)
-    return place_name(getattr(array, "store_path", array))
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -25,6 +25,9 @@ from oocarrays.mapping.given import by_axis, index_of, is_sequence
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.machine import check_count
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 Advising = Callable[[zarr.Array, Sequence[Axes]], str]
 """Method to read sections of an array, one for each rank; "auto" without advice."""
@@ -86,6 +89,11 @@ def cuts(
 
 def _cut(length: int, extent: int) -> int:
     return min(length, extent) if extent else length
+
+
+def block_grid(x: da.Array) -> ChunkGrid:
+    """Return the grid of the longest blocks of a lazy array."""
+    return ChunkGrid.of(x.shape, tuple(max((*lengths, 1)) for lengths in x.chunks))
 
 
 def block_lengths(

@@ -34,7 +34,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster import workers as real
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
 from oocarrays.graphs.settings import costs, setting
-from oocarrays.mapping.given import from_home, whole
+from oocarrays.mapping.given import whole
 from oocarrays.plan.exchange.network import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Network, Torus
 from oocarrays.plan.exchange.prediction import (
     BETWEEN_WORKERS,
@@ -123,7 +123,7 @@ def _constants(said: Any, kind: str) -> tuple[tuple[Constants, ...], str]:
         regimes = [dict(_pair(pair, said) for pair in regime.split(",")) for regime in said.split(";")]
         return _checked(regimes, said), "constants as they were given"
     if isinstance(said, str | os.PathLike):
-        path = os.fspath(from_home(said))
+        path = os.path.expanduser(said)
         return _from_file(path, kind), f"constants of {path}"
     return _checked([said] if isinstance(said, Mapping) else said, said), "constants as they were set"
 

@@ -20,7 +20,7 @@ from oocarrays.errors import ChunksError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.program import Destination
 from oocarrays.graphs.settings import setting
-from oocarrays.mapping.given import Policy, names_of_axes
+from oocarrays.mapping.given import Names, Policy, names_of_axes
 from oocarrays.mapping.grid import check_priced, chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import LINES, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
@@ -145,8 +145,13 @@ class Planner:
     def planned(
         self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
     ) -> tuple[RechunkPlan, ArrayFile, Destination]:
-        file = array_file.describe_source(opened, self.missing)
-        made, lengths = settings_of(replace(self.to, chunks=chunks), file, grows=self.grows)
+        file, named = array_file.describe_source(opened, self.missing), self.to.dimension_names
+        names = dimension_names(opened) if named is None else names_of_axes(named, opened.ndim)
+        order = None if self.to.orientation is None else axis_order(self.to.orientation, opened.ndim, names)
+        if chunks is None and order is not None:
+            chunks = chunks_along(order, file.stored.grid.shape, file.stored.grid.chunk_size)
+        wanted = replace(self.to, chunks=chunks)
+        made, lengths, said = settings_of(wanted, file, names, order=order, grows=self.grows)
         if lengths and member:
             raise UnsupportedError("chunks of unequal length are possible for a single array, not for a group")
         made = as_stated(made, **own_of(self.to))
@@ -163,28 +168,20 @@ class Planner:
             overwrite=self.overwrite,
             scratch=self.scratch,
             past_cache_above=settings.past_cache_above(),
-            said=() if self.grows else cuts(chunks, self.to.shards, file.stored.grid, _names(self.to, opened)),
+            said=said,
         )
         return plan, file, destination
 
 
-def _names(to: Target, array: zarr.Array) -> Sequence[str | None] | None:
-    """Return the names of axes that a target states, or those of its source."""
-    return names_of_axes(to.dimension_names, array.ndim) or dimension_names(array)
-
-
 def settings_of(
-    to: Target, file: ArrayFile, *, grows: bool = False
-) -> tuple[Settings, tuple[tuple[int, ...], ...] | None]:
-    """Return arguments of ``zarr.create_array`` for an array in other chunks, and the lengths of uneven ones."""
-    grid, ndim = file.stored.grid, file.zarr.ndim
-    names = _names(to, file.zarr)
-    order = None if to.orientation is None else axis_order(to.orientation, ndim, names)
+    to: Target, file: ArrayFile, names: Names, *, order: tuple[int, ...] | None = None, grows: bool = False
+) -> tuple[Settings, tuple[tuple[int, ...], ...] | None, tuple[str, ...]]:
+    """Return arguments of ``zarr.create_array`` for an array in other chunks, the lengths of uneven ones, and notices
+    of cut ones."""
+    grid = file.stored.grid
     lengths = uneven_lengths(to.chunks, grid, file.dtype, names)
     chunks = tuple(map(max, lengths)) if lengths else to.chunks
-    if chunks is not None:
-        shape = regular_chunks(chunks, grid, file.dtype, names, grows=grows)
-    else:
-        shape = grid.chunks if order is None else chunks_along(order, grid.shape, grid.chunk_size)
+    shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, file.dtype, names, grows=grows)
     shards = regular_shards(to.shards, shape, grid.shape, file.dtype, names, grows=grows)
-    return target_settings(file.zarr, shape, shards=shards, order=order, **codecs_of(to)), lengths
+    said = () if grows else cuts(to.chunks, to.shards, grid, names)
+    return target_settings(file.zarr, shape, shards=shards, order=order, **codecs_of(to)), lengths, said

@@ -20,7 +20,6 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from oocarrays.errors import InputError, JournalError
-from oocarrays.mapping.given import from_home
 
 Document = dict[str, Any]
 """Content of a JSON file: a journal's plan, a descriptor, a record, or Zarr metadata."""
@@ -32,7 +31,7 @@ Header = dict[str, Any]
 
 def checked_path(path: Any) -> str:
     """Return the path of a document as text, or raise if it is no path."""
-    name = os.fspath(from_home(path)) if isinstance(path, str | os.PathLike) else None
+    name = os.path.expanduser(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
         raise InputError(f"{path!r} is not the path of a file")
     return name

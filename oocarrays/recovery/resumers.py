@@ -28,13 +28,14 @@ from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.stored import GroupJob, RechunkJob
 from oocarrays.jobs.updating import resume_update
-from oocarrays.options.asked import as_list, cluster_of, resources_of, scratch_of
+from oocarrays.options.asked import as_list, cluster_of, resources_of
 from oocarrays.options.given import Resources, Target, nested
 from oocarrays.options.shapes import NAMES, Results
 from oocarrays.plan.documents import Document
 from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
+from oocarrays.storage.journal.leftovers import scratch_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

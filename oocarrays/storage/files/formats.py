@@ -47,8 +47,9 @@ def target_settings(
 ) -> Settings:
     """Return the arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks."""
     metadata: Any = source.metadata
-    asked = metadata.zarr_format if zarr_format is None else zarr_format
-    wanted = chosen(asked, "zarr_format", (2, 3), error=UnsupportedError)
+    wanted = metadata.zarr_format
+    if zarr_format is not None:
+        wanted = chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError)
     check_shards(chunks, shards, wanted)
     stored = (stored_order(source) if filters is None else None) if order is None else order
     settings = {
@@ -80,11 +81,10 @@ def _masked_2(source: zarr.Array) -> Settings:
 
     Missing chunks hold the source's fill value; if the new fill value differs, they are written.
     """
-    attributes = source.attrs.asdict()
+    attributes, blank = source.attrs.asdict(), _has_dimensions(source) and not source.metadata.fill_value
     if MASKED in attributes:
         with suppress(ValueError, TypeError, struct.error):  # for a user's own attribute of that name, which is kept
             return {"fill_value": mask_of_text(attributes.pop(MASKED), source.dtype), "attributes": attributes}
-    blank = _has_dimensions(source) and not source.metadata.fill_value
     return {"fill_value": None} if blank else {}
 
 

@@ -68,6 +68,13 @@ def place_name(store: Any) -> str | None:
     return f"{inner.name}/{path}".rstrip("/") if isinstance(inner, RemoteStore) else local_folder(store)
 
 
+def place_of(source: Any) -> str | None:
+    """Return the folder or the URL of an array, its file, a group or a store, if it has one."""
+    array = getattr(source, "zarr", source)
+    path = getattr(array, "store_path", array)
+    return place_name(path.store, path.path) if isinstance(path, StorePath) else place_name(path)
+
+
 def name_of(store: StoreLike) -> str:
     place = store_path(store)
     return place_name(place) or str(place)

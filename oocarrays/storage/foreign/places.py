@@ -20,7 +20,7 @@ import numpy as np
 from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, UnsupportedError
-from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
+from oocarrays.mapping.given import element_type, extents, listed, whole
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import fits, hdf5, netcdf3, tiff  # noqa: F401  each registers its format
 from oocarrays.storage.foreign.arrays import Contents
@@ -112,14 +112,14 @@ def open_files(
     """
     check_options(storage_options, [place])
     if isinstance(place, str | os.PathLike):
-        named = os.fspath(from_home(place))
+        named = os.path.expanduser(place)
         if "://" not in named:
             named = os.path.abspath(named)
     else:
         paths = listed(place, "place")
         if not all(isinstance(each, str | os.PathLike) for each in paths):
             raise InputError(f"place={place!r} must be a path, a URL or a list of paths")
-        named = ",".join(quote(os.path.abspath(from_home(each)), safe="/:@+~ *") for each in paths)
+        named = ",".join(quote(os.path.abspath(os.path.expanduser(each)), safe="/:@+~ *") for each in paths)
     asked: Settings = {}
     if concat_dim is not None:
         if not isinstance(concat_dim, str):

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from zarr.core.sync import sync
 
@@ -35,13 +36,13 @@ from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, 
 from oocarrays.limits import STAGES
 from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import node_kind, unfinished_run
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name, place_of, store_path
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, alone, is_locked
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, ID, LOCK, NOTE, PLAN
 from oocarrays.storage.local import fs
 from oocarrays.storage.stores.remote import RemoteStore, place_below
-from oocarrays.storage.stores.urls import check_path
+from oocarrays.storage.stores.urls import check_path, scratch_place
 
 NAME = re.compile(rf"\.oocarrays-{ID.pattern}")
 
@@ -72,6 +73,16 @@ def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteSt
     if not is_scratch_folder(folder):
         raise JournalError(f"the journal names {folder} as scratch, which holds files that no run has created")
     return named
+
+
+def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
+    """Return the location of scratch: a folder, or a prefix of a store; by default beside the target."""
+    if scratch is not None:
+        where = scratch_place(scratch)
+        check_scratch_place(where, target=place_name(target), source=place_of(source))
+        return where
+    folder = local_folder(target)
+    return os.path.dirname(folder) if folder else tempfile.gettempdir()
 
 
 def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> None:

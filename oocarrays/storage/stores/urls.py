@@ -28,7 +28,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
-from oocarrays.mapping.given import from_home, named
+from oocarrays.mapping.given import named
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.fs import ABSENT, failure
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, at_place, have_all_entered
@@ -115,7 +115,7 @@ def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
 def absolute(place: Any) -> Any:
     """Return the location independent of the working folder; other objects unchanged."""
     if isinstance(place, str | os.PathLike):
-        return place if "://" in str(place) else os.path.abspath(from_home(place))
+        return place if "://" in str(place) else os.path.abspath(os.path.expanduser(place))
     if isinstance(place, LocalStore):
         return place if place.root.is_absolute() else twin(place, root=place.root.absolute())
     if isinstance(place, ZipStore):
@@ -169,7 +169,7 @@ def twin(store: Any, **changed: Any) -> Any:
     return made
 
 
-def check_path(path: Any, name: str = "the path") -> Any:
+def check_path(path: Any, name: str = "the path") -> str:
     """Return a path with ``~`` replaced; raise if it is not valid on any machine, or is ambiguous."""
     try:
         text = os.fsdecode(path)
@@ -179,7 +179,7 @@ def check_path(path: Any, name: str = "the path") -> Any:
         raise InputError(f"{name} {text!r} is {'not a path: it contains a zero byte' if text else 'empty'}")
     if "::" in text and "://" not in text:
         raise InputError(f"{name} {text!r} contains '::', which chains URLs and is not allowed in folder names here")
-    return from_home(path)
+    return os.path.expanduser(text)
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
@@ -191,7 +191,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
         return several[0] if len(several) == 1 else store_of(joined_url(several))
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
-    return os.path.abspath(os.fsdecode(check_path(place, "scratch")))
+    return os.path.abspath(check_path(place, "scratch"))
 
 
 def joined_url(parts: Iterable[str | RemoteStore]) -> str:

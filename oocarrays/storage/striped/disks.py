@@ -123,7 +123,7 @@ class FolderDisk:
     """Maximum bytes of a request of several blocks, as each request has a fixed cost; 0 if each block is a request."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        folder = os.fsdecode(check_path(folder, "the disk"))
+        folder = check_path(folder, "the disk")
         if not os.path.isdir(folder):
             raise NotFoundError(f"no such disk: {folder} is not a folder")
         self.folder = self.label = os.path.abspath(folder)
