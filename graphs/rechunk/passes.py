@@ -36,10 +36,11 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.files.places import place_below
 from oocarrays.storage.journal.texts import Receipt, Receipts
 from oocarrays.storage.local.fs import mark_of_plan
 from oocarrays.storage.local.pages import Pool, shaped
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,12 +49,12 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch, written_file
 from oocarrays.storage.files.documents import remove_partials, unfinished_run
-from oocarrays.storage.files.places import StoreLike, local_folder, place_name
+from oocarrays.storage.files.places import StoreLike, local_folder, place_below, place_name
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, scratch_below
 from oocarrays.storage.journal.sources import metadata_digest
 from oocarrays.storage.journal.texts import Kept, Receipt
 from oocarrays.storage.local import syncing
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import is_scratch, written_file
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.places import StoreLike, in_files, member_store
+from oocarrays.storage.files.places import StoreLike, in_files, member_store, place_below
 from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.sources import is_of
@@ -56,7 +56,7 @@ from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt
 from oocarrays.storage.local.blobs import byte_view, checksum
 from oocarrays.storage.local.fs import mark_of_plan, partial_name
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import scratch_place
 
 

@@ -37,7 +37,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
-from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
+from oocarrays.storage.files.places import StoreLike, free_bytes, is_remote, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.sources import Source, can_keep, changed, fingerprint, keep_source
@@ -55,7 +55,7 @@ from oocarrays.storage.journal.texts import (
     Store,
 )
 from oocarrays.storage.journal.versions import Versions
-from oocarrays.storage.stores.remote import is_remote, tells_versions
+from oocarrays.storage.stores.remote import tells_versions
 
 CLAIM_SECONDS = 5
 """Seconds that a run waits for the tasks of a dead run at the same target to end."""
@@ -303,10 +303,12 @@ def _listed_versions(arrays: Iterable[zarr.Array]) -> list[tuple[ArrayFile, Vers
     """Return the arrays in stores whose responses carry versions, with the versions of their chunks."""
     seen: list[tuple[ArrayFile, Versions]] = []
     for array in arrays:
-        with suppress(UnsupportedError):  # arrays of elements without a fixed size are compared at the end
-            file = array_file.describe(array)
-            versions = Versions.of(file) if tells_versions(array.store_path.store) else None
-            seen += [] if versions is None else [(file, versions)]
+        store = array.store_path.store
+        if is_remote(store) and tells_versions(store):
+            with suppress(UnsupportedError):  # arrays of elements without a fixed size are compared at the end
+                file = array_file.describe(array)
+                versions = Versions.of(file)
+                seen += [] if versions is None else [(file, versions)]
     return seen
 
 

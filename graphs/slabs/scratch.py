@@ -15,8 +15,9 @@ from oocarrays.graphs.slabs.sweeps import Residual
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import TargetSpec, is_scratch, remove_scratch
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
+from oocarrays.storage.files.places import place_below
 from oocarrays.storage.files.target import LocalTarget
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,8 @@ from oocarrays.plan.advice.patterns import Fold, Pattern
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.files.formats import dimension_names
-from oocarrays.storage.files.places import location
+from oocarrays.storage.files.places import is_remote, location
 from oocarrays.storage.stores.joined import at_place, innermost
-from oocarrays.storage.stores.remote import is_remote
 
 Kind = tuple[str, bool, str, int | None, bool]
 """Name of the array, whether it is written, by which reader, number of ranks, whether tasks follow the chunks."""

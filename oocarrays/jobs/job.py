@@ -14,6 +14,7 @@ import dask.threaded
 from dask.base import DaskMethodsMixin
 from dask.task_spec import Task
 
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Disks, Worker
@@ -43,6 +44,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.meter import Expected, Meter
+from oocarrays.stored.array import opened
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
     from typing_extensions import TypeVar
@@ -444,6 +446,10 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
 
 def suffix_of(key: Key) -> str:
     return key[0].rpartition("-")[2]
+
+
+def array_at(store: StoreLike) -> OutOfCoreArray:
+    return OutOfCoreArray(opened(store))
 
 
 def opener(open: Callable[[Any], Result], store: StoreLike) -> Callable[[str], Result]:

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from dask.utils import ensure_dict
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
@@ -21,7 +21,7 @@ from oocarrays.graphs.rechunk.program import Destination, Rechunk
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import setting
-from oocarrays.jobs.job import Job, opener
+from oocarrays.jobs.job import Job, array_at, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
@@ -55,7 +55,7 @@ class FromDaskJob(Job[Run[Rechunk], OutOfCoreArray, BlocksPlan]):
 
     def __init__(self, x: da.Array, run: Run[Rechunk], target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
-        super().__init__(run, opener(open_array, target), cluster)
+        super().__init__(run, opener(array_at, target), cluster)
 
     @property
     def plan(self) -> BlocksPlan:

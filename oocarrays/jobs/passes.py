@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from dask.task_spec import Task
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import Copying
 from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
@@ -25,7 +25,7 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting
 from oocarrays.graphs.slabs.program import SlabPass
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import Job, array_at
 from oocarrays.kernels.results import SMALL, ResultTerms, trial_block, trial_results, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type, names_of_axes, refuse
@@ -87,7 +87,7 @@ def arrays_of(
 def opener(arrays: SlabArrays) -> Callable[[str], Any]:
     """Return the function that opens the result: the target, or a list of all."""
     is_local, stores, single = isinstance(arrays.targets[0], LocalTarget), arrays.request.stores, arrays.request.single
-    opened: Any = partial(open_local, mode="r", scheduler=arrays.request.means.scheduler) if is_local else open_array
+    opened: Any = partial(open_local, mode="r", scheduler=arrays.request.means.scheduler) if is_local else array_at
     return lambda _: opened(stores[0]) if single else list(map(opened, stores))
 
 

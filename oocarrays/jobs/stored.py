@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 from dask.utils import format_bytes
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.placement import Worker
@@ -22,7 +22,7 @@ from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import setting
-from oocarrays.jobs.job import Job, opener
+from oocarrays.jobs.job import Job, array_at, opener
 from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
 from oocarrays.options.chunks import LINES
@@ -54,7 +54,7 @@ class RechunkJob(Job[Run[Rechunk], OutOfCoreArray, RechunkPlan]):
     """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, run: Run[Rechunk], cluster: Cluster | None = None) -> None:
-        super().__init__(run, opener(open_array, run.destination.store), cluster)
+        super().__init__(run, opener(array_at, run.destination.store), cluster)
 
     @property
     def _source(self) -> ArrayFile:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.update import Growing, Update
 from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, TRUSTED, Interrupted, Recovered, Trust, trust_of
 from oocarrays.graphs.run.run import Run
-from oocarrays.jobs.job import Job, opener
+from oocarrays.jobs.job import Job, array_at, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.options.asked import cluster_of, resources_of
@@ -152,7 +152,7 @@ class _Now:
         spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape)
         program = Update(plan=plan, source=self.file, target=spec)
         run = Run(program, content or self.content(plan, resources), recovered)
-        return UpdateJob(run, opener(open_array, self.target), cluster)
+        return UpdateJob(run, opener(array_at, self.target), cluster)
 
 
 def resume_update(

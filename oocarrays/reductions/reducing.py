@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from distributed import Client
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.events import warn_of_missing
@@ -24,7 +24,7 @@ from oocarrays.graphs.reductions.reducing import Reducer
 from oocarrays.graphs.run.program import itself
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
-from oocarrays.jobs.job import Job, opener
+from oocarrays.jobs.job import Job, array_at, opener
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.given import Resources, Target, means_of, stored_as, verb
 from oocarrays.options.packing import warn_of_packed
@@ -196,7 +196,7 @@ def _job(
     recovered: Recovered = NOTHING_LEFT,
 ) -> ReduceJob:  # fmt: skip
     program = Reduction(plan=plan, reducer=want, dtype=np.dtype(spec.settings["dtype"]), target=spec)
-    return ReduceJob(Run(program, content, recovered), opener(open_array, spec.store), cluster)
+    return ReduceJob(Run(program, content, recovered), opener(array_at, spec.store), cluster)
 
 
 def _target_of(want: Reducer, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:

@@ -51,6 +51,7 @@ from oocarrays.storage.files.places import (
     StoreLike,
     check_is_place,
     in_files,
+    is_remote,
     local_folder,
     location,
     name_of,
@@ -62,7 +63,6 @@ from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.fs import ABSENT, ATTRIBUTES, DESCRIPTOR, MARK, METADATA, failure
 from oocarrays.storage.local.pages import STAGING_BYTES, can_map
 from oocarrays.storage.stores.joined import at_place, joined_in
-from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import Blobs, StoreBlobs, answers_ranges
 from oocarrays.storage.stores.uneven import GRID, allowing, as_regular, check_known, says_uneven
 

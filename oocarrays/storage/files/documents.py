@@ -20,12 +20,11 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import StoreFailure, UnfinishedError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, store_path
+from oocarrays.storage.files.places import Place, StoreLike, is_remote, local_folder, location, store_path
 from oocarrays.storage.local import fs
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
 from oocarrays.storage.stores.joined import clear_tracebacks, with_drafts, without_drafts
-from oocarrays.storage.stores.remote import is_remote
 
 N = TypeVar("N", zarr.Array, zarr.Group)
 

@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import InputError
 from oocarrays.storage.local.fs import existing
-from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.stores.joined import joined_in, layers
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import store_of
 
@@ -62,6 +62,17 @@ def in_files(store: Any) -> bool:
     return joined is not None and joined[0].files(joined[1]) is not None
 
 
+def is_remote(store: Any) -> bool:
+    """Return whether a store is reached by network requests."""
+    if isinstance(store, str | os.PathLike | LocalStore):
+        return False
+    return any(isinstance(each, RemoteStore) for each in layers(store))
+
+
+def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
+    return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
+
+
 def place_name(store: Any) -> str | None:
     """Return the folder of a local location, or the URL of a remote one; None for others."""
     path, inner = (store.path, store.store) if isinstance(store, StorePath) else ("", store)
@@ -71,8 +82,7 @@ def place_name(store: Any) -> str | None:
 def place_of(source: Any) -> str | None:
     """Return the folder or the URL of an array, its file, a group or a store, if it has one."""
     array = getattr(source, "zarr", source)
-    path = getattr(array, "store_path", array)
-    return place_name(path.store, path.path) if isinstance(path, StorePath) else place_name(path)
+    return place_name(getattr(array, "store_path", array))
 
 
 def name_of(store: StoreLike) -> str:

@@ -35,10 +35,10 @@ from zarr.storage import LocalStore, StorePath
 from oocarrays.errors import OocError, RunError, StoreFailure
 from oocarrays.mapping.given import Policy
 from oocarrays.mapping.grid import Index, ceil_div, turned_back
-from oocarrays.storage.files.places import prefix_of
+from oocarrays.storage.files.places import is_remote, prefix_of
 from oocarrays.storage.local.fs import array_document, chunk_files, draft_key, read_file, translated
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.remote import RemoteStore, is_remote, reason
+from oocarrays.storage.stores.remote import RemoteStore, reason
 from oocarrays.storage.stores.underway import got
 
 CHUNK = re.compile(r"c$|c\.|\d")

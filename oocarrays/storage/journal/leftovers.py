@@ -36,12 +36,20 @@ from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, 
 from oocarrays.limits import STAGES
 from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import node_kind, unfinished_run
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name, place_of, store_path
+from oocarrays.storage.files.places import (
+    StoreLike,
+    local_folder,
+    name_of,
+    place_below,
+    place_name,
+    place_of,
+    store_path,
+)
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, alone, is_locked
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, ID, LOCK, NOTE, PLAN
 from oocarrays.storage.local import fs
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_path, scratch_place
 
 NAME = re.compile(rf"\.oocarrays-{ID.pattern}")

@@ -24,7 +24,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.fs import FULL, failure
-from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
+from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, span
 from oocarrays.storage.stores.responses import active_checks, version_of, versioned
 
 T = TypeVar("T")
@@ -237,19 +237,11 @@ def _let_finish() -> None:
     time.sleep(0.05 if _under_way.ever else 0)  # for the libraries' own cleanup
 
 
-def is_remote(store: Any) -> bool:
-    return any(isinstance(each, RemoteStore) for each in layers(store))
-
-
 def tells_versions(store: Any) -> bool:
     """Return whether a store's responses carry the same object versions as its listings."""
     inner = innermost(store)
     known = type(inner).__name__ == "ObjectStore" or hasattr(getattr(inner, "fs", None), "_call_s3")
     return isinstance(store, RemoteStore) and known and not store.name.startswith("http")
-
-
-def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
-    return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
 
 
 def status_of(error: BaseException) -> int | None:
