@@ -27,7 +27,6 @@ import zarr
 
 from oocarrays.errors import JournalError, OocError, TargetError, plural
 from oocarrays.graphs.run.recording import read_now
-from oocarrays.graphs.run.recovery import CHUNKS_READ, trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.documents import is_finished, unfinished_run
@@ -35,7 +34,7 @@ from oocarrays.storage.files.places import Place, StoreLike, local_folder, membe
 from oocarrays.storage.journal.calls import CALL, code_of, name_of
 from oocarrays.storage.journal.journal import Journal, journal_of, way_out
 from oocarrays.storage.journal.lock import is_locked
-from oocarrays.storage.journal.sources import changed
+from oocarrays.storage.journal.sources import CHUNKS_READ, changed, trust_of
 from oocarrays.storage.journal.texts import FOLDER, LOCK, PARTS, REQUEST, Notes
 
 

@@ -24,7 +24,7 @@ from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.run import recording
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, new_suffix
-from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, Recovered
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import PHASES, Key
 from oocarrays.mapping.layouts.local import evenly, spread
@@ -40,6 +40,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, member_store
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
+from oocarrays.storage.journal.sources import CHUNKS_READ
 from oocarrays.storage.journal.texts import Kept, Receipt, Receipts
 from oocarrays.storage.meter import Meter
 

@@ -33,7 +33,7 @@ from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.group import CopiedGroup, Group, group_content, group_run, planned_copies
 from oocarrays.graphs.rechunk.passes import MOST_SUM, usable_parts
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, journal_content, rechunk_run
-from oocarrays.graphs.run.recovery import CHUNKS_READ, Interrupted, Part, Recovered
+from oocarrays.graphs.run.recovery import Interrupted, Part, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import missing as policy_of, past_cache_above
 from oocarrays.mapping.given import Policy
@@ -51,7 +51,7 @@ from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, in_files, member_store, place_below
 from oocarrays.storage.journal.journal import Journal, way_out
 from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
-from oocarrays.storage.journal.sources import is_of
+from oocarrays.storage.journal.sources import CHUNKS_READ, is_of
 from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt
 from oocarrays.storage.local.blobs import byte_view, checksum
 from oocarrays.storage.local.fs import mark_of_plan, partial_name

@@ -31,7 +31,6 @@ from oocarrays.graphs.cluster.placement import Probed, check_placement
 from oocarrays.graphs.events import ask_scheduler, this_worker, warn_person
 from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import SUFFIX, Program
-from oocarrays.graphs.run.recovery import CHUNKS_READ, Trust, check_sources
 from oocarrays.graphs.settings import setting
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
@@ -40,7 +39,16 @@ from oocarrays.storage.files.documents import is_finished, remove_partials, unfi
 from oocarrays.storage.files.places import StoreLike, free_bytes, is_remote, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
-from oocarrays.storage.journal.sources import Source, can_keep, changed, fingerprint, keep_source
+from oocarrays.storage.journal.sources import (
+    CHUNKS_READ,
+    Source,
+    Trust,
+    can_keep,
+    changed,
+    check_sources,
+    fingerprint,
+    keep_source,
+)
 from oocarrays.storage.journal.texts import (
     BEGINNING,
     FIRST,

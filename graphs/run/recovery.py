@@ -20,15 +20,15 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import zarr
 
-from oocarrays.errors import InputError, JournalError, in_number
+from oocarrays.errors import JournalError, in_number
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import written_file
-from oocarrays.storage.files.places import StoreLike, location
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.journal import Journal, journal_of
-from oocarrays.storage.journal.sources import changed, fingerprint
+from oocarrays.storage.journal.sources import CHUNKS_READ, TRUSTED, Trust, check_sources
 from oocarrays.storage.journal.texts import BEGINNING, Kept, Receipt, Store
 
 Part = tuple[int, ...]
@@ -36,34 +36,6 @@ KEPT: Part = ()
 """Key, among parts, of the chunks stored under earlier plans."""
 Sections = Mapping[str, Sequence[Section]]
 """Elements that a part writes, by location name, in the coordinates of that location's file."""
-CHUNKS_READ = "chunks_read"
-"""Key of the source fingerprints in a journal."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
-    """Degree of trust in the state left by a run."""
-
-    as_is: bool = False
-    """Whether to continue with a source that has changed."""
-    again: str = ""
-    """Unique id of a new beginning with the current sources; empty unless the run starts over."""
-    verify: bool = False
-    """Whether stored chunks are read and verified, rather than only their sizes."""
-    moved: bool = False
-    """Whether the sources have new locations: they may have been copied, to other inodes."""
-
-
-TRUSTED = Trust()
-
-
-def trust_of(resume: Any) -> Trust | None:
-    """Return the trust in recorded state for the option ``resume``; None to start anew."""
-    if isinstance(resume, Trust):
-        return resume
-    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):
-        raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
-    return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,48 +287,3 @@ def at_least(file: ArrayFile, indices: Iterable[Index]) -> dict[str, Receipt]:
     """Return minimal receipts for chunks without receipts: the chunk exists, with its full size if not encoded."""
     exact = [file.stored.chunk_bytes] if file.chain.pipeline == "plain" and file.chain.shard is None else []
     return {file.chunk_key(index): list(exact) for index in indices}
-
-
-# ---------------------------------------------------------------------- sources
-
-
-def check_sources(
-    arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array],
-    content: Mapping[str, Any],
-    target: StoreLike,
-    trust: Trust,
-) -> list[str]:
-    """Return notices about changed sources, by name or in order; raise if ``trust`` does not accept the change."""
-    if trust.again:
-        return []
-    ways = "start over (again=True, --again), or continue anyway (as_is=True, --as-is)"
-    if "pass" in content:
-        ways = "start over (overwrite=True), or continue anyway (resume='as-is')"
-    before = content.get(CHUNKS_READ) or [None] * len(arrays)
-    if isinstance(arrays, Mapping):
-        kept = content.get(CHUNKS_READ) or {}
-        names = [name for name in kept if name in arrays]
-        arrays, before = [arrays[name] for name in names], [kept[name] for name in names]
-    if len(before) != len(arrays):
-        raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
-    since, pairs = f"{target} began: {ways}", zip(arrays, before, strict=True)
-    return [notice for notice in (_told(*pair, trust, since) for pair in pairs) if notice]
-
-
-def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, since: str) -> str | None:
-    name = location(array)
-    if before is None:
-        return f"whether {name} has changed since is not known: no fingerprint of its chunks was kept"
-    now = fingerprint(array)
-    if now is None:
-        if not trust.as_is:
-            raise JournalError(f"{name} cannot be listed to check whether it has changed since the run in {since}")
-        return None
-    share = changed(before, now, moved=trust.moved)
-    if not share:
-        return None
-    told = f"about {max(100 * share, 0.1):.3g} % of the chunks of {name} have changed since the run in {since}"
-    if not trust.as_is:
-        copied = not trust.moved and not changed(before, now, moved=True)
-        raise JournalError(told + ("; if it was copied, pass it as source" if copied else ""))
-    return told.partition(" began: ")[0] + " began: what was written before stays as it is"

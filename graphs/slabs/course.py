@@ -22,17 +22,7 @@ import numpy as np
 
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.run.recovery import (
-    CHUNKS_READ,
-    KEPT,
-    NOTHING_LEFT,
-    TRUSTED,
-    Interrupted,
-    Part,
-    Recovered,
-    Written,
-    trust_of,
-)
+from oocarrays.graphs.run.recovery import KEPT, NOTHING_LEFT, Interrupted, Part, Recovered, Written
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.slabs.kernel import Kernel
 from oocarrays.graphs.slabs.program import SlabPass, room_for
@@ -47,7 +37,7 @@ from oocarrays.storage.files.creating import TargetSpec, is_scratch
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.sources import is_of, metadata_digest
+from oocarrays.storage.journal.sources import CHUNKS_READ, TRUSTED, is_of, metadata_digest, trust_of
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"

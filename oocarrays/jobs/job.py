@@ -23,7 +23,6 @@ from oocarrays.graphs.dashboard.page import Told
 from oocarrays.graphs.events import LISTENERS, Events, Move, heard, listen, warn_of_missing
 from oocarrays.graphs.run.execution import Graph, RunEvents, on_cluster, on_threads
 from oocarrays.graphs.run.program import itself, new_suffix
-from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import local_cores
@@ -42,6 +41,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.sources import trust_of
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.meter import Expected, Meter
 from oocarrays.stored.array import opened

@@ -23,7 +23,6 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import Dataset, Frame, build_graph
 from oocarrays.graphs.run.execution import Graph
-from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob, described, from_dask, planned, rechunk_lazily
@@ -41,6 +40,7 @@ from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.group_file import check_group_place
 from oocarrays.storage.files.making_room import is_empty
 from oocarrays.storage.files.places import member_store, store_path
+from oocarrays.storage.journal.sources import trust_of
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.stores.joined import with_drafts
 from oocarrays.stored.array import placer

@@ -13,7 +13,6 @@ from dask.utils import ensure_dict
 from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.cluster.workers import is_here, why_one_writer
 from oocarrays.graphs.run.program import new_suffix
-from oocarrays.graphs.run.recovery import trust_of
 from oocarrays.graphs.storing.read_first import reads_any
 from oocarrays.graphs.storing.tasks import Storing, in_time, kept_blocks, read_order, store_graph, with_kept_noted
 from oocarrays.jobs.lazy import from_dask
@@ -25,6 +24,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.places import location
+from oocarrays.storage.journal.sources import trust_of
 from oocarrays.storage.journal.texts import Notes
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer

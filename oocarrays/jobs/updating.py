@@ -11,7 +11,7 @@ from oocarrays.errors import InputError, JournalError, NotFoundError, TargetErro
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.update import Growing, Update
-from oocarrays.graphs.run.recovery import CHUNKS_READ, NOTHING_LEFT, TRUSTED, Interrupted, Recovered, Trust, trust_of
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, array_at, opener
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -30,7 +30,7 @@ from oocarrays.storage.files.documents import holds_group, unfinished_run
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.journal import Journal, can_update
-from oocarrays.storage.journal.sources import Source, kept_source
+from oocarrays.storage.journal.sources import CHUNKS_READ, TRUSTED, Source, Trust, kept_source, trust_of
 from oocarrays.storage.stores.sessions import is_zip
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer

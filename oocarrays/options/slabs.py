@@ -19,7 +19,7 @@ from oocarrays.errors import BudgetError, InputError, plural
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, trust_of
+from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.slabs.course import (
     CHANGE,
@@ -57,6 +57,7 @@ from oocarrays.storage.files.places import StoreLike, named
 from oocarrays.storage.files.target import GroupTarget
 from oocarrays.storage.journal.calls import call_content
 from oocarrays.storage.journal.leftovers import scratch_below
+from oocarrays.storage.journal.sources import trust_of
 from oocarrays.storage.stores.remote import RemoteStore
 
 Plan = TypeVar("Plan", SlabPlan, IteratePlan)

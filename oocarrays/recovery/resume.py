@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
-from oocarrays.graphs.run.recovery import TRUSTED, Interrupted, Trust
+from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import as_list
@@ -23,6 +23,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.sources import TRUSTED, Trust
 from oocarrays.storage.journal.texts import FOLDER, REQUEST, Notes
 from oocarrays.storage.local.fs import files_below, status_of
 from oocarrays.storage.stores.sessions import is_zip

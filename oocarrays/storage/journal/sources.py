@@ -35,12 +35,12 @@ import numpy as np
 import zarr
 from zarr.core.sync import sync
 
-from oocarrays.errors import JournalError
+from oocarrays.errors import InputError, JournalError
 from oocarrays.mapping.grid import ChunkGrid, ravel
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.entries import entries_of, reading, writing
-from oocarrays.storage.files.places import StoreLike, local_folder, place_name, prefix_of, store_path
+from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, prefix_of, store_path
 from oocarrays.storage.journal.texts import NO_CHUNKS, SOURCE
 from oocarrays.storage.local.fs import Version, chunk_files, index_of_chunk, status_of
 from oocarrays.storage.stores.remote import RemoteStore
@@ -49,6 +49,8 @@ AT_ONCE = 10_000
 """Maximum number of chunks held at one time."""
 KINDS = 3
 """Number of sums of each group: sizes; sizes with times or ETags; and these with inodes."""
+CHUNKS_READ = "chunks_read"
+"""Key of the source fingerprints in a journal."""
 
 
 def fingerprint(array: zarr.Array, each: Callable[[Sequence[Version]], None] | None = None) -> Document | None:
@@ -268,3 +270,74 @@ def kept_source(store: StoreLike) -> Source | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error):
         pass
     raise JournalError(f"{SOURCE} in {store} is truncated or has been modified")
+
+
+# ---------------------------------------------------------------------- sources of a run that continues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Degree of trust in the state left by a run."""
+
+    as_is: bool = False
+    """Whether to continue with a source that has changed."""
+    again: str = ""
+    """Unique id of a new beginning with the current sources; empty unless the run starts over."""
+    verify: bool = False
+    """Whether stored chunks are read and verified, rather than only their sizes."""
+    moved: bool = False
+    """Whether the sources have new locations: they may have been copied, to other inodes."""
+
+
+TRUSTED = Trust()
+
+
+def trust_of(resume: Any) -> Trust | None:
+    """Return the trust in recorded state for the option ``resume``; None to start anew."""
+    if isinstance(resume, Trust):
+        return resume
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):
+        raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
+    return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None
+
+
+def check_sources(
+    arrays: Sequence[zarr.Array] | Mapping[str, zarr.Array],
+    content: Mapping[str, Any],
+    target: StoreLike,
+    trust: Trust,
+) -> list[str]:
+    """Return notices about changed sources, by name or in order; raise if ``trust`` does not accept the change."""
+    if trust.again:
+        return []
+    ways = "start over (again=True, --again), or continue anyway (as_is=True, --as-is)"
+    if "pass" in content:
+        ways = "start over (overwrite=True), or continue anyway (resume='as-is')"
+    before = content.get(CHUNKS_READ) or [None] * len(arrays)
+    if isinstance(arrays, Mapping):
+        kept = content.get(CHUNKS_READ) or {}
+        names = [name for name in kept if name in arrays]
+        arrays, before = [arrays[name] for name in names], [kept[name] for name in names]
+    if len(before) != len(arrays):
+        raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
+    since, pairs = f"{target} began: {ways}", zip(arrays, before, strict=True)
+    return [notice for notice in (_notice(*pair, trust, since) for pair in pairs) if notice]
+
+
+def _notice(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, since: str) -> str | None:
+    name = location(array)
+    if before is None:
+        return f"whether {name} has changed since is not known: no fingerprint of its chunks was kept"
+    now = fingerprint(array)
+    if now is None:
+        if not trust.as_is:
+            raise JournalError(f"{name} cannot be listed to check whether it has changed since the run in {since}")
+        return None
+    share = changed(before, now, moved=trust.moved)
+    if not share:
+        return None
+    told = f"about {max(100 * share, 0.1):.3g} % of the chunks of {name} have changed since the run in {since}"
+    if not trust.as_is:
+        copied = not trust.moved and not changed(before, now, moved=True)
+        raise JournalError(told + ("; if it was copied, pass it as source" if copied else ""))
+    return told.partition(" began: ")[0] + " began: what was written before stays as it is"
