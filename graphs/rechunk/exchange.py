@@ -1,4 +1,4 @@
-"""Joint work of ranks: between threads they copy from each other's slabs, between workers they send messages.
+"""Joint work of ranks on workers, which send messages; between threads they copy: see `tasks.gather`.
 
     read      every source chunk of this rank in a partition, packed at once: its outbox
     …         messages, from the outbox and into the region: see `oocarrays.graphs.exchange.messages`
@@ -12,22 +12,20 @@ made again. Regions and outboxes travel along local edges only; messages and ``t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocarrays.errors import PlacementError, RunError
 from oocarrays.graphs.events import this_worker
-from oocarrays.graphs.exchange.messages import Exchange, Round
+from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.rechunk.passes import opened, pool, source
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import Outbox, ReadSlab, Region
+from oocarrays.graphs.run.program import Outbox, Region
 from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.storage.chunks.elements import chunk_major, common_part, scatter
-from oocarrays.storage.local.pages import allocate, padded
+from oocarrays.storage.chunks.elements import chunk_major, scatter
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
     from oocarrays.graphs.exchange.between import Exchanges
@@ -139,32 +137,6 @@ def is_over(live: Live[Any], round: Round, rank: int) -> bool:
 def begin(live: Live[Any], round: Round, rank: int, held: Outbox) -> Region:
     """Return a new region of a rank, with the part that it packed for itself."""
     return unpack(live, round, rank, None, {rank: held.messages[rank]}, blank=True)
-
-
-def copy(
-    live: Live[Any], round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
-) -> np.ndarray:
-    """Copy the elements of a rank's target chunks from its partners' slabs, between threads; return its buffer."""
-    number, unit, turn = round
-    step, files = _step(live, number), opened(live, number)
-    if there is None:
-        there = allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
-    box = step.share(unit, rank)
-    if box is None:
-        return there
-    region = files.region(box, there, blank=turn == stage == 0)
-    section = step.section(box)
-    for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
-        for part, data in common_part(step.source.grid.section(index), section, chunk):
-            scatter(region, section.lower, part, files.fill_value if data is None else data)
-    return there
-
-
-EXCHANGE = Exchange(
-    copy=copy, is_over=is_over, begin=begin, unpack=unpack,
-    order=lambda live, round: _step(live, round[0]).schedule,
-    waits=lambda live, round: _step(live, round[0]).synchronous,
-)  # fmt: skip
 
 
 def free(live: Live[Any], number: int, unit: int, rank: int, outbox: Outbox) -> None:

@@ -96,7 +96,11 @@ class Rechunk(Program):
     phases: ClassVar[Mapping[str, str]] = {**PHASES, "put": "write"}
     threads_stay: ClassVar[bool] = True
     untimed: ClassVar[Collection[str]] = ("copy", "assemble", "name", "round")
-    exchange: ClassVar[Exchange] = between.EXCHANGE
+    exchange: ClassVar[Exchange] = Exchange(
+        copy=tasks.gather, is_over=between.is_over, begin=between.begin, unpack=between.unpack,
+        order=lambda live, round: live.program.plan.passes[round[0]].schedule,
+        waits=lambda live, round: live.program.plan.passes[round[0]].synchronous,
+    )  # fmt: skip
     plan: RechunkPlan
     source: ArrayFile | Blocks
     """Array to read, or blocks of a lazy array."""

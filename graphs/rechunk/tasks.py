@@ -1,6 +1,6 @@
 """Tasks of a rechunk: the beginning of the run and of each pass, the work of ranks by themselves, and the end.
 
-Joint work of ranks: see `exchange`.
+Joint work of ranks on workers: see `exchange`.
 
 start ─┬─► assemble ─► assemble ──┬─► name ─► …      one chain of batches per rank, as for ranks that build regions
        └─► assemble ─► assemble ──┘
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from oocarrays.graphs.cluster.placement import Probed
+from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.rechunk.exchange import answer
 from oocarrays.graphs.rechunk.passes import (
     Told,
@@ -38,11 +41,11 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.chunks.elements import scatter
+from oocarrays.storage.chunks.elements import common_part, scatter
 from oocarrays.storage.files.creating import create_scratch, remove_scratch
 from oocarrays.storage.journal.texts import Receipts
 from oocarrays.storage.local import syncing
-from oocarrays.storage.local.pages import allocate
+from oocarrays.storage.local.pages import allocate, padded
 
 
 def probe(live: Live[Any], address: str, rank: int) -> Probed:
@@ -111,6 +114,25 @@ def read(live: Live[Any], number: int, unit: int, turn: int, rank: int, former: 
             files.reader.announce(step.reads_after(unit, turn, rank))
         slab.chunks.append(chunk)
     return slab
+
+
+def gather(
+    live: Live[Any], round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
+) -> np.ndarray:
+    """Copy the elements of a rank's target chunks from its partners' slabs, between threads; return its buffer."""
+    number, unit, turn = round
+    step, files = live.program.plan.passes[number], opened(live, number)
+    if there is None:
+        there = allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
+    box = step.share(unit, rank)
+    if box is None:
+        return there
+    region = files.region(box, there, blank=turn == stage == 0)
+    section = step.section(box)
+    for index, chunk in chain.from_iterable(slab.chunks for slab in held.values()):
+        for part, data in common_part(step.source.grid.section(index), section, chunk):
+            scatter(region, section.lower, part, files.fill_value if data is None else data)
+    return there
 
 
 def write(live: Live[Any], number: int, unit: int, rank: int, held: np.ndarray | Region) -> np.ndarray | None:

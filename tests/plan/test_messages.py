@@ -208,7 +208,7 @@ class Here:
         *round, rank = args
         live, now = run.live, tuple(round)
         region = exchange.begin(live, now, rank, held)
-        for origin in range(exchange.EXCHANGE.order(live, now).ranks):
+        for origin in range(program.Rechunk.exchange.order(live, now).ranks):
             with self.changed:
                 self.changed.wait_for(lambda origin=origin: (now, origin) in self.there)
             if origin != rank:
