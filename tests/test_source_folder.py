@@ -25,7 +25,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
-from oocarrays.graphs.cluster.workers import Cluster  # pyright: ignore[reportUnusedImport]
+from oocarrays.graphs.cluster.placement import Cluster  # pyright: ignore[reportUnusedImport]
 
 a = ooc.rechunk("rows.zarr", "columns.zarr", chunks=(8, 4), memory="1GiB").run()
 part: np.ndarray = a[10:20, ::3]

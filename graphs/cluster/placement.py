@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,8 +22,9 @@ import dask.config
 
 from oocarrays.errors import BudgetError, PlacementError
 from oocarrays.graphs.events import ask_scheduler
-from oocarrays.graphs.settings import local_cores
-from oocarrays.storage.meter import available_bytes
+from oocarrays.graphs.settings import costs, local_cores
+from oocarrays.plan.machine import Costs
+from oocarrays.storage.meter import Meter, available_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -191,6 +192,34 @@ def _own_address() -> str:
     from distributed.utils import get_ip
 
     return str(get_ip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    client: Client
+    chosen: tuple[str, ...] | None
+    """Addresses or names of the workers; None for all."""
+
+    def workers(self) -> list[Worker]:
+        return workers_of(self.client, self.chosen)
+
+    def budget(self) -> int:
+        """Return the bytes that each worker may hold for a run, given its current memory use."""
+        return budget_of(as_they_are(self.client, self.workers()))
+
+    def costs(self) -> Costs:
+        return costs(cores_of(self.workers()))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Location of ranks, and the meter of their reads and messages."""
+
+    cluster: Cluster | None
+    """None for threads of this process."""
+    workers: tuple[str, ...]
+    """Addresses of workers that ranks are put on, neighbours together."""
+    meter: Meter = field(default_factory=Meter)
 
 
 _CLIENTS: dict[str, Client] = {}

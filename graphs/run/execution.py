@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 import threading
 import time
+import uuid
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import dask.threaded
 from dask.utils import parse_timedelta
+from zarr.storage import MemoryStore, StorePath
 
-from oocarrays.errors import CorruptChunkError, DiskFullError, KernelError, OocError, RunError, StoreFailure
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    KernelError,
+    OocError,
+    PlacementError,
+    RunError,
+    StoreFailure,
+)
 from oocarrays.graphs.cluster.placement import idle_workers
 from oocarrays.graphs.events import Counting, Move, warn_of_missing
 from oocarrays.graphs.run.live import SETTLE_SECONDS, settled
@@ -22,9 +34,14 @@ from oocarrays.graphs.run.recording import take_back
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting
+from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import remove_partials
+from oocarrays.storage.files.places import store_path
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.joined import innermost, layers
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.sessions import SessionStore, taken_fork
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -174,3 +191,83 @@ def _explained(error: BaseException, client: Client, run: Any, *, taken_away: bo
 
 def _is_lost(client: Client) -> bool:
     return client.status != "running"
+
+
+# ---------------------------------------------------------------------- stores that workers reach
+
+
+def check_forks(run: Any) -> None:
+    """Raise if a run on workers writes groups, local files or several passes to an icechunk session."""
+    program = run.program
+    for name, store in program.stores.items():
+        if name.startswith("target") and _session_of(store) is not None and not program.merges:
+            raise PlacementError(
+                f"the {name} {store} is an icechunk session, to which workers write single arrays in one pass: for "
+                "groups, local array files and iterations pass scheduler='threads'"
+            )
+
+
+def check_forked(run: Any) -> None:
+    """Raise if a graph for a cluster writes to a session that is not forked."""
+    if any(store is not None and not store.is_shared for store in (_session_of(t.store) for t in _targets(run))):
+        raise PlacementError("an icechunk session can be forked for workers by job.run() only, not by dask.compute")
+
+
+@contextmanager
+def forked(run: Any, client: Client) -> Iterator[None]:
+    """Fork written sessions for the duration of the block; merge the writes if it ends without error."""
+    stores = {id(store): store for target in _targets(run) if (store := _session_of(target.store)) is not None}
+    if not stores:
+        yield
+        return
+    if len(stores) > 1:
+        raise PlacementError("in one run, workers write to a single icechunk session: pass targets in the same session")
+    ((_, store),) = stores.items()
+    arrays = {store_path(t.store).path: t.settings for t in _targets(run)}
+    asked = getattr(run.destination, "scratch", None) or setting("scratch")
+    scratch = asked if isinstance(asked, str) else None
+    name, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix=".oocarrays-forks-", dir=scratch)
+    try:
+        store.begin_sharing(name, arrays, folder)
+        yield
+        store.merge(_taken(client, name))
+    finally:
+        store.end_sharing()
+        with suppress(Exception):  # the workers may be gone
+            _taken(client, name)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _taken(client: Client, name: str) -> Mapping[str, bytes]:
+    """Return the bytes of each process's fork, by process signature."""
+    found = client.run(taken_fork, name, on_error="ignore")
+    return dict(each for each in found.values() if each is not None)
+
+
+def _targets(run: Any) -> list[TargetSpec]:
+    return [array for each in run.program.targets for array in each.members or (each,)]
+
+
+def _session_of(place: Any) -> SessionStore | None:
+    store = place.store if isinstance(place, StorePath) else place
+    return store if isinstance(store, SessionStore) else None
+
+
+def check_reach(stores: Mapping[str, Any]) -> None:
+    """Raise if a store is in this process's memory, out of workers' reach, or if a target allows one writer only."""
+    for name, store in stores.items():
+        if is_here(store):
+            raise PlacementError(f"the {name} {store} is in this process's memory: pass scheduler='threads'")
+        if name.startswith("target") and (why := why_one_writer(store)):
+            raise PlacementError(f"the {name} {store} {why}")
+
+
+def why_one_writer(store: Any) -> str:
+    """Return the reason why several workers cannot write to a store; empty if they can."""
+    store = store.store if isinstance(store, StorePath) else store
+    return next((why for each in layers(store) if (why := str(getattr(each, "one_writer", "")))), "")
+
+
+def is_here(store: Any) -> bool:
+    here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
+    return here or isinstance(innermost(store), MemoryStore)

@@ -15,8 +15,8 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankLists
 from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError, in_number
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import check_reach
 from oocarrays.graphs.collective.sections import collective_read
+from oocarrays.graphs.run.execution import check_reach
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock

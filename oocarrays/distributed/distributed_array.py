@@ -15,7 +15,7 @@ from dask.utils import format_bytes
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, LayoutError, plural
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Where
+from oocarrays.graphs.cluster.placement import Where
 from oocarrays.graphs.layouts.parts import Parts, block_tasks, whole
 from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
 from oocarrays.kernels.results import on_host

@@ -19,7 +19,7 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankArrays, RankBlocks
 from oocarrays.errors import InputError, LayoutError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Where
+from oocarrays.graphs.cluster.placement import Where
 from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_arrays, parts_of_blocks
 from oocarrays.graphs.layouts.redistribution import pieces_exchanged
 from oocarrays.mapping.given import element_type, listed, refuse

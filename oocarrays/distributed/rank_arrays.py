@@ -21,7 +21,7 @@ from dask.utils import format_bytes
 from oocarrays.errors import LayoutError, in_number
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.pins import pin
-from oocarrays.graphs.cluster.workers import Cluster, Where
+from oocarrays.graphs.cluster.placement import Cluster, Where
 from oocarrays.graphs.events import Counting, listen, topic_of
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.live import settled

@@ -15,7 +15,7 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.distributed.collective import RankSelections, SectionsLike, dealt, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError, plural
-from oocarrays.graphs.cluster.workers import Where
+from oocarrays.graphs.cluster.placement import Where
 from oocarrays.graphs.collective.sections import Writing, build_graph
 from oocarrays.graphs.layouts.parts import Parts, parts_of_arrays
 from oocarrays.graphs.run.execution import Graph

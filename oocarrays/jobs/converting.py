@@ -16,8 +16,7 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array as open_global
 from oocarrays.arrays.creating import CHUNK_BYTES, chunks_and_order, described, largest_shape, open_array
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, JournalError
-from oocarrays.graphs.cluster.placement import Disks, client_of
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster, Disks, client_of
 from oocarrays.graphs.files.scatter import Files, files_content, made_like, resumed_files
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run

@@ -18,8 +18,7 @@ from distributed import Client
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
-from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster, Disks
 from oocarrays.graphs.run.execution import Graph, resumable
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key

@@ -17,11 +17,19 @@ from dask.task_spec import Task
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.graphs.cluster.pins import pin
-from oocarrays.graphs.cluster.placement import Disks, Worker
-from oocarrays.graphs.cluster.workers import Cluster, check_forked, check_forks, check_reach, forked
+from oocarrays.graphs.cluster.placement import Cluster, Disks, Worker
 from oocarrays.graphs.dashboard.page import Told
 from oocarrays.graphs.events import LISTENERS, Events, Move, heard, listen, warn_of_missing
-from oocarrays.graphs.run.execution import Graph, RunEvents, on_cluster, on_threads
+from oocarrays.graphs.run.execution import (
+    Graph,
+    RunEvents,
+    check_forked,
+    check_forks,
+    check_reach,
+    forked,
+    on_cluster,
+    on_threads,
+)
 from oocarrays.graphs.run.program import itself, new_suffix
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key

@@ -14,7 +14,7 @@ from dask.utils import ensure_dict
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster
 from oocarrays.graphs.lazy.blocks import BlockTasks, blocks_run
 from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.program import Destination, Rechunk

@@ -20,7 +20,7 @@ from zarr.abc.codec import Codec
 
 from oocarrays.errors import ChunksError, InputError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster
 from oocarrays.graphs.lazy.dataset import Dataset, Frame, build_graph
 from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run

@@ -19,8 +19,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.copying import Copying
 from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
-from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster, Disks
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import setting

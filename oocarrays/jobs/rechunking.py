@@ -17,7 +17,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import ChunksError, InputError, NotFoundError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster
 from oocarrays.graphs.settings import setting
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, lazy_job, rechunked

@@ -12,10 +12,11 @@ from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankBlocks
 from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster, Where, check_reach
+from oocarrays.graphs.cluster.placement import Cluster, Where
 from oocarrays.graphs.collective.multicast import cast
 from oocarrays.graphs.files.shift import Shift
 from oocarrays.graphs.layouts.redistribution import pieces_exchanged
+from oocarrays.graphs.run.execution import check_reach
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import refuse

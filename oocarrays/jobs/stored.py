@@ -15,8 +15,7 @@ from dask.utils import format_bytes
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
-from oocarrays.graphs.cluster.placement import Worker
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster, Worker
 from oocarrays.graphs.rechunk.group import CopiedGroup, Group, build_graph, group_content, group_run, planned_copies
 from oocarrays.graphs.rechunk.program import Destination, Rechunk, rechunk_run
 from oocarrays.graphs.run.execution import Graph

@@ -11,7 +11,7 @@ import numpy as np
 from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
-from oocarrays.graphs.cluster.workers import is_here, why_one_writer
+from oocarrays.graphs.run.execution import is_here, why_one_writer
 from oocarrays.graphs.run.program import new_suffix
 from oocarrays.graphs.storing.read_first import reads_any
 from oocarrays.graphs.storing.tasks import Storing, in_time, kept_blocks, read_order, store_graph, with_kept_noted

@@ -9,7 +9,7 @@ from typing import Any
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster
 from oocarrays.graphs.files.update import Growing, Update
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted, Recovered
 from oocarrays.graphs.run.run import Run

@@ -18,8 +18,7 @@ import zarr
 
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.cluster.workers import Cluster, Where
+from oocarrays.graphs.cluster.placement import Cluster, Where, client_of
 from oocarrays.graphs.settings import setting
 from oocarrays.mapping.given import by_axis, listed, whole
 from oocarrays.options.given import around, memory_of

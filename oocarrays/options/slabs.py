@@ -17,8 +17,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, InputError, plural
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.placement import Disks
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster, Disks
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.slabs.course import (

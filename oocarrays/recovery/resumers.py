@@ -15,7 +15,7 @@ from typing import Any
 from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster
 from oocarrays.graphs.rechunk.resume import planned, planned_group, resumed, resumed_group
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.settings import setting

@@ -17,7 +17,7 @@ from distributed import Client
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import JournalError
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.placement import Cluster
 from oocarrays.graphs.events import warn_of_missing
 from oocarrays.graphs.reductions.program import Reduction, reduced_here
 from oocarrays.graphs.reductions.reducing import Reducer
