@@ -39,10 +39,20 @@ from distributed.worker_state_machine import SecedeEvent
 from oocarrays.errors import RunError
 from oocarrays.graphs.events import tell
 from oocarrays.graphs.exchange.between import Delivered, Exchanges
-from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, bytes_for, exchange_of, held_key
+from oocarrays.graphs.exchange.messages import (
+    LOOK_SECONDS,
+    Carried,
+    NotYet,
+    arrived_parts,
+    arriving,
+    bytes_for,
+    carried_parts,
+    exchange_of,
+    held_key,
+    sent_parts,
+)
 from oocarrays.graphs.run.live import is_given_up
 from oocarrays.graphs.run.program import AROUND, SUFFIX
-from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import IDLE
 

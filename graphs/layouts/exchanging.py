@@ -26,13 +26,13 @@ from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.events import this_worker
-from oocarrays.graphs.exchange.messages import Came, Exchange, Round, kept, message_for, steps_of
+from oocarrays.graphs.exchange.messages import Came, Exchange, Round, arrived_parts, kept, message_for, steps_of
 from oocarrays.graphs.exchange.whole import arrivals
 from oocarrays.graphs.layouts.parts import Parts
 from oocarrays.graphs.run.live import Live, RunState, Sealed
 from oocarrays.graphs.run.program import Builder, Program, new_suffix
 from oocarrays.graphs.run.run import Run, barrier, call
-from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
+from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.mapping.layouts.local import sides
 from oocarrays.mapping.selection import index_of, lengths
 from oocarrays.plan.exchange.prediction import square

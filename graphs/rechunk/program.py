@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.placement import TOGETHER
-from oocarrays.graphs.exchange.messages import Exchange, Round, steps_of
+from oocarrays.graphs.exchange.messages import Exchange, Round, arriving, steps_of
 from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.rechunk import exchange as between, tasks
 from oocarrays.graphs.rechunk.passes import marks, usable_parts
@@ -38,7 +38,7 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, RoundsAhead
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, barrier
-from oocarrays.graphs.run.steps import PHASES, Key, Order, arriving
+from oocarrays.graphs.run.steps import PHASES, Key, Order
 from oocarrays.graphs.settings import record_seconds
 from oocarrays.limits import STAGES
 from oocarrays.mapping.section import Section

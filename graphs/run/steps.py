@@ -16,17 +16,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from oocarrays.plan.exchange.schedule import Schedule
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
-    from oocarrays.graphs.cluster.nearby import Message
-    from oocarrays.graphs.cluster.shared import Rooms
+    pass
 
 Key = tuple[Any, ...]
 Pair = tuple[int, int]
@@ -172,60 +167,3 @@ class Taking:
         """Return the inputs of each rank's final task: the buffers of all ranks with data for it; add no task."""
         ranks = range(len(held))
         return [tuple(key if wants(origin, rank) else None for origin, key in enumerate(held)) for rank in ranks]
-
-
-@dataclass(slots=True)
-class Carried:
-    """Parts that a rank carries for others; their size is not reported to Dask, because the plan has counted it."""
-
-    parts: dict[Pair, np.ndarray]
-    """Contiguous bytes by origin and final rank."""
-
-
-def sent_parts(
-    schedule: Schedule, stage: int, rank: int, own: Callable[[int], np.ndarray | None], carried: Carried | None
-) -> Message | None:
-    """Return the message of ``rank`` in a stage, labelled by origin and final rank, or None if empty."""
-    from oocarrays.graphs.cluster.nearby import Message
-
-    others = carried.parts if carried else {}
-    parts = {
-        (origin, final): own(final) if origin == rank else others.get((origin, final))
-        for origin, final in schedule.ride(stage - 1, rank).pairs
-    }
-    there = {pair: part for pair, part in parts.items() if part is not None}
-    return Message(list(there.values()), list(there)) if there else None
-
-
-def carried_parts(
-    schedule: Schedule,
-    stage: int,
-    rank: int,
-    carried: Carried | None,
-    messages: Iterable[Message | None],
-    rooms: Rooms,
-) -> Carried:
-    """Return the parts that ``rank`` carries after a stage: those not yet sent, and those received to be forwarded."""
-    step = schedule.step(stage - 1)
-    gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
-    kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
-    return Carried(kept | {pair: rooms.forwarded(part) for pair, part in _parts(messages) if pair[1] != rank})
-
-
-def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:
-    """Return the parts received for ``rank`` itself, by the rank that packed them."""
-    return {origin: part for (origin, final), part in _parts(messages) if final == rank}
-
-
-def _parts(messages: Iterable[Message | None]) -> Iterator[tuple[Pair, np.ndarray]]:
-    for message in messages:
-        if message is not None:
-            yield from zip(message.labels, message.arrays, strict=True)
-
-
-@lru_cache(maxsize=4096)
-def arriving(schedule: Schedule, stage: int, rank: int) -> tuple[int, ...]:
-    """Return the ranks that packed the parts received by ``rank`` in a stage."""
-    sources = schedule.step(stage - 1).sources(rank)
-    pairs = [pair for source in sources for pair in schedule.ride(stage - 1, source).pairs]
-    return tuple(origin for origin, final in pairs if final == rank)

@@ -25,7 +25,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oocarrays.errors import ChunksError, InputError
-from oocarrays.mapping.along import AxisOverGrid, OverGrid, Piece, chunk_runs
+from oocarrays.mapping.along import AxisOverGrid, OverGrid, Piece
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, index_of_parts
 
@@ -55,6 +55,23 @@ def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
     for i, n in zip(index, counts, strict=True):
         number = number * n + i
     return number
+
+
+def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
+    """Yield the ends of an interval's cuts at chunks: twice as fast as cuts, for loops over chunks and boxes."""
+    start = lower
+    while start < upper:
+        inside = start % chunk
+        stop = start - inside + chunk if inside or upper - start < chunk else upper // chunk * chunk
+        yield start, min(stop, upper)
+        start = stop
+
+
+def even_part(count: int, parts: int, number: int) -> range:
+    """Return one of several parts of a range, whose lengths differ by at most one, the longer ones first."""
+    size, longer = divmod(count, parts)
+    start = number * size + min(number, longer)
+    return range(start, start + size + (number < longer))
 
 
 def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.along import chunk_runs
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, chunk_runs
 from oocarrays.mapping.selection import Axes, Taken
 
 Runs = np.ndarray

@@ -31,7 +31,7 @@ from dask.utils import parse_timedelta
 
 from oocarrays.errors import InputError, ScheduleError, UnsupportedError, plural
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster import workers as real
+from oocarrays.graphs.cluster import placement as real
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
 from oocarrays.graphs.settings import costs, setting
 from oocarrays.mapping.given import whole

@@ -13,7 +13,8 @@ from hypothesis import given, strategies as st
 
 from oocarrays.graphs.cluster.nearby import Message
 from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts, carried_parts, messages_of, sent_parts
+from oocarrays.graphs.exchange.messages import arrived_parts, carried_parts, sent_parts
+from oocarrays.graphs.run.steps import ExchangeTasks, Key, messages_of
 from oocarrays.ranks import Schedule
 from tests.profiles import examples
 from tests.strategies import orders

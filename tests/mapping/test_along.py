@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from oocarrays.mapping.along import AxisOverGrid, Line, chunk_runs, cuts, product_line, range_cuts
+from oocarrays.mapping.along import AxisOverGrid, Line, cuts, product_line, range_cuts
+from oocarrays.mapping.grid import chunk_runs
 from oocarrays.mapping.selection import Taken
 
 pytestmark = pytest.mark.once

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from oocarrays import GenBlock
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.distribution import even_part
+from oocarrays.mapping.grid import even_part
 
 pytestmark = pytest.mark.once
 

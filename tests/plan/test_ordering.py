@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from oocarrays.graphs.run.steps import arriving
+from oocarrays.graphs.exchange.messages import arriving
 from oocarrays.plan.exchange.ordering import load_in_place, load_of, schedule_for
 from oocarrays.ranks import Schedule
 from tests.strategies import taking

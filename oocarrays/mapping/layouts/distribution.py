@@ -311,13 +311,6 @@ class Collapsed:
 Distribution = Block | Cyclic | GenBlock | Collapsed
 
 
-def even_part(extent: int, ranks: int, rank: int) -> range:
-    """Return a rank's part of `GenBlock.even`, without the blocks of all others."""
-    size, longer = divmod(extent, ranks)
-    start = rank * size + min(rank, longer)
-    return range(start, start + size + (rank < longer))
-
-
 def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -> BlockCyclicAxis:
     if not isinstance(length, Integral) or length < 1:
         raise LayoutError(f"{distribution}: the length of a block must be a whole number, at least 1")

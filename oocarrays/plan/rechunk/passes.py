@@ -26,8 +26,7 @@ from typing import Literal
 
 from oocarrays.limits import COPIED_BYTES
 from oocarrays.mapping.along import Cut, range_cuts
-from oocarrays.mapping.grid import ChunkGrid, Stored, boxes, ceil_div, unravel
-from oocarrays.mapping.layouts.distribution import even_part
+from oocarrays.mapping.grid import ChunkGrid, Stored, boxes, ceil_div, even_part, unravel
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import CREDIT, load_of

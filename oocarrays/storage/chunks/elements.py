@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.along import Piece, chunk_runs
-from oocarrays.mapping.grid import ChunkGrid, Index, ceil_div, inverse, turned
+from oocarrays.mapping.along import Piece
+from oocarrays.mapping.grid import ChunkGrid, Index, ceil_div, chunk_runs, inverse, turned
 from oocarrays.mapping.points import by_chunk
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, index_of_parts, within
