@@ -10,7 +10,7 @@ import zarr
 from case import Job
 
 import oocarrays as ooc
-from oocarrays.mapping.layouts.local import spread
+from oocarrays.plan.machine import spread
 
 TASKS = 10
 """Most tasks for each rank and round."""

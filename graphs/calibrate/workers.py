@@ -55,7 +55,6 @@ from oocarrays.graphs.run.run import Run, barrier
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import costs
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.network import FlatCluster, Network, busiest
 from oocarrays.plan.exchange.ordering import Exchange
@@ -63,6 +62,7 @@ from oocarrays.plan.exchange.prediction import Constants, flat_constants, messag
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, schedules
 from oocarrays.plan.layouts.assembly import Messaging, crowded_seconds
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.machine import spread
 
 if TYPE_CHECKING:  # its import takes longer than most commands
     from distributed import Client

@@ -24,9 +24,9 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Builder, Program
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import Key
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.layouts.multicast import MulticastPlan
+from oocarrays.plan.machine import spread
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.journal.versions import Versions

@@ -52,12 +52,12 @@ from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
 from oocarrays.plan.collective.wanted import places
 from oocarrays.plan.collective.write import CollectiveWritePlan
+from oocarrays.plan.machine import spread
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.texts import contents
 from oocarrays.storage.meter import Meter

@@ -33,7 +33,6 @@ from oocarrays.graphs.run.live import Live, RunState, Sealed
 from oocarrays.graphs.run.program import Builder, Program, new_suffix
 from oocarrays.graphs.run.run import Run, barrier, call
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
-from oocarrays.mapping.layouts.local import sides
 from oocarrays.mapping.selection import index_of, lengths
 from oocarrays.plan.exchange.prediction import square
 from oocarrays.plan.exchange.schedule import Schedule
@@ -41,6 +40,7 @@ from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Assembly, is_together
 from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.machine import sides
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections import packing
 

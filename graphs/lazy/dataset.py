@@ -26,8 +26,8 @@ from oocarrays.graphs.run.live import Live
 from oocarrays.graphs.run.program import Part, Program, Remaining, new_suffix
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import Key
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.lazy.blocks import DatasetPlan
+from oocarrays.plan.machine import spread
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import TargetSpec
 from oocarrays.storage.files.documents import document_store, unfinished_run

@@ -27,8 +27,8 @@ from oocarrays.graphs.run.program import Builder, Part, Program, Remaining, new_
 from oocarrays.graphs.run.recovery import NOTHING_LEFT, Recovered
 from oocarrays.graphs.run.run import Run, call
 from oocarrays.graphs.run.steps import PHASES, Key
-from oocarrays.mapping.layouts.local import evenly, spread
 from oocarrays.plan.documents import Document
+from oocarrays.plan.machine import evenly, spread
 from oocarrays.plan.plan import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part

@@ -22,12 +22,13 @@ from oocarrays.graphs.events import warn_of_missing
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import Extents, Stored
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.layouts.local import shared, spread
+from oocarrays.mapping.layouts.local import shared
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, Selection, lengths, moved
 from oocarrays.options.given import memory_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.partitions import Slabs
+from oocarrays.plan.machine import spread
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.descriptor import Descriptor

@@ -22,7 +22,6 @@ from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy, refuse
 from oocarrays.mapping.grid import Extents
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, block_lengths, is_blocks, layout_for
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.layouts.slicing import in_blocks, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.read import CollectivePlan
@@ -31,6 +30,7 @@ from oocarrays.plan.exchange.schedule import UNORDERED, Schedule
 from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistribution
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.machine import spread
 from oocarrays.show import report
 from oocarrays.show.exchanges import collective_text
 from oocarrays.show.notebook import layout_picture, rows_html

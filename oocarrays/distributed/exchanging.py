@@ -24,7 +24,6 @@ from oocarrays.graphs.layouts.parts import Parts, parts_of_array, parts_of_array
 from oocarrays.graphs.layouts.redistribution import pieces_exchanged
 from oocarrays.mapping.given import element_type, listed, refuse
 from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.asked import check_lazy, ranks_on
 from oocarrays.options.given import Resources, means_of, stated_in, verb
 from oocarrays.options.networks import carrier_of
@@ -33,6 +32,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts import redistribution
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.redistribution import Redistribution
+from oocarrays.plan.machine import spread
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray
 

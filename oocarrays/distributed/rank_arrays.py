@@ -27,10 +27,10 @@ from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.live import settled
 from oocarrays.graphs.run.steps import Key
 from oocarrays.mapping.given import whole
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.multicast import MulticastPlan
+from oocarrays.plan.machine import spread
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.meter import Meter

@@ -23,12 +23,12 @@ from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.graphs.run.run import Run
 from oocarrays.jobs.job import Job, suffix_of
 from oocarrays.mapping.given import listed
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.options.asked import check_lazy, ranks_on, resources_of
 from oocarrays.options.given import Resources, means_of, nested, verb
 from oocarrays.plan.collective.write import CollectiveWritePlan, plan_collective_write
 from oocarrays.plan.documents import Document
+from oocarrays.plan.machine import spread
 from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import noted_parts
 from oocarrays.show.report import READ_AND_WRITTEN

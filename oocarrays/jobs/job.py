@@ -35,10 +35,9 @@ from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.settings import local_cores
 from oocarrays.mapping.given import flag
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.given import EACH_RUN, Resources
 from oocarrays.plan.documents import Document
-from oocarrays.plan.machine import check_count
+from oocarrays.plan.machine import check_count, spread
 from oocarrays.plan.plan import Plan
 from oocarrays.requests import check_continues, made_before
 from oocarrays.show import report

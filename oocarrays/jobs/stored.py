@@ -22,13 +22,12 @@ from oocarrays.graphs.run.execution import Graph
 from oocarrays.graphs.run.run import Run
 from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job, array_at, opener
-from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import resources_of
 from oocarrays.options.chunks import LINES
 from oocarrays.options.given import Resources, Target
 from oocarrays.options.rechunks import Planner, asked_for
 from oocarrays.plan.documents import Document
-from oocarrays.plan.machine import within_budget
+from oocarrays.plan.machine import evenly, within_budget
 from oocarrays.plan.rechunk.group import GroupPlan
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.requests import checked, form, requested, unnamed

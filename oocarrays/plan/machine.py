@@ -1,4 +1,8 @@
-"""Constants of the cost model for this machine, each with its unit."""
+"""Limits of what a machine runs, places of ranks, and constants of the cost model, each with its unit.
+
+rank      0  1  2  3  4
+place     a  a  a  b  b        neighbours together, so that their halos stay in one place
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Protocol, TypeVar
 from oocarrays.errors import BudgetError, InputError
 
 T = TypeVar("T")
+Place = TypeVar("Place")
 MOST_TASKS = 4_000_000
 """Maximum number of tasks of a graph: Dask keeps and orders them in some 10 GB."""
 
@@ -38,6 +43,30 @@ def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
 def check_budgets(refused: Sequence[BudgetError]) -> None:
     if refused:
         raise max(refused, key=lambda error: error.least)
+
+
+def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
+    """Return the place of each rank: neighbours together, and numbers of ranks that differ by at most one.
+
+    Fewer ranks than places get one place each; without places the result is empty.
+    """
+    if not places:
+        return ()
+    return tuple(places[rank * len(places) // max(ranks, len(places))] for rank in range(ranks))
+
+
+def evenly(count: int, places: Sequence[Place]) -> Sequence[Place]:
+    """Return ``count`` places, evenly spaced because neighbours may be on one machine, or all if there are no more."""
+    return tuple(places[n * len(places) // count] for n in range(count)) if count < len(places) else places
+
+
+def sides(before: int, after: int, places: Sequence[Place]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """Return the places of the ranks of an exchange for sending and for receiving, for different numbers of ranks.
+
+    A rank on one side only gets on the other the place that it has among all.
+    """
+    every = spread(max(before, after), places)
+    return spread(before, places) + every[before:], spread(after, places) + every[after:]
 
 
 class HasCodec(Protocol):

@@ -14,8 +14,8 @@ import oocarrays as ooc
 from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_of
 from oocarrays.graphs.layouts.exchanging import Moving, PartExchange, exchange_parts
 from oocarrays.graphs.layouts.parts import parts_of_array
-from oocarrays.mapping.layouts.local import sides, spread
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.machine import sides, spread
 from tests.graphs.clusters import within
 from tests.owners import numbered
 from tests.pairs import pairs

@@ -7,9 +7,6 @@
 
 Along an axis with a halo each rank holds one block. The halo of a rank without elements has the fill value.
 Thakur 1995, section 5.4 (Figure 5.4).
-
-    rank      0  1  2  3  4
-    place     a  a  a  b  b        neighbours together, so that their halos stay in one place
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -28,30 +25,6 @@ from oocarrays.mapping.layouts.distribution import held_by, is_block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, index_of_parts, lengths, within
-
-Place = TypeVar("Place")
-
-
-def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
-    """Return the place of each rank: neighbours together, and numbers of ranks that differ by at most one."""
-    if not places:
-        return ()
-    return tuple(places[rank * len(places) // max(ranks, len(places))] for rank in range(ranks))
-
-
-def evenly(count: int, places: Sequence[Place]) -> Sequence[Place]:
-    """Return ``count`` places, evenly spaced because neighbours may be on one machine, or all if there are no more."""
-    return tuple(places[n * len(places) // count] for n in range(count)) if count < len(places) else places
-
-
-def sides(before: int, after: int, places: Sequence[Place]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Return the places of the ranks of an exchange for sending and for receiving, for different numbers of ranks.
-
-    A rank on one side only gets on the other the place that it has among all.
-    """
-    every = spread(max(before, after), places)
-    return spread(before, places) + every[before:], spread(after, places) + every[after:]
-
 
 Depth = tuple[int, ...]
 """Number of neighbours that a rank sees along each axis, on either side."""

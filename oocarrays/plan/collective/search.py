@@ -32,7 +32,6 @@ import numpy as np
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.collective.domains import Aggregators, Deal, Dealing, Partition, chosen_aggregators
@@ -41,7 +40,7 @@ from oocarrays.plan.collective.wanted import AccessTable, chunks_of
 from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.exchange.prediction import Carrier, exchange_seconds, unordered_seconds
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
-from oocarrays.plan.machine import MOST_TASKS, Costs
+from oocarrays.plan.machine import MOST_TASKS, Costs, spread
 from oocarrays.plan.plan import Alternative, Memory, Resources, cheapest
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import BUFFER_BYTES as SECTION_BYTES, IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes

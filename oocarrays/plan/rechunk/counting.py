@@ -23,8 +23,8 @@ from itertools import product
 from operator import mul
 from typing import NamedTuple
 
-from oocarrays.mapping.along import product_line, range_cuts
-from oocarrays.mapping.grid import ChunkGrid, ceil_div, chunks_along, turned
+from oocarrays.mapping.along import product_line
+from oocarrays.mapping.grid import ChunkGrid, ceil_div, chunk_runs, chunks_along, turned
 from oocarrays.mapping.overlap import axis_overlap, span_elements, touched_by_region
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
@@ -61,10 +61,10 @@ class MessageBlock:
 
 
 def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
-    for each in product(*map(range_cuts, section.axes, chunks)):
-        counts, lengths = tuple(len(cut.chunks) for cut in each), tuple(len(cut.inside) for cut in each)
-        lower = tuple(l + cut.first for l, cut in zip(section.lower, each, strict=True))
-        upper = tuple(l + n * length for l, n, length in zip(lower, counts, lengths, strict=True))
+    for each in product(*map(chunk_runs, section.lower, section.upper, chunks)):
+        lower, upper = tuple(start for start, _ in each), tuple(stop for _, stop in each)
+        counts = tuple(ceil_div(stop, c) - start // c for (start, stop), c in zip(each, chunks, strict=True))
+        lengths = tuple((stop - start) // n for (start, stop), n in zip(each, counts, strict=True))
         yield MessageBlock(Section(lower, upper), counts, lengths)
 
 
