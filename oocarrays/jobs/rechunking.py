@@ -303,10 +303,11 @@ def update(
     place, cluster, planner = _planner(source, to, means, method="auto", overwrite=False, grows=True)
     read, store = place(source), place(to.store)
     if is_empty(store) or (resume and is_resumable(store)):
+        kind: Any = group_job if holds_group(read) else array_job
+        planned: RechunkJob = kind(read, store, planner, cluster, resume, means)
         if unnamed(read) is not None:
             raise InputError("update needs a stored source: changes of an array in memory cannot be detected")
-        kind: Any = group_job if holds_group(read) else array_job
-        return kind(read, store, planner, cluster, resume, means)  # type: ignore[no-any-return]
+        return planned
     job = update_array(store, read, replace(means, missing=planner.missing), resume=resume)
     asked = zarr.create_array({}, **planner.planned(array_file.open_array(read), store, to.chunks)[2].settings)
     there = array_file.open_array(store, unfinished=True)
