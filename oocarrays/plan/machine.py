@@ -1,4 +1,4 @@
-"""Limits of what a machine runs, places of ranks, and constants of the cost model, each with its unit.
+"""Limits of a machine, places of ranks on it, and constants of the cost model, each with its unit.
 
 rank      0  1  2  3  4
 place     a  a  a  b  b        neighbours together, so that their halos stay in one place

@@ -75,9 +75,9 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return MemoryStore(place)  # as Zarr does
     if isinstance(place, str | os.PathLike):
         place = check_path(place)
-    have_all_entered()
     if place is None or _is_local(place):
         return absolute(place)
+    have_all_entered()
     for known in PLACES:
         if (found := known(place, options, ways)) is not None:
             return found
@@ -108,6 +108,7 @@ def _is_local(place: Any) -> bool:
 
 def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
     """Return a store as a remote one, or through a shortcut to its contents if one is registered."""
+    have_all_entered()
     found = next((made for known in SHORTER if (made := known(store, name)) is not None), store)
     return RemoteStore(found, name, ways.patience)
 
