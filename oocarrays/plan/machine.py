@@ -46,10 +46,7 @@ def check_budgets(refused: Sequence[BudgetError]) -> None:
 
 
 def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
-    """Return the place of each rank: neighbours together, and numbers of ranks that differ by at most one.
-
-    Fewer ranks than places get one place each; without places the result is empty.
-    """
+    """Return the place of each rank: neighbours together, and numbers of ranks that differ by at most one."""
     if not places:
         return ()
     return tuple(places[rank * len(places) // max(ranks, len(places))] for rank in range(ranks))

@@ -24,10 +24,10 @@ from typing import Literal, get_args
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import chosen, index_of, whole
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, inverse, turned, turned_back
-from oocarrays.mapping.layouts.local import evenly
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
 from oocarrays.mapping.union import Product, Union, product_of, runs_of
+from oocarrays.plan.machine import evenly
 from oocarrays.plan.queueing.kept import ChunkTimes
 
 Partition = Literal["dynamic", "static"]
