@@ -27,7 +27,6 @@ from oocarrays.graphs.tracing.parts import Product
 from oocarrays.graphs.tracing.recording import Traced, recorded
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
 from oocarrays.jobs.job import Job
-from oocarrays.mapping.given import from_home
 from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -294,7 +293,7 @@ def traced(store: Any) -> Traced:
 
 def dataset_at(given: Any) -> Any:
     """Return the dataset of a stored array given by the user."""
-    return dataset_of(array_file.open_array(from_home(getattr(given, "zarr", given))))
+    return dataset_of(array_file.open_array(absolute(getattr(given, "zarr", given))))
 
 
 __all__ = ["Trace", "Traced", "Tracing", "trace", "traced"]
