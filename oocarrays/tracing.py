@@ -33,7 +33,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import check_is_place, name_of
-from oocarrays.storage.stores.urls import store_of
+from oocarrays.storage.stores.urls import absolute, store_of
 
 if TYPE_CHECKING:
     from distributed import Client
