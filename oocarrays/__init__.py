@@ -57,12 +57,20 @@ _MOVED = {
     "from_dask": "oocarrays.rechunk, which also takes Dask arrays,",
 }  # fmt: skip
 """Where the names of version 0.5 are now; removed in 0.7."""
+_OTHERS = {
+    "map_blocks": "map_slabs", "map_overlap": "map_slabs(f, source, target, depth=…)", "from_zarr": "open_array",
+    "open_zarr": "open_array, open_group or oocarrays.xarray.open_dataset", "open_dataset": "xarray.open_dataset",
+    "to_zarr": "store, or oocarrays.rechunk", "Spec": "Resources",
+}  # fmt: skip
+"""What the names of Dask, cubed and xarray are here."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: importing all takes most of a second."""
     if name in _MOVED:
         raise ImportError(f"oocarrays.{name} is {_MOVED[name]} now", name=__name__)
+    if name in _OTHERS:
+        raise ImportError(f"oocarrays.{name} is oocarrays.{_OTHERS[name]} here", name=__name__)
     if name.endswith("Job") and name not in _HOMES:
         raise ImportError(f"oocarrays.{name} is not public now: all jobs are instances of oocarrays.Job", name=__name__)
     if name == "xarray":  # an extra, so that ``from oocarrays import *`` does without it

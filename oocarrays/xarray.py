@@ -441,7 +441,7 @@ class DataArrayMethods:
         stored, dims = self.stored, self._dims()
         named = dims if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
         self._known(dict.fromkeys(named))
-        labels = self._array[by] if isinstance(by, str) else by
+        labels = self._labels(by) if isinstance(by, str) else by
         mask = where.broadcast_like(self._array).transpose(*dims).values if isinstance(where, xr.DataArray) else where
         work = self._unpacked(lambda block: block, (*PACKED, *TIMED) if self._array.dtype.kind in "mM" else PACKED)
         axes, groups = [dims.index(name) for name in named], None if by is None else np.asarray(labels)
@@ -458,6 +458,16 @@ class DataArrayMethods:
             values = np.unique(np.asarray(labels))
             coords[group] = values[values == values]  # neither NaN nor NaT
         return xr.DataArray(made, coords, kept, name=self._array.name)
+
+    def _labels(self, by: str) -> xr.DataArray:
+        try:
+            return self._array[by]
+        except (KeyError, AttributeError):
+            names = ", ".join(map(str, self._array.coords))
+            raise InputError(
+                f"by={by!r} is no coordinate ({names}) and no part of a time, such as 'time.month'; "
+                "labels of other periods: by=array.time.dt.strftime('%Y-%m')"
+            ) from None
 
     def _unpacked(self, kernel: Callable[[np.ndarray], np.ndarray], names: Sequence[str] = PACKED) -> Unpacked | None:
         """Return the kernel for stored blocks; None if stored values need no decoding."""

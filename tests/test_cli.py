@@ -139,6 +139,14 @@ def test_every_command_has_quiet() -> None:
     assert {*WRITING, *OTHERS} == {entry.name for group in GROUPS.values() for entry in group}
 
 
+@pytest.mark.parametrize(("flag", "own"), [("--target-chunks=2,3", "--chunks"), ("--max-mem", "--memory")])
+def test_an_option_of_another_library_tells_ours(capsys: pytest.CaptureFixture, flag: str, own: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["rechunk", "a.zarr", "b.zarr", flag, "1GB"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"oocarrays rechunk: {flag.partition('=')[0]} is {own} here")
+
+
 @pytest.mark.parametrize(("flag", "said"), [("--axis=y", "--window AXIS=auto"), ("--height=8", "--window LENGTH")])
 def test_an_old_option_tells_the_new_one(capsys: pytest.CaptureFixture, flag: str, said: str) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -392,6 +400,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "unknown option of another command": ([*rechunk(), "--kernel=a:b"], r"oocarrays rechunk: .*--kernel"),
     "no kernel": (["map", "rows.zarr", "new.zarr"], r"oocarrays map: .*--kernel"),
     "a kernel without a module": (["map", "rows.zarr", "new.zarr", "--kernel=mean"], r"--kernel='mean' must be a func"),
+    "a kernel of ours without its module": (
+        ["map", "rows.zarr", "new.zarr", "--kernel=median"],
+        r"such as 'oocarrays\.kernels:median'",
+    ),
     "a kernel of no module": (
         ["map", "rows.zarr", "new.zarr", "--kernel=no.such:f"],
         r"--kernel='no\.such:f' cannot be",

@@ -153,6 +153,13 @@ def test_functions_of_ones_own() -> None:
         ooc.reduce(z, (lambda block, axes: 1 // 0, lambda a, b: a, lambda a: a), axis=0)
 
 
+def test_labels_are_texts_as_xarray_and_pandas_hold_them() -> None:
+    labels = np.array(["2000-02", "2000-01", "2000-02"], dtype=object)
+    assert ooc.reduce(np.arange(3.0), "sum", 0, by=labels).tolist() == [1, 2]
+    with pytest.raises(InputError, match="labels of several types"):
+        ooc.reduce(np.arange(3.0), "sum", 0, by=np.array(["a", 1, "a"], dtype=object))
+
+
 def test_times_have_extremes() -> None:
     data = np.arange("2000-01-01", "2000-03-01", dtype="M8[s]").astype("M8[s]")[:60]
     data[5] = "NaT"
@@ -200,8 +207,11 @@ def test_faults_and_wrong_input_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(error, match=words) as refused:
             work()
         assert "\n" not in str(refused.value)
-    with pytest.warns(UserWarning, match="are used as stored"):
+    with pytest.warns(UserWarning, match="are used as stored, without unpacking$"):
         ooc.reduce(zarr.create_array({}, data=np.arange(4, dtype="i2"), attributes={"scale_factor": 0.1}), "sum")
+    lacking = {"scale_factor": 0.1, "_FillValue": -1, "missing_value": -2}
+    with pytest.warns(UserWarning, match=r"; missing values \(_FillValue=-1, missing_value=-2\) count as data$"):
+        ooc.reduce(zarr.create_array({}, data=np.arange(4, dtype="i2"), attributes=lacking), "sum")
     (tmp_path / "a.zarr/c/1/0").write_bytes(b"no")
     with pytest.raises(CorruptChunkError, match="c/1/0"):
         ooc.reduce(z, "sum")

@@ -354,7 +354,9 @@ OLD_NAMES = {
     "read_sections": "oocarrays.ranks.read_sections", "Ragged": "oocarrays.streams.Ragged",
     "StripedStore": "oocarrays.disks.StripedStore", "metered": "oocarrays.advise.metered",
     "Mesh": "oocarrays.networks.Mesh", "Cluster": "planned_cluster", "files": "open_files", "from_dask": "rechunk",
-    "SlabJob": "oocarrays.Job",
+    "SlabJob": "oocarrays.Job", "map_blocks": "is oocarrays.map_slabs here", "map_overlap": "map_slabs.*depth=",
+    "from_zarr": "is oocarrays.open_array here", "open_zarr": "xarray.open_dataset here",
+    "Spec": "is oocarrays.Resources",
 }  # fmt: skip
 
 
@@ -404,6 +406,36 @@ def test_an_old_keyword_tells_the_new_form(word: str, source: Path, tmp_path: Pa
     assert "\n" not in str(caught.value)
     with pytest.raises(TypeError, match="unexpected keyword"):
         verb(*given, nothing_of_the_kind=1)
+
+
+OTHERS: dict[str, tuple[Callable[..., Any], str]] = {
+    "target_chunks": (ooc.rechunk, "chunks= here"), "max_mem": (ooc.rechunk, "memory= here"),
+    "allowed_mem": (ooc.rechunk, "memory= here"), "executor": (ooc.rechunk, "scheduler= here"),
+    "client": (ooc.rechunk, "scheduler= here"),
+    "temp_store": (ooc.rechunk, "resources=oocarrays.Resources(scratch=…) here"),
+    "work_dir": (ooc.rechunk, "resources=oocarrays.Resources(scratch=…) here"),
+    "target_options": (ooc.rechunk, "oocarrays.Target(store, compressors=…) here"),
+    "encoding": (ooc.rechunk, "oocarrays.Target(store, compressors=…) here"),
+    "compressor": (ooc.map_slabs, "oocarrays.Target(store, compressors=…) here"),
+    "dtype": (ooc.rechunk, "not taken: the type stays; map_slabs to oocarrays.Target(store, dtype=…) converts"),
+    "region": (ooc.rechunk, "not taken: oocarrays.open_array(target, mode='r+')[section] = values writes a part"),
+    "dim": (ooc.reduce, "axis= here"), "keepdims": (ooc.reduce, "not taken: numpy.expand_dims(result, axis)"),
+    "trim": (ooc.map_slabs, "not taken: halos are always trimmed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", OTHERS)
+def test_a_keyword_of_another_library_tells_ours(word: str) -> None:
+    verb, said = OTHERS[word]
+    with pytest.raises(InputError, match=rf"^{verb.__name__}: {word}= is {re.escape(said)}"):
+        verb(**{word: 1})
+    with pytest.raises(TypeError, match="temp_store"):  # a name of none of its parameters
+        ooc.reduce("a.zarr", "sum", temp_store=1)
+
+
+def test_a_call_of_rechunker_tells_the_form_of_ours(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"by name: rechunk\(source, target, chunks=…, memory=…\)"):
+        ooc.rechunk(source, (2, 6), "64MiB", tmp_path / "t")  # type: ignore[call-overload]
 
 
 def test_old_names_of_methods_tell_the_new_ones(source: Path) -> None:

@@ -173,6 +173,13 @@ def test_means_by_dimension_and_by_month(stored: Path) -> None:
     xr.testing.assert_allclose(found.air.ooc.reduce("mean", "time", by=week), weekly)
     monthly = expected.air.groupby("time.month").max("time").transpose("month", "lat", "lon")
     xr.testing.assert_allclose(found.air.ooc.reduce("max", "time", by="time.month"), monthly)
+    months = found.time.dt.strftime("%Y-%m")  # texts as objects
+    by_text = found.air.ooc.reduce("max", "time", by=months)
+    assert by_text.strftime.values.tolist() == sorted(set(months.values))
+    np.testing.assert_array_equal(by_text.values, expected.air.groupby(months).max("time").values)
+    for by in ("1MS", "foo", "time.foo", "foo.month"):
+        with pytest.raises(InputError, match=rf"^by='{by}' is no coordinate \(.*time.*\) and no part of a time"):
+            found.air.ooc.reduce("max", "time", by=by)
     land = expected.land > 0
     of_land = found.air.ooc.reduce("sum", ["lat", "lon"], where=land)
     xr.testing.assert_allclose(of_land, expected.air.where(land).sum(["lat", "lon"]))

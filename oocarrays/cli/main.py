@@ -111,10 +111,19 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _as_typed(message: str, flags: Mapping[str, str]) -> str:
-    """Replace the names of arguments in a message by flags of the command: ``ranks=0`` by ``--ranks=0``."""
+    """Replace the names of arguments in a message by flags of the command: ``ranks=0`` by ``--ranks=0``.
+
+    Calls in Python, ``f(ranks=0)``, stay as they are.
+    """
     message = re.sub(r"\b\w+\([^()]*=[^()]*\), or (?=--)", "", message)
     stated = r"\b(?:Target|Resources)\((?:store, )?((\w+)=.*?)\)(?=[:;, ]|$)"
     message = re.sub(stated, lambda found: found[1] if found[2] in flags else found[0], message)
+    parts = CALL.split(message)
+    parts[::2] = (_with_flags(part, flags) for part in parts[::2])
+    return "".join(parts)
+
+
+def _with_flags(message: str, flags: Mapping[str, str]) -> str:
     for name, flag in flags.items():
         before = r"(?<![\w./'\"=-])"
         message = re.sub(rf"{before}{name}=True(?:, {flag}| \({flag}\))?", flag, message)
@@ -169,6 +178,8 @@ GROUPS = {
 }
 OLD = {"--axis": "--window AXIS=auto", "--height": "--window LENGTH, or AXIS=LENGTH"}
 """Options of version 0.5, and what replaces them; removed in 0.7."""
+CALL = re.compile(r"(\b\w+\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
+"""A call in a message, with calls or tuples inside."""
 VERBOSE = "log plan, progress and end to standard error"
 
 
@@ -195,15 +206,23 @@ class Parser(argparse.ArgumentParser):
         self.load_options()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._is_command:
-            old = next((word.partition("=")[0] for word in unknown if word.partition("=")[0] in OLD), None)
-            if old and OLD[old].split()[0] in self._option_string_actions:
-                self.error(f"{old} is {OLD[old]} now")
+            from oocarrays.options.given import OTHERS
+
+            others = {_flag(name): _flag(own) for name, own in OTHERS.items()}
+            for word in (word.partition("=")[0] for word in unknown):
+                for names, when in ((OLD, "now"), (others, "here")):
+                    if word in names and names[word].split()[0] in self._option_string_actions:
+                        self.error(f"{word} is {names[word]} {when}")
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Print one line, and exit with the code of wrong input."""
         self.exit(WRONG_INPUT, f"{self.prog}: {OocError(message)} (see {self.prog} --help)\n")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def parser_of_all(version: str) -> Parser:

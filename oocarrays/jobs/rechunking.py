@@ -91,7 +91,10 @@ def rechunk(source: Any, target: None = None, **keywords: Unpack[ChunkedKeywords
         "dimension_names",
     ),
     resources=("workers", "ranks", "schedule", "scratch"),
-    old={"update": "update(target, source=source, chunks=…)"},
+    old={
+        "update": "update(target, source=source, chunks=…)",
+        "": "source and target come first, all else by name: rechunk(source, target, chunks=…, memory=…)",
+    },
 )  # fmt: skip
 def rechunk(
     source: Any,

@@ -278,6 +278,21 @@ def _check_taken(given: Any, taken: Sequence[str], call: Callable[..., Any]) -> 
             raise UnsupportedError(f"{name} takes no {each.name} of a {kind}: it takes {takes}")
 
 
+OTHERS = {
+    "target_chunks": "chunks", "max_mem": "memory", "allowed_mem": "memory", "temp_store": "scratch",
+    "work_dir": "scratch", "executor": "scheduler", "client": "scheduler", "target_options": "compressors",
+    "encoding": "compressors", "compressor": "compressors", "dim": "axis",
+}  # fmt: skip
+"""Keywords of rechunker, Dask, cubed and xarray, and our names for them."""
+OTHERWISE = {
+    "dtype": ("chunks", "not taken: the type stays; map_slabs to oocarrays.Target(store, dtype=…) converts"),
+    "region": ("target", "not taken: oocarrays.open_array(target, mode='r+')[section] = values writes a part"),
+    "keepdims": ("how", "not taken: numpy.expand_dims(result, axis) gives back the axes"),
+    "trim": ("depth", "not taken: halos are always trimmed"),
+}
+"""Keywords of others that have no counterpart: the parameter of the verbs that explain them, and what to do."""
+
+
 def verb(
     *,
     target: Sequence[str] = (),
@@ -288,18 +303,22 @@ def verb(
     """Decorate a public function that takes fields of a `Target` and of `Resources`.
 
     A keyword of version 0.5 raises an error that names its new place: one of these fields, or as ``old`` says, which
-    under an empty name says it of arguments by position. ``run`` are the resources of all verbs that it takes.
+    under an empty name says it of arguments by position. So does one of another library, as `OTHERS` says. ``run`` are
+    the resources of all verbs that it takes.
     """
 
     def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
         known = signature(function).parameters
         means = (*run, *resources) if "resources" in known else ()
         most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in known.values())
-        places: dict[str, str] = {
+        places = {
             **{name: f"resources=oocarrays.Resources({name}=…)" for name in means},
             **{name: f"oocarrays.Target(store, {name}=…)" for name in target},
-            **(old or {}),
         }
+        ours = places | {name: f"{name}=" for name in known}
+        places |= old or {}
+        others = {name: f"{ours[own]} here" for name, own in OTHERS.items() if own in ours}
+        others |= {name: said for name, (own, said) in OTHERWISE.items() if own in known}
 
         @wraps(function)
         def checked(*args: Taken.args, **given: Taken.kwargs) -> Given:
@@ -308,6 +327,8 @@ def verb(
             for word in given:
                 if word not in known and word in places:
                     raise InputError(f"{function.__name__}: {word}= is {places[word]} now")
+                if word not in known and word in others:
+                    raise InputError(f"{function.__name__}: {word}= is {others[word]}")
             return function(*args, **given)
 
         checked.target, checked.resources, checked.run = tuple(target), tuple(resources), tuple(run)  # type: ignore[attr-defined]

@@ -16,7 +16,8 @@ from oocarrays.storage.files.places import location
 
 PACKING = ("scale_factor", "add_offset", "_Unsigned")
 """Attributes by which xarray and others decode stored values."""
-PACKED = (*PACKING, "_FillValue", "missing_value")
+FILLS = ("_FillValue", "missing_value")
+PACKED = (*PACKING, *FILLS)
 """The same, with those of missing values."""
 TIMED = ("units", "calendar")
 """Attributes that decode numbers as times."""
@@ -29,8 +30,11 @@ def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
     said = {name: array.attrs[name] for name in PACKING if name in array.attrs}
     if said:
         words = ", ".join(f"{name}={value!r}" for name, value in said.items())
+        lacks = ", ".join(f"{name}={array.attrs[name]!r}" for name in FILLS if name in array.attrs)
+        counted = f"; missing values ({lacks}) count as data" if lacks else ""
         warnings.warn(
-            f"{location(array)} is packed ({words}): its {array.dtype} elements are used as stored, without unpacking",
+            f"{location(array)} is packed ({words}): its {array.dtype} elements are used as stored, without unpacking"
+            f"{counted}",
             UserWarning,
             stacklevel=4,
         )
@@ -75,7 +79,7 @@ class Unpacked:
         packed = (made - self.packing.get("add_offset", 0)) / self.packing.get("scale_factor", 1)
         limits = np.iinfo(numbers)
         beyond = (packed < limits.min - 0.5) | (packed > limits.max + 0.5)
-        if not {"_FillValue", "missing_value"} & set(self.packing):
+        if not set(FILLS) & set(self.packing):
             beyond |= np.isnan(packed)
         if beyond.any():
             raise ValueError(f"{made[beyond].flat[0]} cannot be packed as {numbers}: unpack the array first")

@@ -120,6 +120,8 @@ def _groups(by: Any, shape: Sequence[int], axes: tuple[int, ...]) -> Groups:
         raise InputError(
             f"by= has shape {labels.shape}: axis {axes[0]} has {shape[axes[0]]} indices and needs one label for each"
         )
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):  # as xarray and pandas hold texts
+        labels = labels.astype(str)
     if labels.dtype.kind == "O":
         raise InputError("by= has labels of several types, or None: pass numbers, texts or times")
     known = labels == labels  # neither NaN nor NaT

@@ -82,7 +82,8 @@ def imported(name: Any) -> Callable[..., Any]:
         return name
     module, _, qualname = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not (module and qualname):
-        raise InputError(f"kernel={name!r} must be a function or the name of one, such as 'filters:smooth'")
+        such = f"oocarrays.kernels:{name}" if isinstance(name, str) and name in kernels.__all__ else "filters:smooth"
+        raise InputError(f"kernel={name!r} must be a function or the name of one, such as {such!r}")
     try:
         found = reduce(getattr, qualname.split("."), importlib.import_module(module))
     except Exception as error:  # noqa: BLE001  a user's module may raise anything
