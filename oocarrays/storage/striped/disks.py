@@ -182,10 +182,18 @@ class FolderStore(LocalStore):
         self.base = os.path.dirname(root) if base is None else base
         """Parent folder that must exist: the mount of the disk."""
         self._blobs = LocalBlobs(str(root))
-        self._is_open = True  # opening would create the folder, which the first write does
 
-    def close(self) -> None:
-        """Stay open: nothing is held."""
+    async def _open(self, *, mode: str | None = None) -> None:
+        """Open the store without creating its folder; the first write creates it."""
+        if self._is_open:
+            raise ValueError("store is already open")
+        self._is_open = True
+
+    async def _ensure_open(self) -> None:
+        self._is_open = True
+
+    def _ensure_open_sync(self) -> None:
+        self._is_open = True
 
     async def details(self, prefix: str) -> Details:
         """Return keys with a prefix, their sizes and versions."""
