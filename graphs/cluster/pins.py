@@ -21,6 +21,7 @@ import dask.config
 from dask.utils import parse_timedelta
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
+from distributed.protocol.pickle import dumps
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
@@ -46,13 +47,19 @@ def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told:
 
 TOLD_RUNS = 100
 """Number of runs for which a scheduler keeps events; Dask keeps as many computations."""
-LOST = "oocarrays_lost"
-"""Message to workers that exchange with ranks of a lost worker."""
+EXCHANGES = "oocarrays-exchanges"
+"""Name of the exchanges among the extensions of a worker."""
 
 
 def homes_name(suffix: str) -> str:
     """Return the metadata name for the new workers of a graph's moved ranks."""
     return f"oocarrays-homes-{suffix}"
+
+
+def lost(suffix: str, homes: Sequence[tuple[int, str]], dask_worker: Any) -> None:
+    """Tell the exchanges of a worker that ranks have moved; a worker without any asks when it sets them up."""
+    if EXCHANGES in dask_worker.extensions:
+        dask_worker.extensions[EXCHANGES].lost(suffix, homes)
 
 
 def ended_name(suffix: str) -> str:
@@ -201,7 +208,7 @@ class Pins(SchedulerPlugin):
             return
         homes, suffix = list(self._moved.items()), self._suffix[1:]
         self._scheduler.set_metadata([homes_name(suffix)], value=homes)
-        told = {"op": LOST, "suffix": suffix, "homes": homes}
+        told = {"op": "run", "function": dumps(lost), "args": dumps((suffix, homes))}
         there = [worker for worker in workers if worker in self._scheduler.workers]
         self._scheduler.loop.add_callback(self._scheduler.broadcast, msg=told, workers=there, on_error="ignore")
 

@@ -32,7 +32,7 @@ from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import to_serialize
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.cluster.pins import LOST, homes_name
+from oocarrays.graphs.cluster.pins import EXCHANGES, homes_name
 from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, Peers, exchange_of, held_key, message_for
 from oocarrays.graphs.run.live import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
@@ -93,7 +93,7 @@ class Exchanges(WorkerPlugin):
     All methods run in the worker's event loop, except `of`, `hold` and `let_go`.
     """
 
-    name = "oocarrays-exchanges"
+    name = EXCHANGES
 
     @classmethod
     def of(cls, worker: Worker) -> Exchanges:
@@ -114,7 +114,7 @@ class Exchanges(WorkerPlugin):
         self._known: dict[str, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-        worker.handlers |= {TAKE: self.take, LOST: self.lost}
+        worker.handlers |= {TAKE: self.take}
         worker.extensions[self.name] = self
 
     def hold(self, live: Any, round: tuple[int, ...], rank: int, what: Any) -> None:

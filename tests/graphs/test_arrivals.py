@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from distributed import Client, wait
 from hypothesis import HealthCheck, given, strategies as st
 
 import oocarrays as ooc
+from oocarrays.graphs.cluster.pins import Pins
 from oocarrays.graphs.exchange.between import Exchanges
 from oocarrays.plan.exchange.ordering import CREDIT
 from tests.graphs.clusters import until, within
@@ -40,6 +42,32 @@ def here() -> Iterator[Client]:
 def courses(dask_worker: Any) -> int:
     there = dask_worker.extensions.get(Exchanges.name)
     return len(there.courses) if there else 0
+
+
+def test_workers_that_have_not_exchanged_yet_learn_later_who_is_lost(
+    here: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, (one, other, _) = here.cluster.scheduler, here.cluster.workers.values()
+    for worker in (one, other):
+        monkeypatch.delitem(worker.extensions, Exchanges.name, raising=False)
+        for name in [name for name in worker.handlers if name.startswith("oocarrays")]:
+            monkeypatch.delitem(worker.handlers, name)
+    pins = Pins("s", [one.address, other.address], "topic", patience=1)
+    pins._scheduler, pins._together, pins._moved = scheduler, True, {0: one.address}
+    exchanges = Exchanges.of(one)
+    caplog.handler.setLevel(logging.WARNING)
+    logging.getLogger("distributed.core").addHandler(caplog.handler)
+    try:
+        scheduler.loop.add_callback(pins._tell_workers, [one.address, other.address])
+        until(lambda: exchanges.moved == {"s": {0: one.address}})
+        here.run(int)  # both have been told
+    finally:
+        logging.getLogger("distributed.core").removeHandler(caplog.handler)
+    assert caplog.text == ""
+    assert Exchanges.name not in other.extensions
+    late = Exchanges.of(other)
+    here.sync(late.know, "s")
+    assert late.moved == exchanges.moved
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, 12), (12, 5), (5, 12), (8, 1), (9, 20)])
