@@ -24,12 +24,13 @@ from oocarrays.graphs.settings import setting
 from oocarrays.jobs.job import Job, array_at, opener
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.overlap import BlockLengths
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import ChunksLike, block_grid, block_lengths
 from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.options.rechunks import settings_of
 from oocarrays.plan.documents import Settings
-from oocarrays.plan.lazy.blocks import BlockLengths, BlocksPlan, plan_blocks
+from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.plan import Resources as PlanResources
 from oocarrays.requests import checked, requested
 from oocarrays.show import report
