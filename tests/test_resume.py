@@ -363,3 +363,65 @@ def test_where_nothing_was_left_there_is_nothing_to_resume(field: Path, tmp_path
         ooc.resume(tmp_path / name)
     assert "\n" not in str(caught.value)
     assert everything(tmp_path) == before
+
+
+# ---------------------------------------------------------------------- a group that zarr.open has made of the folder
+
+
+@pytest.mark.parametrize("looked", [{}, {"zarr_format": 2}], ids=["", "as format 2"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("how", ["resume", "resumed", "overwrite"])
+def test_looked_at_by_zarr(tmp_path: Path, how: str, zarr_format: int, looked: dict[str, Any]) -> None:
+    source, target = make_field(tmp_path), tmp_path / "t.zarr"
+    options = options_of("independent") | {"zarr_format": zarr_format, "scheduler": "threads"}
+    fail(flat("rechunk", source, target, **options), 5)
+    assert isinstance(zarr.open(target, **looked), zarr.Group)
+    check_unfinished(target)
+    with pytest.raises(TargetError, match=r"is unfinished: .*pass resume=True to continue"):
+        flat("rechunk", source, target, **options)
+    if how == "resumed":
+        ooc.resume(target).run()
+    else:
+        flat("rechunk", source, target, **options, **{how: True}).run()
+    check_finished(target)
+    assert zarr.open(target, mode="r").metadata.zarr_format == zarr_format
+    assert not (target / ".zgroup").exists()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_looked_at_by_zarr_in_a_store(tmp_path: Path, zarr_format: int) -> None:
+    source, target = make_field(tmp_path), zarr.storage.MemoryStore()
+    options = options_of("independent") | {"zarr_format": zarr_format, "scheduler": "threads"}
+    options["memory"] += 20 * 2**20
+    fail(flat("rechunk", source, target, **options), 5)
+    zarr.open(target)
+    check_unfinished(target)
+    ooc.resume(target).run()
+    np.testing.assert_array_equal(zarr.open_array(target, mode="r")[...], FIELD)
+
+
+def test_a_group_with_something_in_it_is_not_replaced_by_the_run_beside_it(tmp_path: Path) -> None:
+    source, target = make_field(tmp_path), tmp_path / "t.zarr"
+    options = options_of("independent") | {"scheduler": "threads"}
+    fail(flat("rechunk", source, target, **options), 5)
+    zarr.open_group(target).create_array("a", data=np.arange(3))
+    for more in ({}, {"overwrite": True}, {"resume": True}):
+        with pytest.raises(TargetError, match="is not a Zarr array; it is not overwritten"):
+            flat("rechunk", source, target, **options, **more)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_only_empty_groups_are_replaced(tmp_path: Path, zarr_format: int) -> None:
+    source, target = make_field(tmp_path), tmp_path / "t.zarr"
+    options = options_of("independent") | {"scheduler": "threads"}
+    group = zarr.create_group(target, zarr_format=zarr_format)
+    with pytest.raises(TargetError, match="already exists; pass overwrite=True"):
+        flat("rechunk", source, target, **options)
+    for fill in (lambda: group.attrs.update(a=1), lambda: (group.attrs.clear(), group.create_group("0"))):
+        fill()
+        for more in ({}, {"overwrite": True}):
+            with pytest.raises(TargetError, match="is not a Zarr array; it is not overwritten"):
+                flat("rechunk", source, target, **options, **more)
+    shutil.rmtree(target / "0")
+    flat("rechunk", source, target, **options, overwrite=True).run()
+    check_finished(target)

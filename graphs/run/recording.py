@@ -36,6 +36,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
+from oocarrays.storage.files.making_room import remove_stray
 from oocarrays.storage.files.places import StoreLike, free_bytes, is_remote, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
@@ -159,6 +160,8 @@ def _continue(live: Live[Any]) -> None:
         journal.replace(live.state.id, content_now(live), recovered.kept)
     journal.forget(recovered.lost)
     for target in targets if alone else ():
+        for place in target.places:
+            remove_stray(place)
         target.resume(live.state.id, durable=live.state.durable)
 
 

@@ -35,6 +35,7 @@ from oocarrays.storage.files.making_room import (
     new_documents,
     put_documents,
     put_target,
+    remove_stray,
     take_mark_away,
     without_mark,
 )
@@ -161,6 +162,8 @@ def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
 
 
 def _finished(file: ArrayFile) -> Documents:
+    if file.folder is not None:
+        remove_stray(file.folder)
     file.presence.check()
     return without_mark(file.zarr if file.folder is None else open_array(file.folder, unfinished=True))
 

@@ -3,6 +3,9 @@
 A target has only drafts of its documents until its last chunk is stored, and their attributes carry the *unfinished*
 mark. We refuse to open it, and other Zarr readers find no array. An array that is being updated carries the mark
 in the document itself, as targets of version 0.5.0 do.
+
+``zarr.open(path)``, in its default mode, makes a group of such a folder. Its documents are *stray*: they count as
+absent while they are beside the draft of an array and say nothing, and the run that finishes the array deletes them.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import zarr
 from zarr.core.sync import sync
+from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import StorePath
 
 from oocarrays.errors import StoreFailure, UnfinishedError
@@ -33,22 +38,62 @@ WRECKED = (
     RecursionError,
 )  # fmt: skip
 """Errors that Zarr or our code raises for a malformed document: all except those of the operating system."""
+CHUNKS = re.compile(r"(c|\d+)(\.\d+)*$")
+"""Names directly below an array of chunks, and of folders of chunks."""
 
 
 def unfinished_run(store: StoreLike) -> str | None:
     """Return the id of the run that left the array or group in ``store`` unfinished, or None."""
     try:
         in_format_3, in_format_2 = documents(store, fs.ATTRIBUTES)
-        if in_format_3 is not None or mark_of(in_format_2) is not None:
+        if not (in_format_3 is None or is_new_group(in_format_3)) or mark_of(in_format_2) is not None:
             return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
         in_format_3, in_format_2, *valid = documents(store, (*map(fs.draft_key, fs.ATTRIBUTES), *fs.NODES))
     except (OSError, StoreFailure):
         if is_remote(store):
             raise
         return None
-    if any(document is not None for document in valid):
+    if any(document is not None for document in valid) and not stray_documents(store):
         return None
     return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
+
+
+def is_new_group(document: Document) -> bool:
+    """Return whether a document of format 3 is of a group without attributes, as Zarr makes it."""
+    below = (document.get("consolidated_metadata") or {}).get("metadata")
+    return document.get("node_type") == "group" and not document.get("attributes") and not below
+
+
+def is_empty_group(store: StoreLike) -> bool:
+    """Return whether a location holds a group without attributes and members, in either format."""
+    in_format_3, array, group, attributes = documents(store, (*fs.NODES, fs.ATTRIBUTES_2))
+    if (in_format_3 is None and group is None) or array is not None or attributes:
+        return False
+    if in_format_3 is not None and not is_new_group(in_format_3):
+        return False
+    place, folder = store_path(store), local_folder(store)
+    names = os.listdir(folder) if folder is not None else sync(_names(place))
+    below = [name for name in names if name not in fs.SAYING and not name.startswith(fs.OURS)]
+    if folder is not None:
+        below = [name for name in below if os.path.isdir(os.path.join(folder, name))]
+    nodes = (documents(place / name if folder is None else os.path.join(folder, name), fs.NODES) for name in below)
+    return all(CHUNKS.match(name) for name in below) and all(found.count(None) == len(found) for found in nodes)
+
+
+async def _names(place: StorePath) -> list[str]:
+    return [name async for name in place.store.list_dir(place.path)]
+
+
+def stray_documents(store: StoreLike) -> list[str]:
+    """Return the names of documents of an empty group beside the draft of an unfinished array."""
+    drafts = documents(store, list(map(fs.draft_key, (fs.METADATA, fs.ARRAY_2, fs.ATTRIBUTES_2))))
+    in_format_3, array, attributes = drafts
+    is_array = array is not None or (in_format_3 or {}).get("node_type") == "array"
+    mark = mark_of(attributes if in_format_3 is None else in_format_3.get("attributes"))
+    if not is_array or mark is None or not is_empty_group(store):
+        return []
+    names = (fs.METADATA, fs.GROUP_2, fs.ATTRIBUTES_2)
+    return [name for name, found in zip(names, documents(store, names), strict=True) if found is not None]
 
 
 def mark_of(attributes: Any) -> str | None:
@@ -67,13 +112,15 @@ def unfinished_error(node: zarr.Array | zarr.Group, kind: str) -> UnfinishedErro
 
 
 def document_or_draft(opening: Callable[..., N], store: StoreLike) -> N:
+    stray = False
     try:
         return opening(store)
-    except (FileNotFoundError, KeyError) as error:
-        if not isinstance(store, Place):
+    except (FileNotFoundError, KeyError, ContainsGroupError, NodeTypeValidationError) as error:
+        stray = isinstance(error, ContainsGroupError | NodeTypeValidationError)
+        if not isinstance(store, Place) or (stray and not stray_documents(store)):
             raise
         clear_tracebacks(error)
-    return without_drafts(opening(with_drafts(store_path(store))))
+    return without_drafts(opening(with_drafts(store_path(store), only=stray)))
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
@@ -95,8 +142,11 @@ def node_kind(store: StoreLike) -> str | None:
     in_format_3, array, group = node_documents(store, fs.NODES)
     if in_format_3 is not None:
         kind = in_format_3.get("node_type")
-        return kind if kind in ("array", "group") else None
-    return "array" if array is not None else "group" if group is not None else None
+    else:
+        kind = "array" if array is not None else "group" if group is not None else None
+    if kind == "group" and stray_documents(store):
+        return "array"
+    return kind if kind in ("array", "group") else None
 
 
 async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | None]:

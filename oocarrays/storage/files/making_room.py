@@ -26,7 +26,7 @@ from zarr.storage import MemoryStore, StorePath, ZipStore
 from oocarrays.errors import OocError, TargetError
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files.documents import documents, node_kind
+from oocarrays.storage.files.documents import documents, is_empty_group, node_kind, stray_documents
 from oocarrays.storage.files.entries import entries_of
 from oocarrays.storage.files.places import (
     Place,
@@ -57,11 +57,11 @@ def check_replaceable(store: StoreLike, other: str, is_kind: Callable[[Any], boo
         raise TargetError(f"the target {store} is opened read-only")
     if is_free(store):
         return
+    if not is_kind(store) and not is_leftover(store) and not is_empty_group(store):
+        raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
     if not overwrite:
         raise already_exists(store)
     check_replaces(store)
-    if not is_kind(store) and not is_leftover(store):
-        raise TargetError(f"target {store} already exists and is {other}; it is not overwritten")
     foreign = next((key for key in _keys(store) if not _is_part(key)), None)
     if foreign is not None:
         raise TargetError(
@@ -243,6 +243,11 @@ def remove_documents(store: StoreLike, names: Iterable[str]) -> None:
     entries = entries_of(store)
     for name in names:
         entries.delete([name])
+
+
+def remove_stray(store: StoreLike) -> None:
+    """Delete the documents of an empty group beside the draft of an array."""
+    remove_documents(store, stray_documents(store))
 
 
 def make_room(store: StoreLike, *, durable: bool) -> None:

@@ -216,19 +216,28 @@ def foreign_at(place: StorePath) -> tuple[Any, str] | None:
 
 
 class DraftStore(Wrapped[Store]):
-    """Store that writes metadata documents as drafts, and reads a draft if its document is absent."""
+    """Store that writes metadata documents as drafts, and reads a draft if its document is absent, or always."""
 
+    only = False
+    """Whether documents that are no drafts are not there."""
     set_if_not_exists = Store.set_if_not_exists
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        if self.only and is_document(key):
+            return await self._store.get(draft_key(key), prototype, byte_range)
         found = await self._store.get(key, prototype, byte_range)
         if not is_document(key):
             return found
-        path, slash, name = key.rpartition("/")
-        nodes = (ARRAY_2, GROUP_2) if name == ATTRIBUTES_2 and found is not None else ()  # may precede both
-        if found is None or (nodes and not any([await self._store.exists(f"{path}{slash}{each}") for each in nodes])):
+        early = key.rpartition("/")[2] == ATTRIBUTES_2 and found is not None and not await self._is_said(key)
+        if found is None or early:
             return await self._store.get(draft_key(key), prototype, byte_range) or found
         return found
+
+    async def _is_said(self, key: str) -> bool:
+        """Return whether attributes in format 2 are of an array or group, which they precede, or of a stray group."""
+        array, group = (key.removesuffix(ATTRIBUTES_2) + name for name in (ARRAY_2, GROUP_2))
+        there = self._store.exists
+        return await there(array) or (await there(group) and not await there(draft_key(array)))
 
     async def exists(self, key: str) -> bool:
         return await self._store.exists(key) or (is_document(key) and await self._store.exists(draft_key(key)))
@@ -254,8 +263,10 @@ def clear_tracebacks(error: BaseException) -> None:
         seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
 
 
-def with_drafts(place: StorePath) -> StorePath:
-    return StorePath(DraftStore(place.store), place.path)
+def with_drafts(place: StorePath, *, only: bool = False) -> StorePath:
+    store = DraftStore(place.store)
+    store.only = only
+    return StorePath(store, place.path)
 
 
 def keeps_drafts(place: StorePath) -> bool:
