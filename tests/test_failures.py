@@ -19,7 +19,15 @@ from zarr.storage import LocalStore, MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
+from oocarrays.errors import (
+    CorruptChunkError,
+    DiskFullError,
+    InputError,
+    OocError,
+    RunError,
+    TargetError,
+    UnfinishedError,
+)
 from tests.dying import Server
 from tests.flat import flat
 from tests.profiles import examples
@@ -494,6 +502,12 @@ def test_a_target_that_cannot_be_written_gets_one_clear_error(tmp_path: Path, ta
         plan(source, store, overwrite=True).run()
     assert len(str(caught.value).splitlines()) == 1
     assert tree(tmp_path) == before
+
+
+def test_a_scratch_folder_without_its_parent_is_refused(tmp_path: Path) -> None:
+    source = make(tmp_path / "source.zarr")
+    with pytest.raises(InputError, match=r"scratch=.*/no/such cannot be created: folder .*/no does not exist"):
+        plan(source, tmp_path / "target.zarr", "staged", scratch=tmp_path / "no" / "such")
 
 
 def test_a_scratch_folder_that_cannot_be_made_gets_one_clear_error(tmp_path: Path) -> None:

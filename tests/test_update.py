@@ -471,3 +471,20 @@ def test_what_is_not_read_is_not_in_the_prediction(maps: Path, series: Path) -> 
     zarr.open_array(maps, mode="r+")[...] = 1
     every = flat(ooc.update, series, **HERE).plan
     assert one.phases.read < every.phases.read / 10
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_the_consolidated_metadata_of_the_groups_above_has_the_new_shape(tmp_path: Path, zarr_format: int) -> None:
+    group = zarr.create_group(tmp_path / "maps", zarr_format=zarr_format)
+    inner = group.create_group("inner", attributes={"a": 1})
+    array = inner.create_array("b", data=np.arange(60).reshape(6, 10), chunks=(1, 10))
+    zarr.consolidate_metadata(group.store, path="inner")
+    zarr.consolidate_metadata(group.store)
+    ooc.rechunk(tmp_path / "maps", tmp_path / "t", chunks={"inner/b": (6, 2)}, scheduler="threads").run()
+    array.append(np.arange(10)[None])
+    ooc.update(tmp_path / "t" / "inner" / "b", scheduler="threads").run()
+    for place, name in ((tmp_path / "t", "inner/b"), (tmp_path / "t" / "inner", "b")):
+        seen: Any = zarr.open_consolidated(place)[name]
+        np.testing.assert_array_equal(seen[...], array[...])
+        assert dict(seen.attrs) == {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from oocarrays.plan.sections.sieve import BUFFER_BYTES
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import TargetSpec, finish_target
 from oocarrays.storage.files.documents import document_store
+from oocarrays.storage.files.group_file import refresh_consolidated
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.texts import Kept, Store
 from oocarrays.storage.local.fs import MARK
@@ -139,5 +139,10 @@ def _read(live: Live[Update], piece: Section) -> np.ndarray:
 
 def finish(live: Live[Update]) -> str:
     """End the run; record the source last: if the record is lost, changed elements are written once more."""
-    keep = partial(recording.keep_source_of, live.journal, [live.program.source.zarr], durable=live.state.durable)
-    return recording.end(live, live.target().name, then=keep)
+    durable = live.state.durable
+
+    def then() -> None:
+        refresh_consolidated(live.store, durable=durable)
+        recording.keep_source_of(live.journal, [live.program.source.zarr], durable=durable)
+
+    return recording.end(live, live.target().name, then=then)

@@ -115,7 +115,9 @@ def _scratch(arrays: SlabArrays, asked: Any) -> list[str | RemoteStore]:
             where = None if asked is None else str(absolute(os.fspath(asked).format(rank=rank)))
         except (LookupError, ValueError):
             raise InputError(f"scratch={asked!r} may have only {{rank}} in braces") from None
-        found += [scratch_of(where, target.place(rank), file.files.place(rank)) for target, file in each][:1]
+        found += [scratch_of(where, target.place(rank), file.files.place(rank), here=False) for target, file in each][
+            :1
+        ]
     return found
 
 

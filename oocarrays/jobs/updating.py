@@ -74,7 +74,10 @@ def _interrupted(target: StoreLike, trust: Trust) -> Interrupted | None:
         raise TargetError(f"{target} is a zip file, in which nothing can be replaced: {ANEW}")
     check_replaces(target)
     if holds_group(target):
-        raise TargetError(f"{target} is a group: name one of its arrays; each is updated by itself")
+        raise TargetError(
+            f"{target} is a group: name one of its arrays that were rechunked; coordinates that grew are written "
+            "before, without update"
+        )
     if unfinished_run(target) is None:
         Journal(target).sweep()
         return None

@@ -19,6 +19,7 @@ from typing import Any
 
 import zarr
 from zarr.errors import ContainsArrayError, NodeTypeValidationError
+from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
 from oocarrays.mapping.given import Policy
@@ -169,6 +170,32 @@ def is_consolidated(group: zarr.Group) -> bool:
     return (in_format_3 or {}).get("consolidated_metadata") is not None
 
 
+def refresh_consolidated(store: StoreLike, *, durable: bool = True) -> None:
+    """Write the consolidated metadata of the groups above an array anew, inner groups first, where they have any."""
+    folder, place = local_folder(store), store_path(store)
+    while True:
+        if folder is not None:
+            above: StoreLike = os.path.dirname(folder)
+            folder = str(above)
+        elif place.path:
+            above = place = StorePath(place.store, place.path.rpartition("/")[0])
+        else:
+            return
+        in_format_3, in_format_2, group_2 = documents(above, (METADATA, ".zmetadata", GROUP_2))
+        if (in_format_3 or {}).get("node_type") != "group" and group_2 is None:
+            return
+        if in_format_2 is not None or (in_format_3 or {}).get("consolidated_metadata") is not None:
+            with translated("write", above):
+                _consolidate(store_path(document_store(above, durable=durable)), ("",))
+
+
+def _consolidate(place: StorePath, paths: tuple[str, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # consolidated metadata; the journal
+        for path in paths:
+            zarr.consolidate_metadata(place, path=path or None)
+
+
 def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
     """Raise if the target would overwrite the source or other data."""
     check_apart(source, store)
@@ -217,10 +244,7 @@ def finish_group(
         place = store_path(document_store(store, durable=durable))
         if not any(found is not None for found in documents(store, (METADATA, GROUP_2))):
             place = with_drafts(place)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # consolidated metadata; the journal
-            for path in consolidated:
-                zarr.consolidate_metadata(place, path=path or None)
+        _consolidate(place, consolidated)
         for node in nodes:
             publish_drafts(member_store(store, node), durable=durable)
         group = zarr.open_group(place, mode="r+", use_consolidated="" in consolidated)

@@ -83,10 +83,15 @@ def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteSt
     return named
 
 
-def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
-    """Return the location of scratch: a folder, or a prefix of a store; by default beside the target."""
+def scratch_of(scratch: Any, target: StoreLike, source: Any = None, *, here: bool = True) -> str | RemoteStore:
+    """Return the location of scratch: a folder, or a prefix of a store; by default beside the target.
+
+    Not ``here``: its folder is on a worker's own disk.
+    """
     if scratch is not None:
         where = scratch_place(scratch)
+        if here and isinstance(where, str) and not os.path.lexists(parent := os.path.dirname(where)):
+            raise InputError(f"scratch={where} cannot be created: folder {parent} does not exist; create it first")
         check_scratch_place(where, target=place_name(target), source=place_of(source))
         return where
     folder = local_folder(target)
