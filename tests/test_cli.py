@@ -50,7 +50,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         attributes={"units": "K", "steps": [1, 2]},
     )
     zarr.create_array("there.zarr", data=DATA[:2, :3], chunks=(1, 3))
-    zarr.create_group("group.zarr")
+    zarr.create_group("group.zarr", attributes={"title": "of days"})
     zarr.create_array("two.zarr", data=DATA, chunks=(10, 40), zarr_format=2)
     Path("empty").mkdir()
     Path("file.txt").write_text("no array")
