@@ -219,7 +219,7 @@ class DraftStore(Wrapped[Store]):
     """Store that writes metadata documents as drafts, and reads a draft if its document is absent, or always."""
 
     only = False
-    """Whether documents that are no drafts are not there."""
+    """Whether to read only drafts, and never the documents themselves."""
     set_if_not_exists = Store.set_if_not_exists
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
