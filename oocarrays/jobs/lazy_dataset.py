@@ -28,7 +28,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob, described, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.given import refuse
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.asked import as_list, check_lazy, cluster_of, is_dataset, is_lazy, resources_of
+from oocarrays.options.asked import as_list, check_lazy, cluster_of, is_dataset, is_lazy, resources_of, scratch_folder
 from oocarrays.options.chunks import block_grid, cuts, regular_chunks
 from oocarrays.options.given import NONE, Resources, Target
 from oocarrays.plan.documents import Settings
@@ -138,7 +138,7 @@ def dataset_job(
         partial(
             planned, encoded[name].chunks, described(encoded[name], fill_value=made[name]["fill_value"]),
             member_store(store, name), made[name], resources,
-            overwrite=True, straight=new, scratch=means.scratch, said=said[name],
+            overwrite=True, straight=new, scratch=scratch_folder(means.scratch, store), said=said[name],
         )
         for name in lazy
     ]  # fmt: skip
