@@ -69,7 +69,6 @@ if TYPE_CHECKING:  # its import takes longer than most commands
 
 LINKS = 50
 """Tasks in the chain of each worker."""
-SMALL_BYTES = 64
 NOISE = 0.1
 """Share of a round below which the difference of two measurements is noise."""
 SIZES = (2**24, 2**21, 2**12)
@@ -176,7 +175,7 @@ def step_of_rounds(client: Client, workers: Sequence[str], cores: int) -> tuple[
     Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
     """
     ranks, some = max(8, len(workers)), workers[:: -(-len(workers) // 8)]
-    step = _steps_seconds(client, workers, ranks, SMALL_BYTES) / (ranks - 1) / crowding(ranks, cores)
+    step = _steps_seconds(client, workers, ranks, nbytes=64) / (ranks - 1) / crowding(ranks, cores)
     nbytes, many = message_sizes(workers_of(client, some))[0], len(some)
     large = _steps_seconds(client, some, many, nbytes) / crowding(many, cores)
     return step, (many - 1) * nbytes / max(large - (many - 1) * step, NOISE * large)

@@ -40,8 +40,6 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.sources import CHUNKS_READ, TRUSTED, is_of, metadata_digest, trust_of
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 
-NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
-"""Notice of a run that resumes work on workers' own disks."""
 CHANGE = "oocarrays.graphs.slabs.gathering.change"
 """Name of the default residual in journals, as versions since 0.6.0 write it."""
 
@@ -69,7 +67,8 @@ def is_on_own_disks(left: Interrupted) -> bool:
 def recover_pass(left: Interrupted, program: SlabPass) -> Recovered:
     """Return the recovered state for a run that resumes a pass; on own disks, all recorded parts."""
     if is_on_own_disks(left):
-        return left.recovered(done=frozenset(left.stored), kept=left.kept).told(NOT_LOOKED_AT)
+        notice = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
+        return left.recovered(done=frozenset(left.stored), kept=left.kept).told(notice)
     plan, slabs = program.plan, recorded_slabs(left)
     before = None if plan.cut == slabs else replace(program, plan=replace(plan, **slabs))
     return left.recover(program, existing(left, program), before=before)

@@ -41,10 +41,6 @@ GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getite
 """Functions that index their argument."""
 HANDING_ON = (itself, ProhibitReuse._identity)
 """Functions that return their argument: of this package's graphs, and of Dask's `delayed` for collections."""
-BEGINNINGS = (read_tasks.independent, read_tasks.make, read_tasks.begin)
-"""First tasks of a rank's part of a collective read."""
-ENDS = (read_tasks.independent, read_tasks.filled, read_tasks.finish, read_tasks.end)
-"""Last tasks of a rank's part, after which it is read."""
 Find = Callable[[Any], Any]
 """Function from a key of the graph to its object, or `NOTHING`."""
 NOTHING = object()
@@ -105,7 +101,9 @@ def uses(node: Any, find: Find, is_source: Callable[[Any], bool], *, spare: bool
     if spare and node.func is read_copy:
         yield TaskUse(values[0], tuple(slice(*each) for each in values[-1]))
     named = {name: known(arg, find) for name, arg in node.kwargs.items()}
-    yield from _of_call(node.func, values, named, is_source, ENDS if spare else BEGINNINGS)
+    begin = (read_tasks.independent, read_tasks.make, read_tasks.begin)  # of a rank's part of a collective read
+    end = (read_tasks.independent, read_tasks.filled, read_tasks.finish, read_tasks.end)  # after these it is read
+    yield from _of_call(node.func, values, named, is_source, end if spare else begin)
     for arg in (*node.args, *node.kwargs.values()):
         if isinstance(arg, Task):
             yield from uses(arg, find, is_source, spare=spare)

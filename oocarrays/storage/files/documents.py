@@ -29,7 +29,7 @@ from oocarrays.storage.files.places import Place, StoreLike, is_remote, local_fo
 from oocarrays.storage.local import fs
 from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.local.syncing import DocumentStore
-from oocarrays.storage.stores.joined import clear_tracebacks, with_drafts, without_drafts
+from oocarrays.storage.stores.joined import clear_tracebacks, is_session, with_drafts, without_drafts
 
 N = TypeVar("N", zarr.Array, zarr.Group)
 
@@ -86,6 +86,8 @@ async def _names(place: StorePath) -> list[str]:
 
 def stray_documents(store: StoreLike) -> list[str]:
     """Return the names of documents of an empty group beside the draft of an unfinished array."""
+    if is_session(store_path(store).store):
+        return []
     drafts = documents(store, list(map(fs.draft_key, (fs.METADATA, fs.ARRAY_2, fs.ATTRIBUTES_2))))
     in_format_3, array, attributes = drafts
     is_array = array is not None or (in_format_3 or {}).get("node_type") == "array"

@@ -41,9 +41,6 @@ from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.local.fs import DESCRIPTOR
 from oocarrays.storage.stores.remote import RemoteStore
 
-RANK = "rank-"
-"""Prefix of the name of each rank's file."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFiles:
@@ -103,7 +100,7 @@ class LocalFiles:
 
 
 def rank_name(rank: int) -> str:
-    return f"{RANK}{rank:04}"
+    return f"rank-{rank:04}"
 
 
 def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:

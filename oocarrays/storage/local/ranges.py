@@ -24,8 +24,12 @@ MOST = 512
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 """Flag that reads only cached data, while the device fetches the rest."""
 NOT_READY = (-errno.EAGAIN, -errno.EOPNOTSUPP, -errno.EINVAL)
-FIELDS = ["number", "key", "flags", "kind", "priority", "file", "address", "length", "offset", "unused"]
-REQUEST = np.dtype({"names": FIELDS, "formats": ["u8", "u4", "u4", "u2", "i2", "u4", "u8", "u8", "i8", "2u8"]})
+REQUEST = np.dtype(
+    {
+        "names": ["number", "key", "flags", "kind", "priority", "file", "address", "length", "offset", "unused"],
+        "formats": ["u8", "u4", "u4", "u2", "i2", "u4", "u8", "u8", "i8", "2u8"],
+    }
+)
 """``struct iocb`` of Linux."""
 CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}.get(platform.machine(), ())
 """Numbers of io_setup, io_destroy, io_getevents, io_submit."""

@@ -263,6 +263,11 @@ def clear_tracebacks(error: BaseException) -> None:
         seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
 
 
+def is_session(store: Any) -> bool:
+    """Return whether a store is a session of icechunk, which has no keys but Zarr's, and so no drafts."""
+    return type(store).__module__.partition(".")[0] == "icechunk" and isinstance(store, Store)
+
+
 def with_drafts(place: StorePath, *, only: bool = False) -> StorePath:
     store = DraftStore(place.store)
     store.only = only

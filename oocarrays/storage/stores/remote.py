@@ -284,8 +284,6 @@ def reason(error: BaseException) -> str:
     return words if status is None or str(status) in words else f"{status}, {words}"
 
 
-USER = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://([^/\s?#'\"]*)@")
-QUERY = re.compile(r"(\bhttps?://[^\s?'\"]*)\?[^\s'\")>]+")
 PARAMETER = re.compile(
     r"((?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature|sig|(?:access_|api_)?token)=)"
     r"[^\s&'\")>]+",
@@ -301,7 +299,8 @@ NAMED = re.compile(
 
 def shown(text: object) -> str:
     """Return a location, or a text with locations, without users, passwords and signatures."""
-    text = QUERY.sub(r"\1?…", USER.sub(_without_user, str(text)))
+    text = re.sub(r"([A-Za-z][A-Za-z0-9+.:-]*)://([^/\s?#'\"]*)@", _without_user, str(text))
+    text = re.sub(r"(\bhttps?://[^\s?'\"]*)\?[^\s'\")>]+", r"\1?…", text)
     return NAMED.sub(r"\1…", PARAMETER.sub(r"\1…", text))
 
 

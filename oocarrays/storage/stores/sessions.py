@@ -33,7 +33,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from oocarrays.errors import RunError, TargetError
 from oocarrays.storage.local.fs import ATTRIBUTES_2, DOCUMENTS, SAYING, is_draft
-from oocarrays.storage.stores.joined import AsideStore, Wrapped
+from oocarrays.storage.stores.joined import AsideStore, Wrapped, is_session
 from oocarrays.storage.stores.urls import opened
 
 FORKS = "forks"
@@ -182,8 +182,7 @@ def taken_fork(id: str) -> tuple[str, bytes] | None:
 
 
 def session(store: Any) -> SessionStore | None:
-    is_one = type(store).__module__.partition(".")[0] == "icechunk" and isinstance(store, Store)
-    return SessionStore(store) if is_one and not store.read_only else None
+    return SessionStore(store) if is_session(store) and not store.read_only else None
 
 
 class ZipTarget(AsideStore[ZipStore]):
