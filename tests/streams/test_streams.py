@@ -672,21 +672,21 @@ def test_an_array_of_steps_that_is_not_finished_is_no_array(tmp_path: Path, plac
 
 
 def test_a_write_that_is_interrupted_leaves_what_was_flushed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, left = os.write, [3]
+    write, left = os.pwrite, [3]
 
-    def interrupted(file: int, data: Any) -> int:
+    def interrupted(file: int, data: Any, offset: int) -> int:
         if len(data) >= 4096:
             left[0] -= 1
             if not left[0]:
                 raise KeyboardInterrupt
-        return write(file, data)
+        return write(file, data, offset)
 
     values, half = np.arange(1.0, 1001), np.arange(1000) % 2 == 0
     how: Any = {"shape": 1000, "dtype": "f8", "blocks": {"superblock": 4096}, "memory": "1MiB"}
     with ooc.streams.open_streams(place, "w", **how) as s:
         s.write(values, where=half)
         s.flush()
-        monkeypatch.setattr(os, "write", interrupted)
+        monkeypatch.setattr(os, "pwrite", interrupted)
         steps = (s.write(values + step, where=half) for step in range(200))
         with pytest.raises(KeyboardInterrupt):
             list(steps)
