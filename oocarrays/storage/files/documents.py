@@ -146,7 +146,8 @@ def node_kind(store: StoreLike) -> str | None:
         kind = in_format_3.get("node_type")
     else:
         kind = "array" if array is not None else "group" if group is not None else None
-    if kind == "group" and stray_documents(store):
+    may_be_stray = kind == "group" and (in_format_3 is None or is_new_group(in_format_3))
+    if may_be_stray and stray_documents(store):
         return "array"
     return kind if kind in ("array", "group") else None
 
