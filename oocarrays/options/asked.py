@@ -146,8 +146,8 @@ def resources_of(
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:
-    place = scratch_of(setting("scratch") if scratch is None else scratch, target)
-    if not isinstance(place, str) or "://" in str(scratch):
+    scratch = setting("scratch") if scratch is None else scratch
+    if "://" in str(scratch) or not isinstance(place := scratch_of(scratch, target), str):
         raise UnsupportedError(f"scratch={scratch!r}: computed blocks are kept in a local folder; pass its path")
     return place
 

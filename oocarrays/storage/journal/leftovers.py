@@ -90,9 +90,9 @@ def scratch_of(scratch: Any, target: StoreLike, source: Any = None, *, here: boo
     """
     if scratch is not None:
         where = scratch_place(scratch)
+        check_scratch_place(where, target=place_name(target), source=place_of(source))
         if here and isinstance(where, str) and not os.path.lexists(parent := os.path.dirname(where)):
             raise InputError(f"scratch={where} cannot be created: folder {parent} does not exist; create it first")
-        check_scratch_place(where, target=place_name(target), source=place_of(source))
         return where
     folder = local_folder(target)
     return os.path.dirname(folder) if folder else tempfile.gettempdir()

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest
@@ -64,8 +64,10 @@ async def versioned(store: Any, key: str, prototype: BufferPrototype, part: Byte
 
 async def _by_obstore(store: Any, key: str, part: ByteRequest | None) -> tuple[Any, str]:
     options: Any = {}
-    if part is not None:
-        options = {"range": (part.start, part.end) if isinstance(part, RangeByteRequest) else vars(part)}
+    if isinstance(part, RangeByteRequest):
+        options = {"range": (part.start, part.end)}
+    elif part is not None:
+        options = {"range": asdict(part)}
     found = await store.store.get_async(key, options=options)
     return await found.bytes_async(), version_of(found.meta)
 
