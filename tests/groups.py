@@ -10,6 +10,8 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from tests.seams import KEPT_SOURCE
+
 AIR = (24, 18, 20)
 
 
@@ -80,3 +82,8 @@ def _encoding(variable: xr.DataArray, rechunked: bool) -> dict[str, str]:
 def objects(folder: Path) -> dict[str, bytes]:
     """All files below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def as_stored(folder: Path) -> dict[str, bytes]:
+    """All files of what was copied, but for records of sources."""
+    return {name: text for name, text in objects(folder).items() if not name.endswith(KEPT_SOURCE)}

@@ -29,6 +29,7 @@ from oocarrays.errors import (
     RunError,
     TargetError,
     UnfinishedError,
+    UnsupportedError,
 )
 from tests.dying import Server
 from tests.flat import flat
@@ -300,13 +301,33 @@ def test_chunks_longer_than_a_growing_axis_stay_as_they_are_asked_for(tmp_path: 
         np.testing.assert_array_equal(target[...], data[:days])
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_copied_arrays_of_a_group_are_updated_by_their_paths(tmp_path: Path, zarr_format: int) -> None:
+    source = zarr.create_group(tmp_path / "source", zarr_format=3)
+    maps = source.create_array("maps", data=np.arange(60).reshape(6, 10), chunks=(1, 10))
+    days = source.create_array("days", data=np.arange(6.0), chunks=(4,))
+    source.create_array("one", data=np.array(5))
+    source.create_array("names", data=np.array(["a", "bc"], dtype=np.dtypes.StringDType()))
+    to = ooc.Target(tmp_path / "target", zarr_format=zarr_format, chunks={"maps": (8, 2)})
+    flat(ooc.rechunk, tmp_path / "source", to, **HERE).run()
+    maps.append(np.arange(60, 80).reshape(2, 10))
+    days.append(np.arange(6.0, 11))
+    for name in "maps", "days", "one":
+        job = flat(ooc.update, tmp_path / "target" / name, **HERE)
+        assert job.plan.source_share == {"maps": 0.25, "days": 7 / 11, "one": 0}[name]
+        np.testing.assert_array_equal(job.run()[...], source[name][...])
+        assert zarr.open_array(tmp_path / "target" / name, mode="r").metadata.zarr_format == zarr_format
+    with pytest.raises(UnsupportedError, match="no fixed size"):
+        flat(ooc.update, tmp_path / "target" / "names", **HERE)
+
+
 def test_what_cannot_be_updated_is_refused_in_one_line(maps: Path, series: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="has no record of its source"):
         flat(ooc.update, maps, **HERE)
     with pytest.raises(NotFoundError):
         flat(ooc.update, tmp_path / "nowhere", **HERE)
     zarr.create_group(tmp_path / "group")
-    with pytest.raises(TargetError, match="is a group: name one of its arrays"):
+    with pytest.raises(TargetError, match="is a group: update its arrays one by one"):
         flat(ooc.update, tmp_path / "group", **HERE)
     with dask.config.set({"oocarrays.fingerprints": False}):
         flat(ooc.rechunk, maps, tmp_path / "unkept", chunks=(8, 8, 8), **HERE).run()

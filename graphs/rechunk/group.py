@@ -13,12 +13,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import zarr
 from dask.task_spec import Task
 
-from oocarrays.errors import OocError
+from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.graphs.rechunk.passes import marks
 from oocarrays.graphs.rechunk.program import Rechunk
 from oocarrays.graphs.run import recording
@@ -40,7 +41,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, member_store
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_dead_scratch, remove_unfinished
-from oocarrays.storage.journal.sources import CHUNKS_READ
+from oocarrays.storage.journal.sources import CHUNKS_READ, can_keep
 from oocarrays.storage.journal.texts import Kept, Receipt, Receipts
 from oocarrays.storage.meter import Meter
 
@@ -231,9 +232,19 @@ def copy(live: Live[Group], batch: int, rank: int) -> None:
 
 def finish(live: Live[Group]) -> str:
     copied: Meter = live.target()
-    recording.end(live)
+    recording.end(live, then=partial(_keep_sources, live))
     live.meter.put(copied.take())
     return name_of(live.store)
+
+
+def _keep_sources(live: Live[Group]) -> None:
+    """Keep the fingerprints of the arrays that are copied, so that these can be updated by themselves."""
+    program = live.program
+    known = live.journal.read()[1].get(CHUNKS_READ) or {} if live.journal.is_there() else {}
+    for name in program.target.copied if can_keep(program.target.store) else ():
+        with suppress(UnsupportedError, NotImplementedError):  # never updated
+            store = member_store(program.target.store, name)
+            recording.keep_source_of_array(store, program.source.arrays[name], known.get(name))
 
 
 def planned_copies(file: GroupFile, target: StoreLike, wanted: Collection[str], resources: Resources) -> CopyPlan:

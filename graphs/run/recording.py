@@ -382,18 +382,21 @@ def _keep_request(live: Live[Any]) -> None:
 
 
 def keep_source_of(journal: Journal, arrays: Sequence[zarr.Array], *, durable: bool = False) -> None:
-    """Keep the fingerprint of the source beside the target, unless the source has changed during the run.
+    """Keep the fingerprint of an array's source beside it, unless a finished array is only checked."""
+    if can_keep(journal.store) and journal.is_there():
+        begun = (journal.read()[1].get(CHUNKS_READ) or [None])[0]
+        keep_source_of_array(journal.store, arrays[0] if arrays else None, begun, durable=durable)
+
+
+def keep_source_of_array(store: StoreLike, array: zarr.Array | None, begun: Any, *, durable: bool = False) -> None:
+    """Keep the fingerprint of a source beside its target, unless the source has changed during the run.
 
     If it has changed, the earlier fingerprint stays: the target holds data of that state and of a newer one.
     """
-    store = journal.store
-    if not can_keep(store) or not journal.is_there():  # the target was finished before, and is being checked
-        return
     if not setting("fingerprints"):
         Notes(store).drop(SOURCE)
         return
-    begun = (journal.read()[1].get(CHUNKS_READ) or [None])[0]
-    seen = Source.seen(arrays[0]) if begun and arrays else None
+    seen = Source.seen(array) if begun and array is not None else None
     if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
         keep_source(store, seen[0], durable=durable)
 

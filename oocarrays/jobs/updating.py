@@ -75,8 +75,7 @@ def _interrupted(target: StoreLike, trust: Trust) -> Interrupted | None:
     check_replaces(target)
     if holds_group(target):
         raise TargetError(
-            f"{target} is a group: name one of its arrays that were rechunked; coordinates that grew are written "
-            "before, without update"
+            f"{target} is a group: update its arrays one by one, those that were copied too, by their paths"
         )
     if unfinished_run(target) is None:
         Journal(target).sweep()
