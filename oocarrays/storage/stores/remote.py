@@ -274,7 +274,8 @@ def reason(error: BaseException) -> str:
     words = words if len(words) <= 300 else f"{words[:299]}…"
     types = ("NoCredentialsError", "PartialCredentialsError", "PermissionDeniedError", "UnauthenticatedError")
     codes = ("TokenRetrievalError", "ExpiredToken", "InvalidToken")  # by name: botocore and obstore are optional
-    if isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*types, *codes)):
+    asked = ("169.254.169.254",)  # a cloud's machine is asked for credentials last, and there is no such machine
+    if isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*types, *codes, *asked)):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"
