@@ -36,3 +36,8 @@ class Answer(Exception):
 @pytest.mark.parametrize("status", [400, 401, 403, 408, 429, 500])
 def test_which_answers_are_refusals(status: int) -> None:
     assert ("credentials were refused" in reason(Answer(status))) == (status in (401, 403))
+
+
+def test_a_machine_without_credentials_is_said_to_have_none() -> None:
+    asked = "Error performing PUT http://169.254.169.254/latest/api/token in 1.5s: error sending request"
+    assert "credentials were refused, or there are none" in reason(OSError(asked))
