@@ -305,6 +305,9 @@ class DatasetMethods:
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
+    def __repr__(self) -> str:
+        return "oocarrays of a dataset: rechunk, sections"
+
     def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
         """Plan to write the dataset in other chunks, by dimension, with the options of `oocarrays.rechunk`."""
         return rechunk(self._dataset, target, chunks=chunks, **how)
@@ -342,6 +345,9 @@ class DataArrayMethods:
 
     def __init__(self, array: xr.DataArray) -> None:
         self._array = array
+
+    def __repr__(self) -> str:
+        return "oocarrays of a data array: rechunk, map_slabs, reduce, sections, stored"
 
     def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
         """Plan to write the array in other chunks, by dimension, with the options of `oocarrays.rechunk`."""
