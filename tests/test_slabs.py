@@ -6,8 +6,10 @@ import mmap
 import pickle
 import re
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
+from oocarrays.kernels import median
 from tests.flat import flat
 from tests.pairs import pairs
 from tests.profiles import examples
@@ -543,8 +546,25 @@ def test_a_kernel_of_a_packed_array_is_given_what_is_stored_and_that_is_said(tmp
     zarr.create_array(tmp_path / "a.zarr", data=np.arange(12, dtype="i2").reshape(3, 4), attributes=packed)
     with pytest.warns(UserWarning, match=r"a.zarr is packed \(scale_factor=0.01, add_offset=273.15\): .* int16"):
         ooc.map_slabs(np.negative, tmp_path / "a.zarr", tmp_path / "b.zarr", memory="16MiB")
-    with pytest.warns(UserWarning, match="is packed"):
+    with pytest.warns(UserWarning, match="is packed") as said:
         ooc.iterate(np.negative, tmp_path / "a.zarr", tmp_path / "c.zarr", sweeps=2, memory="16MiB")
+    with pytest.warns(UserWarning, match="is packed") as also:
+        ooc.reduce(tmp_path / "a.zarr", "sum", axis=0)
+    assert {each.filename for each in (*said, *also)} == {__file__}
+
+
+def test_a_kernel_that_mixes_channels_is_told_of(tmp_path: Path) -> None:
+    names, image, out = ("c", "y", "x"), tmp_path / "a.zarr", tmp_path / "b.zarr"
+    zarr.create_array(image, data=np.zeros((3, 20, 20)), dimension_names=names)
+    with pytest.warns(
+        UserWarning, match=r"mixes its channels \(axis 'c'\): pass depth={'c': 0, 'y': 1, 'x': 1}"
+    ) as said:
+        ooc.map_slabs(median, image, out, memory="16MiB")
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ooc.map_slabs(partial(median, size=(1, 3, 3)), image, out, memory="16MiB")
+        ooc.map_slabs(np.negative, image, out, depth={"y": 2, "x": 2}, memory="16MiB")
 
 
 def test_a_failed_kernel_is_told_by_its_own_file_and_line(tmp_path: Path) -> None:

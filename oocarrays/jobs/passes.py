@@ -5,6 +5,7 @@ each rank reads and writes its own.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,7 @@ from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import coarsened, names_of, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest
 from oocarrays.plan.documents import Settings
+from oocarrays.plan.files.multiscales import TYPES
 from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.options import Edges
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -51,7 +53,7 @@ from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import as_stated, dimension_names, retyped, target_settings
 from oocarrays.storage.files.local_files import LocalFiles, RankFiles
 from oocarrays.storage.files.making_room import check_apart
-from oocarrays.storage.files.places import name_of, named
+from oocarrays.storage.files.places import location, name_of, named
 from oocarrays.storage.files.target import LocalTarget, uneven_target
 from oocarrays.storage.journal.leftovers import scratch_of
 from oocarrays.storage.stores.remote import RemoteStore
@@ -80,7 +82,22 @@ def arrays_of(
     arrays = [array_file.open_array(place(each)) for each in sources]
     for array in arrays:
         warn_of_packed(array, request.kernel)
+        _warn_of_channels(array, request.options.depth)
     return _in_files(request, arrays, [missing_of(each, missing) for each in sources])
+
+
+def _warn_of_channels(array: zarr.Array, depth: Any) -> None:
+    """Warn if one depth for all axes makes the kernel see several channels of an image at a time."""
+    names = dimension_names(array) or ()
+    mixed = [name for name in names if TYPES.get(str(name).lower()) == "channel"]
+    if mixed and isinstance(depth, int) and depth:
+        seen = {name: 0 if name in mixed else depth for name in names}
+        warnings.warn(
+            f"depth={depth} is that of all axes of {location(array)}, so the kernel mixes its channels (axis "
+            f"{mixed[0]!r}): pass depth={seen}, and of a kernel with a size, a size of 1 there",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def opener(arrays: SlabArrays) -> Callable[[str], Any]:

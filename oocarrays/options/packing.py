@@ -23,7 +23,7 @@ TIMED = ("units", "calendar")
 """Attributes that decode numbers as times."""
 
 
-def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
+def warn_of_packed(array: zarr.Array, kernel: Any = None, level: int = 5) -> None:
     """Warn if the array is packed and the kernel works on stored values."""
     if isinstance(kernel, Unpacked):
         return
@@ -36,7 +36,7 @@ def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
             f"{location(array)} is packed ({words}): its {array.dtype} elements are used as stored, without unpacking"
             f"{counted}",
             UserWarning,
-            stacklevel=4,
+            stacklevel=level,
         )
 
 

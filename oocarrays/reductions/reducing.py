@@ -148,7 +148,7 @@ def reduce(
     to = None if target is None else stored_as(target, reduce).store
     place = placer(means.storage_options, source, to)
     array = array_file.open_array(place(source))
-    warn_of_packed(array)
+    warn_of_packed(array, level=4)
     file = array_file.describe_source(array, missing_of(source, means.missing))
     asked = Asked.of(how, axis=axis, by=by, where=where, skipna=skipna)
     cluster = cluster_of(means.scheduler, means.workers)
