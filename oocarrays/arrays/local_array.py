@@ -196,12 +196,20 @@ class LocalArrays(Extents):
         return self._files.descriptor.part(rank).inside
 
     def slabs(self, rank: int, *, memory: int | float | str | None = None) -> Slabs:
-        """Return the cut of a rank's part into slabs that fit a memory budget with their halos.
+        """Return the cut of a rank's part into slabs that fit a memory budget with their halos. Reads no data.
 
         Parameters
         ----------
+        rank : int
+            Rank whose part is cut.
         memory : int or str
             Budget of one slab in bytes; by default half of the free memory.
+
+        Returns
+        -------
+        sequence
+            Slabs in order, each with two sections in indices of the rank's part: ``own``, its elements, and ``outer``,
+            these with the halo, which begins below 0 at the first slab.
 
         Raises
         ------
