@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundError, TargetError
+from oocarrays.kernels import median
 from tests.dying import Server
 from tests.flat import flat
 from tests.graphs.clusters import until
 from tests.seams import JOURNAL_FOLDER, begin, rank_name, replace_step, set_constants, step
-from tests.unfinished import left_behind
+from tests.unfinished import fail, left_behind
 
 FIELD = np.random.default_rng(3).integers(1, 999, (96, 40), dtype="i4")
 MEMORY = {"memory": "64MiB", "scheduler": "threads"}
@@ -402,3 +404,24 @@ def test_a_command_of_a_queue(folder: Path, runs: Server, capsys: pytest.Capture
     levels = ["pyramid", str(folder / "a"), str(folder / "p"), "--resume"]
     assert main(levels) == main(levels) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+def shifted(block: np.ndarray, by: int = 0, steps: tuple[int, ...] = ()) -> np.ndarray:
+    return block + block.dtype.type(by + sum(steps))
+
+
+@pytest.mark.parametrize(
+    "given", [[], [shifted], [partial(shifted, by=3, steps=(1, 2))]], ids=["none", "bare", "bound"]
+)
+def test_arguments_that_a_partial_binds_are_kept_with_the_run(tmp_path: Path, given: list[Any]) -> None:
+    data = np.arange(2000, dtype="i4").reshape(40, 50)
+    zarr.create_array(tmp_path / "a", data=data, chunks=(2, 50))
+    kernel: Any = partial(shifted, by=3, steps=(1, 2)) if given else partial(median, size=(1, 3))
+    job = ooc.map_slabs(
+        kernel, tmp_path / "a", tmp_path / "b", depth=(0, 1), window=2, memory="16MiB", scheduler="threads"
+    )
+    fail(job, 3)
+    again = ooc.resume(tmp_path / "b", kernel=given or None, scheduler="threads")
+    expected = data + 6 if given else median(data, (1, 3))
+    np.testing.assert_array_equal(again.run()[...], expected)
+    assert again.meter.write_requests < 20

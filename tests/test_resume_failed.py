@@ -86,7 +86,9 @@ def test_a_run_that_filled_the_disk_goes_on_where_it_stopped(
     left = missing(job.plan, target)
     if not list(target.parent.glob(".oocarrays-*")):  # a run that failed has taken its scratch away
         left |= {part for number, step in enumerate(job.plan.passes[:-1]) for part in step.parts(number)}
-    assert again.left == pytest.approx(share_left(job.plan, left))
+    so_far = any(len(part) == 4 for part in recorded(target))  # of a part that was not done
+    most = pytest.approx(share_left(job.plan, left))
+    assert again.left < most.expected if so_far else again.left == most
     run(again)
     del job
     gc.collect()

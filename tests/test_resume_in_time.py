@@ -13,8 +13,9 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from tests.dying import Server
+from tests.flat import flat
 from tests.seams import Journal
-from tests.unfinished import FIELD, recorded, stamps
+from tests.unfinished import FIELD, fail, recorded, stamps
 
 SLOW = {"oocarrays.record-every": "0s", "oocarrays.durable": False}
 """So slow a run that each region takes longer than what is recorded after."""
@@ -104,3 +105,17 @@ def test_a_run_that_is_not_slow_records_its_parts_only(field: Path, target: Path
     die(runs, field.parent, "rechunk", field, target, json.dumps(ONE_PART), at="unrecorded", config=how)
     assert recorded(target) == set()
     assert Journal(target).is_there()
+
+
+@pytest.mark.parametrize("method", ["independent", "two-phase"])
+def test_what_an_interruption_leaves_of_a_part_is_not_done_again(field: Path, target: Path, method: str) -> None:
+    """Nothing is recorded by time here: what fails in the middle of a part records the chunks that it has written."""
+    job = flat(ooc.rechunk, field, target, scheduler="threads", **{**ONE_PART, "method": method, "memory": "16MiB"})
+    fail(job, 3)
+    here = stamps(target)
+    assert len(here) == 3
+    again = ooc.resume(target)
+    assert again.left == pytest.approx(1 - 3 / 16)
+    np.testing.assert_array_equal(again.run()[...], FIELD)
+    assert again.meter.write_requests == 16 - 3
+    assert {path: stamp for path, stamp in stamps(target).items() if path in here} == here

@@ -161,7 +161,7 @@ def test_on_the_command_line(
     kill(runs, field, target)
     change(field, FIELD + 1)
     assert main(["resume", str(target)]) == 2
-    assert "start over (--again), or continue anyway (--as-is)" in capsys.readouterr().err
+    assert "start over (resume with --again), or continue anyway (--as-is)" in capsys.readouterr().err
     assert main(["resume", str(target), "--again", "--quiet"]) == 0
     check_finished(target, FIELD + 1)
     shutil.rmtree(target)

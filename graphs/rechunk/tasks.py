@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from oocarrays.errors import OocError
 from oocarrays.graphs.cluster.placement import Probed
 from oocarrays.graphs.exchange.messages import Round
 from oocarrays.graphs.rechunk.exchange import answer
@@ -35,7 +37,7 @@ from oocarrays.graphs.rechunk.passes import (
 )
 from oocarrays.graphs.run import recording, run
 from oocarrays.graphs.run.live import Live
-from oocarrays.graphs.run.program import RankBuffers, ReadSlab, Region
+from oocarrays.graphs.run.program import Part, RankBuffers, ReadSlab, Region
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of
@@ -139,9 +141,11 @@ def write(live: Live[Any], number: int, unit: int, rank: int, held: np.ndarray |
     """Write this rank's target chunks of a partition, and record the part; release a region, keep a buffer."""
     box = live.program.plan.passes[number].share(unit, rank)
     if box is not None and not live.is_done((number, unit, rank)):
-        receipts, buffer = Receipts(), held.memory if isinstance(held, Region) else held
-        store(live, number, box, opened(live, number).region(box, buffer, blank=False), receipts)
-        live.record((number, unit, rank), {"": receipts.kept})
+        part, receipts = (number, unit, rank), Receipts()
+        buffer = held.memory if isinstance(held, Region) else held
+        with _recorded_so_far(live, part, receipts):
+            store(live, number, box, opened(live, number).region(box, buffer, blank=False), receipts)
+        live.record(part, {"": receipts.kept})
     if not isinstance(held, Region):
         return held
     if held.buffer is not None:
@@ -161,18 +165,35 @@ def copy(live: Live[Any], number: int, batch: int, rank: int, holding: RankBuffe
         chunk = step.source.chunk_bytes if step.access == "chunks" else 0
         holding = RankBuffers(allocate(int(region)), allocate(chunk))
     reader, receipts, recorded = opened(live, number).reader, Receipts(), time.monotonic()
-    to_target = number == len(program.plan.passes) - 1  # a resumed run does not write recorded chunks again
-    for unit in step.batch_units(batch, rank):
-        if has_left(live, number, step.chunk_box(unit)):
-            _build(live, number, step.chunk_box(unit), holding, receipts)
-            if to_target and time.monotonic() - recorded > program.record_seconds:
-                live.record((*part, unit), {"": dict(receipts.kept)})
-                recorded = time.monotonic()
-        if unit + step.ranks < step.units:
-            following = step.section(step.chunk_box(unit + step.ranks))
-            reader.announce(step.source.grid.indices(following))
+    with _recorded_so_far(live, part, receipts) as so_far:
+        for unit in step.batch_units(batch, rank):
+            if has_left(live, number, step.chunk_box(unit)):
+                _build(live, number, step.chunk_box(unit), holding, receipts)
+                if time.monotonic() - recorded > program.record_seconds:
+                    so_far()
+                    recorded = time.monotonic()
+            if unit + step.ranks < step.units:
+                following = step.section(step.chunk_box(unit + step.ranks))
+                reader.announce(step.source.grid.indices(following))
     live.record(part, {"": receipts.kept})
     return holding
+
+
+@contextmanager
+def _recorded_so_far(live: Live[Any], part: Part, receipts: Receipts) -> Iterator[Callable[[], None]]:
+    """Give a function that records the chunks written so far of a part, and call it if the part is interrupted."""
+    to_target = part[0] == len(live.program.plan.passes) - 1  # a resumed run does not write recorded chunks again
+
+    def record() -> None:
+        if to_target and receipts.kept:
+            live.record((*part, time.time_ns()), {"": dict(receipts.kept)})  # no name of an earlier process
+
+    try:
+        yield record
+    except BaseException:
+        with suppress(OocError):  # the first error is the one to report
+            record()
+        raise
 
 
 def _build(live: Live[Any], number: int, box: ChunkBox, holding: RankBuffers, receipts: Receipts) -> None:

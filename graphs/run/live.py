@@ -215,7 +215,7 @@ class Live(Generic[P]):
         if listed and not self.responses:
             self.responses = [versions.responses(file) for file, versions in listed]
         yield
-        then = "run the job again, or start over (again=True, --again)"
+        then = "run the job again, or start over (resume with again=True, --again)"
         for (file, versions), responses in zip(listed, self.responses, strict=False):
             versions.check_responses(file, responses, then=then)
 

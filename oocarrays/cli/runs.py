@@ -45,7 +45,7 @@ OWN = ("fill_value", "attributes", "dimension_names")
 def what_now(options: argparse.Namespace) -> str:
     """Return the next step after an interruption, as text."""
     with suppress(OocError, KeyboardInterrupt):
-        left = run_status(placer(options.storage_options and dict(options.storage_options))(options.target))
+        left = run_status(placer(dict(options.storage_options or ()) or None)(options.target))
         if left is not None:
             at = "" if left.done is None else f" at {100 * left.done:.0f} %"
             typed_again = "kernel" in options and "again" not in options  # and so are its arguments

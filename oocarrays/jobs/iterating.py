@@ -29,7 +29,7 @@ from oocarrays.jobs.job import Job, suffix_of
 from oocarrays.jobs.passes import Made, arrays_of, opener, preview_scratch
 from oocarrays.kernels.results import check_call
 from oocarrays.mapping.layouts.halo import BoundaryLike
-from oocarrays.options.asked import as_list
+from oocarrays.options.asked import as_list, scratch_at
 from oocarrays.options.given import OneTarget, Resources, Target, means_of, stored_as, verb
 from oocarrays.options.shapes import SeveralTargets, SweepKeywords
 from oocarrays.options.slabs import SlabRequest, iteration, own_depth, pass_options
@@ -309,7 +309,7 @@ def iterate(
         single=not isinstance(target, list | tuple),
     )  # fmt: skip
     arrays = arrays_of(request, as_list(source), place, means.missing)
-    where, between = preview_scratch(arrays, None if means.scratch is None else place(means.scratch))
+    where, between = preview_scratch(arrays, scratch_at(place, means.scratch))
     threads = arrays.resources.threads
     plan = partial(plan_iterate, arrays.read, between, arrays.written, threads=threads)
     job = IterateJob(iteration(arrays, plan, where), opener(arrays), arrays.cluster, arrays.disks)

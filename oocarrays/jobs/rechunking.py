@@ -24,7 +24,7 @@ from oocarrays.jobs.lazy_dataset import DatasetJob, lazy_job, rechunked
 from oocarrays.jobs.stored import GroupJob, RechunkJob, array_job, group_job
 from oocarrays.jobs.updating import ANEW, UpdateJob, update_array
 from oocarrays.mapping.given import flag, refuse
-from oocarrays.options.asked import cluster_of, is_lazy, resources_of
+from oocarrays.options.asked import cluster_of, is_lazy, resources_of, scratch_at
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.given import (
     ChunkedKeywords,
@@ -216,7 +216,7 @@ def _planner(
         to=to,
         method=method,
         overwrite=overwrite,
-        scratch=scratch_of(place(where), place(to.store), place(source)),
+        scratch=scratch_of(scratch_at(place, where), place(to.store), place(source)),
         missing=policy,
         resources=resources_of(
             cluster, means.memory, means.schedule, setting("ranks") if means.ranks is None else means.ranks

@@ -168,7 +168,9 @@ def resume_update(
     if trust.again:
         changed = [now.seen.grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
     elif now.written.stored.grid.shape != now.seen.grid.shape:
-        raise JournalError(f"{now.file.name} has grown since the update of {target} began: again=True, --again")
+        raise JournalError(
+            f"{now.file.name} has grown since the update of {target} began: resume with again=True, --again"
+        )
     asked = resources_of(cluster, content[CALL]["memory"] if means.memory is None else means.memory)
     before = plan_update(now.file.stored, now.grown, changed, asked, content[LENGTHS])
     same = not trust.again and before.peak_bytes <= asked.budget

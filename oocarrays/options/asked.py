@@ -9,7 +9,7 @@ unit="µm"            of every axis in space       {"t": "second"}     of some a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +143,11 @@ def resources_of(
         synchronous=setting("assembly") == "synchronous" and not is_unordered(order),
         **how,
     )
+
+
+def scratch_at(place: Callable[[Any], Any], scratch: Any) -> Any:
+    """Return what a user passes as scratch, one location or several, as paths or stores."""
+    return list(map(place, scratch)) if isinstance(scratch, list | tuple) else place(scratch)
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:

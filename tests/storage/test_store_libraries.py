@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import oocarrays as ooc
+from oocarrays.errors import InputError
 from oocarrays.storage.stores.remote import reason
 from oocarrays.storage.stores.urls import Ways, store_of
 
@@ -40,4 +41,11 @@ def test_which_answers_are_refusals(status: int) -> None:
 
 def test_a_machine_without_credentials_is_said_to_have_none() -> None:
     asked = "Error performing PUT http://169.254.169.254/latest/api/token in 1.5s: error sending request"
-    assert "credentials were refused, or there are none" in reason(OSError(asked))
+    assert "no credentials were found: pass storage_options" in reason(OSError(asked))
+
+
+@pytest.mark.parametrize("library", ["auto", "obstore", "fsspec"])
+@pytest.mark.parametrize("address", ["", "127.0.0.1:9000", "http:/host"])
+def test_the_address_of_a_server_is_a_url(library: str, address: str) -> None:
+    with pytest.raises(InputError, match=r"endpoint_url='.*' is not a URL: pass one such as https://host"):
+        store_of("s3://b/a", {"endpoint_url": address}, Ways(library=library))

@@ -43,10 +43,29 @@ def call_content(
     **options: Any,
 ) -> Document:
     """Return a call as the `CALL` field of a journal."""
-    kept = [None if each is None else {NAME: name_of(each), CODE: code_of(each)} for each in functions]
+    kept = [None if each is None else {NAME: name_of(each), CODE: code_of(each), **_bound(each)} for each in functions]
     call = {"function": function, "source": list(sources), "functions": kept, "memory": memory, "processes": processes}
     plain: Document = json.loads(json.dumps(call | {"options": options}, default=_plain))
     return {CALL: plain}
+
+
+def _bound(function: Any) -> Document:
+    """Return the arguments that a partial binds by name, if they are plain values; other ones are passed again."""
+    if isinstance(function, partial) and function.keywords and not function.args:
+        with suppress(TypeError, ValueError):
+            bound: Document = json.loads(json.dumps({"kwargs": function.keywords}, allow_nan=False))
+            return bound
+    return {}
+
+
+def _rebound(function: Callable[..., Any], kept: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a function with the arguments that were bound when the call was recorded."""
+    bound = kept.get("kwargs")
+    return partial(function, **{name: _tuples(value) for name, value in bound.items()}) if bound else function
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _plain(given: Any) -> Any:
@@ -101,6 +120,8 @@ def given_again(
     found: list[Callable[..., Any] | None] = []
     for each in kept:
         function = None if each is None else left.pop(0) if left else _known(each)
+        if function is not None and not isinstance(function, partial):
+            function = _rebound(function, each)
         if each is not None:
             _check_function(each, function, call["function"], target, as_is=as_is)
         found.append(function)
@@ -112,13 +133,15 @@ def given_again(
 def _known(kept: Mapping[str, Any]) -> Callable[..., Any] | None:
     """Return a function of NumPy's or ours that can only compute, by its name in a journal; None for others.
 
-    None, too, if the journal's digest does not match its code, as with bound arguments.
+    None, too, if the journal's digest does not match its code and bound arguments.
     """
     module, _, qualname = kept[NAME].partition(":")
     ours = {name_of(each): each for each in vars(kernels).values() if inspect.isfunction(each)}
     function = getattr(np, qualname, None) if module == "numpy" else ours.get(kept[NAME])
     only_computes = isinstance(function, np.ufunc) or module != "numpy"
-    return function if function and only_computes and kept.get(CODE) == code_of(function) else None
+    if not function or not only_computes:
+        return None
+    return found if kept.get(CODE) == code_of(found := _rebound(function, kept)) else None
 
 
 def _check_function(
@@ -137,6 +160,6 @@ def _check_function(
         raise JournalError(f"{target} was being written by {by} with {name}, not {name_of(function)}")
     if kept.get(CODE) not in (None, code_of(function)):
         raise JournalError(
-            f"{name} has changed since the run in {target} began: start over (again=True, --again), or continue "
-            "anyway (as_is=True, --as-is)"
+            f"{name} has changed since the run in {target} began: start over (resume with again=True, --again), or "
+            "continue anyway (as_is=True, --as-is)"
         )

@@ -310,7 +310,7 @@ def check_sources(
     """Return notices about changed sources, by name or in order; raise if ``trust`` does not accept the change."""
     if trust.again:
         return []
-    ways = "start over (again=True, --again), or continue anyway (as_is=True, --as-is)"
+    ways = "start over (resume with again=True, --again), or continue anyway (as_is=True, --as-is)"
     if "pass" in content:
         ways = "start over (overwrite=True), or continue anyway (resume='as-is')"
     before = content.get(CHUNKS_READ) or [None] * len(arrays)

@@ -274,8 +274,12 @@ def reason(error: BaseException) -> str:
     words = words if len(words) <= 300 else f"{words[:299]}…"
     types = ("NoCredentialsError", "PartialCredentialsError", "PermissionDeniedError", "UnauthenticatedError")
     codes = ("TokenRetrievalError", "ExpiredToken", "InvalidToken")  # by name: botocore and obstore are optional
-    asked = ("169.254.169.254",)  # a cloud's machine is asked for credentials last, and there is no such machine
-    if isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*types, *codes, *asked)):
+    if _says(error, ("169.254.169.254",)):  # where a cloud's machine is asked for credentials, after everything else
+        return (
+            "no credentials were found: pass storage_options, or set them as environment variables; a public bucket "
+            f"needs {{'anon': True}} ({words})"
+        )
+    if isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, (*types, *codes)):
         return f"the credentials were refused, or there are none ({words})"
     if isinstance(error, TimeoutError):
         return "it does not answer in time"

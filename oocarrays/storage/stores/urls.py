@@ -90,6 +90,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         joined = OPENERS[scheme](place, options, ways)
         return RemoteStore(joined, _name_of(joined), ways.patience) if isinstance(joined, Joined) else joined
     mine = options_of(scheme, options)
+    _check_endpoint(mine)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
     return _remote(store, place.rstrip("/"), ways)
 
@@ -234,6 +235,13 @@ def _name_of(store: Any) -> str:
     protocol = store.fs.protocol
     scheme = protocol if isinstance(protocol, str) else protocol[0]
     return f"{scheme}://{store.path.lstrip('/')}".rstrip("/")
+
+
+def _check_endpoint(options: Settings) -> None:
+    """Raise if the address of a server is not a URL: libraries fail late, or end with a trace of their own."""
+    given = {**options, **options.get("client_kwargs", {})}.get("endpoint_url", os.environ.get("AWS_ENDPOINT_URL"))
+    if isinstance(given, str) and not urlsplit(given).netloc:
+        raise InputError(f"endpoint_url={given!r} is not a URL: pass one such as https://host or http://host:9000")
 
 
 def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store | None:
