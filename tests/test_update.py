@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from hypothesis import HealthCheck, given, strategies as st
 from hypothesis.strategies import DataObject
@@ -319,6 +321,35 @@ def test_copied_arrays_of_a_group_are_updated_by_their_paths(tmp_path: Path, zar
         assert zarr.open_array(tmp_path / "target" / name, mode="r").metadata.zarr_format == zarr_format
     with pytest.raises(UnsupportedError, match="no fixed size"):
         flat(ooc.update, tmp_path / "target" / "names", **HERE)
+
+
+def test_coordinates_of_joined_files_are_updated_though_they_are_one_chunk(tmp_path: Path) -> None:
+    days, rng = np.datetime64("2001-01-01", "ns") + np.arange(9) * np.timedelta64(1, "D"), np.random.default_rng(0)
+    whole = xr.Dataset({"air": (("time", "x"), rng.random((9, 5)))}, {"time": days})
+    how: dict[str, Any] = {"engine": "h5netcdf", "encoding": {"time": {"units": "days since 2000-01-01"}}}
+    for number in range(3):
+        whole.isel(time=slice(3 * number, 3 * number + 3)).to_netcdf(tmp_path / f"{number}.nc", **how)
+        if number == 1:
+            ooc.rechunk(tmp_path / "?.nc", tmp_path / "target", chunks={"air": (9, 2)}, **HERE).run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(tmp_path / "target")
+    for name in "time", "air":
+        ooc.update(tmp_path / "target" / name, **HERE).run()
+    xr.testing.assert_identical(xr.open_zarr(tmp_path / "target", consolidated=True).load(), whole)
+
+
+def test_an_array_that_is_replaced_is_described_anew_by_its_group(tmp_path: Path) -> None:
+    source = zarr.create_group(tmp_path / "a")
+    source.create_array("x", data=np.arange(6), chunks=(3,))
+    ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks={"x": (2,)}, **HERE).run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(tmp_path / "b")
+    zarr.create_array(tmp_path / "c", data=np.arange(8), chunks=(3,))
+    ooc.rechunk(tmp_path / "c", tmp_path / "b" / "x", chunks=(4,), overwrite=True, **HERE).run()
+    there = zarr.open_consolidated(tmp_path / "b")["x"]
+    assert (there.shape, there.chunks) == ((8,), (4,))
 
 
 def test_what_cannot_be_updated_is_refused_in_one_line(maps: Path, series: Path, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, blobs_of
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
+from oocarrays.storage.files.group_file import refresh_consolidated
 from oocarrays.storage.files.making_room import remove_stray
 from oocarrays.storage.files.places import StoreLike, free_bytes, is_remote, local_folder, name_of
 from oocarrays.storage.journal.journal import Journal
@@ -230,6 +231,9 @@ def end(live: Live[Any], gives: Any = None, *, then: Callable[[], Any] | None = 
         (gives,) = journal.notes.ended(live.state.id) or (gives,)
     else:
         _finish(live, marker, gives)
+        for target in live.program.targets:
+            if target.overwrite and not live.program.member:  # a group may describe what was there before
+                refresh_consolidated(target.store, durable=live.state.durable)
         if then:
             then()
     live.syncer.drop()

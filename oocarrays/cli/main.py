@@ -30,7 +30,7 @@ CODES = {
     FAILED: "the run failed, and can be resumed once the cause is removed; compare: different; stripe --verify: faults",
     WRONG_INPUT: "wrong input: the same command would fail again",
     128 + signal.SIGINT: "interrupted by Ctrl-C; the target can be resumed",
-    128 + signal.SIGPIPE: "the reader of the output is gone, such as head",
+    128 + signal.SIGPIPE: "the program that read the output has ended, such as head",
     128 + signal.SIGTERM: "ended by SIGTERM, as batch systems send it; the target can be resumed",
 }
 """Exit codes and their meaning."""
@@ -101,7 +101,7 @@ def _warnings_in_a_line() -> Iterator[None]:
         shown = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, MissingChunksWarning):
+            if category in (UserWarning, MissingChunksWarning) and "oocarrays" in str(where[0]):
                 print(f"oocarrays: {message}", file=sys.stderr)
             else:
                 shown(message, category, *where, **more)

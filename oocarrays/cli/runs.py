@@ -32,6 +32,7 @@ from oocarrays.jobs.slabs import map_slabs
 from oocarrays.options.rechunks import read_chunks
 from oocarrays.recovery.resume import kind_left, resume, run_status
 from oocarrays.reductions.reducing import reduce
+from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import holds_group
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.stores.urls import check_path
@@ -110,6 +111,7 @@ def _chunks(words: list[str], source: Any) -> Any:
     try:
         return lengths(",".join(words))
     except argparse.ArgumentTypeError as error:
+        array_file.open_array(source)  # chunks of a group are right, if it is only not where it was looked for
         raise ChunksError(f"--chunks {error}") from None
 
 

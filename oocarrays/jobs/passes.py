@@ -94,7 +94,7 @@ def _warn_of_channels(array: zarr.Array, depth: Any) -> None:
         seen = {name: 0 if name in mixed else depth for name in names}
         warnings.warn(
             f"depth={depth} is that of all axes of {location(array)}, so the kernel mixes its channels (axis "
-            f"{mixed[0]!r}): pass depth={seen}, and of a kernel with a size, a size of 1 there",
+            f"{mixed[0]!r}): pass depth={seen}; if the kernel has a size, make it 1 along {mixed[0]!r}",
             UserWarning,
             stacklevel=5,
         )

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
 from oocarrays.graphs import settings
@@ -27,6 +29,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import written_file
 from oocarrays.storage.files.documents import holds_group, unfinished_run
+from oocarrays.storage.files.group_file import open_group
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, call_content
 from oocarrays.storage.journal.journal import Journal, can_update
@@ -65,7 +68,7 @@ def update_array(target: StoreLike, source: Any, means: Resources, *, resume: An
     resources = resources_of(cluster, means.memory)
     now = _Now.of(target, place, source, means.missing)
     grid = now.seen.grid
-    changed = [grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
+    changed = [grid.block(*box) for box in boxes_of(now.changed())]
     return now.job(plan_update(now.file.stored, now.grown, changed, resources), cluster, resources)
 
 
@@ -74,8 +77,10 @@ def _interrupted(target: StoreLike, trust: Trust) -> Interrupted | None:
         raise TargetError(f"{target} is a zip file, in which nothing can be replaced: {ANEW}")
     check_replaces(target)
     if holds_group(target):
+        names = sorted(open_group(target, unfinished=True).array_keys())
         raise TargetError(
-            f"{target} is a group: update its arrays one by one, those that were copied too, by their paths"
+            f"{target} is a group: update its arrays one by one, those that were copied too, by their paths "
+            f"({', '.join(names) or 'it has none'})"
         )
     if unfinished_run(target) is None:
         Journal(target).sweep()
@@ -119,12 +124,16 @@ class _Now:
         if file.dtype != written.dtype or file.zarr.ndim != written.zarr.ndim:
             raise JournalError(f"{file.name} differs in dtype or axes from {self.target}: {ANEW}")
         try:
-            kept.changed(seen)
+            self.changed()
         except JournalError as error:
             raise JournalError(f"{file.name} is not the source of {self.target}: {error}; {ANEW}") from None
         shapes = kept.grid.shape, written.stored.grid.shape, seen.grid.shape
         if any(not small <= here <= large for small, here, large in zip(*shapes, strict=True)):
             raise TargetError(f"{self.target} has shape {shapes[1]}; it was made with {shapes[0]}: {ANEW}")
+
+    def changed(self) -> np.ndarray:
+        """Return an array of booleans, True for chunks of the present source to read again."""
+        return self.kept.changed(self.seen, self.file.zarr)
 
     @property
     def grown(self) -> Stored:
@@ -166,7 +175,7 @@ def resume_update(
     left = left.recorded([now.file.zarr])
     changed = [Section(tuple(lower), tuple(upper)) for lower, upper in content[CHANGED]]
     if trust.again:
-        changed = [now.seen.grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
+        changed = [now.seen.grid.block(*box) for box in boxes_of(now.changed())]
     elif now.written.stored.grid.shape != now.seen.grid.shape:
         raise JournalError(
             f"{now.file.name} has grown since the update of {target} began: resume with again=True, --again"

@@ -202,7 +202,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "local arrays as one": (
         lambda: ooc.ranks.read_sections(ooc.open_array("local.zarr"), "(block, *)", ranks=2),
         InputError,
-        r"LocalArrays .* has one array a rank; gather_files\(…, target\)",
+        r"LocalArrays .* has a file for each rank; gather_files\(…, target\)",
     ),
     "local array files as one": (
         lambda: ooc.ranks.read_sections("local.zarr", "(block, *)", ranks=2),

@@ -100,6 +100,11 @@ class GroupPlan(Holding):
     processes: int | None
     """Workers of the target cluster; None for threads of one process."""
 
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _ in self.members)
+        peak = f"peak {self.peak_bytes / 2**20:.1f} of {self.budget / 2**20:.1f} MiB"
+        return f"<oocarrays.GroupPlan {names}, {len(self.copies.names)} copied, {peak}>"
+
     def __getitem__(self, name: str) -> RechunkPlan:
         return dict(self.members)[name]
 

@@ -122,7 +122,7 @@ def check_is_place(given: Any) -> None:
         advice = {
             "xarray": "rechunk and .ooc.rechunk take it as it is",
             "dask": "rechunk takes it as it is",
-            "LocalArrays": "it has one array a rank; gather_files(…, target) makes one array of them",
+            "LocalArrays": "it has a file for each rank; gather_files(…, target) makes one array of them",
             "OutOfCoreGroup": "pass one of its arrays, group[name]",
         }
         otherwise = "pass a path, a URL, a Zarr store or array, or a NumPy array"

@@ -189,13 +189,19 @@ class Source:
             return None
         return cls(place=read["place"], kind=_kind(array, grid), grid=grid, words=words), read
 
-    def changed(self, now: Source) -> np.ndarray:
-        """Return an array of booleans, True for chunks that changed or contain elements beyond the old shape."""
-        if self.kind != now.kind or len(self.grid.shape) != len(now.grid.shape):
+    def changed(self, now: Source, array: zarr.Array) -> np.ndarray:
+        """Return an array of booleans, True for chunks that changed or contain elements beyond the old shape.
+
+        All are, if ``array``, the source now, was one chunk that has grown: coordinates of joined files.
+        """
+        longer = self.kind != now.kind and self.grid.count == 1 and self.kind == _kind(array, self.grid)
+        if (self.kind != now.kind and not longer) or len(self.grid.shape) != len(now.grid.shape):
             raise JournalError("its dtype, fill value, codecs or chunks have changed")
         pairs = list(zip(self.grid.shape, now.grid.shape, self.grid.chunks, strict=True))
         if any(new < old for old, new, _ in pairs):
             raise JournalError(f"its shape was {self.grid.shape} and is {now.grid.shape}")
+        if longer:
+            return np.ones(now.grid.counts, bool)
         kinds = slice(0, WORDS) if self.place == now.place and self.place is not None else slice(0, 1)
         unlike = np.ones(now.grid.counts, bool)
         both = tuple(slice(n) for n in self.grid.counts)
