@@ -290,6 +290,8 @@ def test_what_a_cluster_left_goes_on_on_a_cluster(
     check_refusal(main(["resume", "target.zarr"]), *capsys.readouterr(), r"chunks of .* have changed since")
     as_is = ["resume", "target.zarr", "--as-is"]
     check_refusal(main(as_is), *capsys.readouterr(), r"planned for 2 workers: pass --scheduler, or")
+    assert main(["info", as_is[1]]) == 0
+    assert re.search(r"^done +\d+ % by rechunk$", capsys.readouterr().out, re.MULTILINE), "no cluster is needed to look"
     runs.run("main", *as_is, "--scheduler", address, "--quiet")
     check_finished(work / "target.zarr")
 

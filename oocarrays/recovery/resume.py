@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
+from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, PlacementError
 from oocarrays.graphs.run.recovery import Interrupted
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import flag
@@ -72,11 +72,23 @@ def run_status(target: StoreLike) -> RunStatus | None:
         kind = kind_left(target)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the resuming call warns again
-            job = resume(target)
-        done, plan = 1 - job.left, repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
+            job, why = _looked_at(target)
+        done = 1 - job.left
+        plan = None if why else repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
     except OocError as error:
         why = str(error)
     return RunStatus(by=kind, chunks=chunks_done(target), done=done, seconds_ago=_age(target), plan=plan, why=why)
+
+
+def _looked_at(target: StoreLike) -> tuple[Any, str | None]:
+    """Return the job of the rest, and why it cannot be run as it is: a changed source, or workers that are not here."""
+    why = None
+    for how in ({}, {"as_is": True}, {"as_is": True, "scheduler": "threads"}):
+        try:
+            return resume(target, **how), why  # type: ignore[arg-type]
+        except (JournalError, PlacementError) as error:
+            why = why or str(error)
+    raise JournalError(str(why))
 
 
 def _age(target: StoreLike) -> float | None:
