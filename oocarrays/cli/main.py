@@ -101,7 +101,7 @@ def _warnings_in_a_line() -> Iterator[None]:
         shown = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category in (UserWarning, MissingChunksWarning) and "oocarrays" in str(where[0]):
+            if category in (UserWarning, MissingChunksWarning) and where[0].startswith(os.path.dirname(__file__)):
                 print(f"oocarrays: {message}", file=sys.stderr)
             else:
                 shown(message, category, *where, **more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -248,3 +249,19 @@ def test_a_folder_of_a_group_that_was_removed_is_not_copied_as_empty(tmp_path: P
     shutil.rmtree(tmp_path / "a" / "rain")
     with pytest.raises(ooc.errors.RunError, match="a/rain"):
         job.run()
+
+
+def test_what_is_refused_in_the_middle_of_a_part_is_not_recorded_as_written(s3: S3, library: str) -> None:
+    source, target = make(s3, s3.url("whole")), s3.url(f"of-refused-{library}")
+    job = plan(s3, source, target)
+    s3.tell(fault="403", times=10**6, match="c/0/4")
+    with pytest.raises(ooc.errors.StoreFailure, match=r"cannot write c/0/4"):
+        job.run()
+    s3.tell()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # chunks that are not as they were
+        again = ooc.resume(target, storage_options=s3.options)
+    there = len([key for key in s3.keys(f"of-refused-{library}/") if "/c/" in key])
+    assert 0 < again.left < 1
+    np.testing.assert_array_equal(again.run()[...], DATA)
+    assert again.meter.write_requests == again.plan.target.grid.count - there > 0

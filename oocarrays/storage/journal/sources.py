@@ -189,13 +189,14 @@ class Source:
             return None
         return cls(place=read["place"], kind=_kind(array, grid), grid=grid, words=words), read
 
-    def changed(self, now: Source, array: zarr.Array) -> np.ndarray:
+    def changed(self, now: Source, array: zarr.Array | None = None) -> np.ndarray:
         """Return an array of booleans, True for chunks that changed or contain elements beyond the old shape.
 
         All are, if ``array``, the source now, was one chunk that has grown: coordinates of joined files.
         """
-        longer = self.kind != now.kind and self.grid.count == 1 and self.kind == _kind(array, self.grid)
-        if (self.kind != now.kind and not longer) or len(self.grid.shape) != len(now.grid.shape):
+        same, one = self.kind == now.kind, self.grid.count == 1
+        longer = not same and one and array is not None and self.kind == _kind(array, self.grid)
+        if not (same or longer) or len(self.grid.shape) != len(now.grid.shape):
             raise JournalError("its dtype, fill value, codecs or chunks have changed")
         pairs = list(zip(self.grid.shape, now.grid.shape, self.grid.chunks, strict=True))
         if any(new < old for old, new, _ in pairs):

@@ -32,7 +32,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -90,6 +90,11 @@ class Receipts:
         """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
         if not self._discarded:
             self.kept[key] = list(nbytes)
+
+    def withdraw(self, keys: Iterable[str]) -> None:
+        """Remove the records of objects that could not be stored."""
+        for key in keys:
+            self.kept.pop(key, None)
 
     def absent(self, key: str) -> None:
         """Record that nothing is stored under ``key``."""

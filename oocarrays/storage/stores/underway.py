@@ -127,12 +127,13 @@ class Putting:
         self._submit = _submitting()
         self._under_way: deque[Future[None]] = deque()
 
-    def put(self, key: str, data: memoryview) -> None:
+    def put(self, key: str, data: memoryview) -> Future[None]:
         """Start to store ``data`` under ``key``; ``data`` must not change until the context exits."""
         while len(self._under_way) >= self._blobs.requests:
             self._under_way.popleft().result()
         buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))
-        self._under_way.append(self._submit(self._blobs.store.set(self._blobs._key(key), buffer)))
+        self._under_way.append(future := self._submit(self._blobs.store.set(self._blobs._key(key), buffer)))
+        return future
 
     def __enter__(self) -> Putting:
         return self
