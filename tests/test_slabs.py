@@ -23,6 +23,7 @@ from zarr.codecs import GzipCodec
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
+from oocarrays.cli.main import main
 from oocarrays.errors import (
     BudgetError,
     InputError,
@@ -553,7 +554,7 @@ def test_a_kernel_of_a_packed_array_is_given_what_is_stored_and_that_is_said(tmp
     assert {each.filename for each in (*said, *also)} == {__file__}
 
 
-def test_a_kernel_that_mixes_channels_is_told_of(tmp_path: Path) -> None:
+def test_a_kernel_that_mixes_channels_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     names, image, out = ("c", "y", "x"), tmp_path / "a.zarr", tmp_path / "b.zarr"
     zarr.create_array(image, data=np.zeros((3, 20, 20)), dimension_names=names)
     with pytest.warns(
@@ -565,6 +566,12 @@ def test_a_kernel_that_mixes_channels_is_told_of(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         ooc.map_slabs(partial(median, size=(1, 3, 3)), image, out, memory="16MiB")
         ooc.map_slabs(np.negative, image, out, depth={"y": 2, "x": 2}, memory="16MiB")
+    words = ["map", str(image), str(out), "--kernel", "oocarrays.kernels:median", "--memory", "16MiB", "--dry-run"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(words) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "channels" in line]
+    assert line.startswith("oocarrays: depth=1 is that of all axes"), "a warning is one line, as errors are"
 
 
 def test_a_failed_kernel_is_told_by_its_own_file_and_line(tmp_path: Path) -> None:

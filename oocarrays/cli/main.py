@@ -101,7 +101,8 @@ def _warnings_in_a_line() -> Iterator[None]:
         shown = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category in (UserWarning, MissingChunksWarning) and where[0].startswith(os.path.dirname(__file__)):
+            ours = category is UserWarning and where[0].startswith(os.path.dirname(__file__))
+            if ours or issubclass(category, MissingChunksWarning):
                 print(f"oocarrays: {message}", file=sys.stderr)
             else:
                 shown(message, category, *where, **more)
