@@ -413,7 +413,9 @@ def shifted(block: np.ndarray, by: int = 0, steps: tuple[int, ...] = ()) -> np.n
 @pytest.mark.parametrize(
     "given", [[], [shifted], [partial(shifted, by=3, steps=(1, 2))]], ids=["none", "bare", "bound"]
 )
-def test_arguments_that_a_partial_binds_are_kept_with_the_run(tmp_path: Path, given: list[Any]) -> None:
+def test_arguments_that_a_partial_binds_are_kept_with_the_run(
+    tmp_path: Path, given: list[Any], capsys: pytest.CaptureFixture
+) -> None:
     data = np.arange(2000, dtype="i4").reshape(40, 50)
     zarr.create_array(tmp_path / "a", data=data, chunks=(2, 50))
     kernel: Any = partial(shifted, by=3, steps=(1, 2)) if given else partial(median, size=(1, 3))
@@ -421,6 +423,9 @@ def test_arguments_that_a_partial_binds_are_kept_with_the_run(tmp_path: Path, gi
         kernel, tmp_path / "a", tmp_path / "b", depth=(0, 1), window=2, memory="16MiB", scheduler="threads"
     )
     fail(job, 3)
+    if not given:
+        assert main(["info", str(tmp_path / "b")]) == 0
+        assert max(map(len, capsys.readouterr().out.splitlines())) < 200, "its plan is a line"
     again = ooc.resume(tmp_path / "b", kernel=given or None, scheduler="threads")
     expected = data + 6 if given else median(data, (1, 3))
     np.testing.assert_array_equal(again.run()[...], expected)

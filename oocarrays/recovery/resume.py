@@ -74,10 +74,19 @@ def run_status(target: StoreLike) -> RunStatus | None:
             warnings.simplefilter("ignore")  # the resuming call warns again
             job, why = _looked_at(target)
         done = 1 - job.left
-        plan = None if why else repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
+        plan = None if why else _in_a_line(getattr(job, "plan", job))
     except OocError as error:
         why = str(error)
     return RunStatus(by=kind, chunks=chunks_done(target), done=done, seconds_ago=_age(target), plan=plan, why=why)
+
+
+def _in_a_line(plan: Any) -> str:
+    """Return a plan as text of one line: its own, or its title, ranks and memory."""
+    said = repr(plan)
+    if not said.startswith("<oocarrays."):
+        peak = f"peak {plan.peak_bytes / 2**20:.1f} of {plan.budget / 2**20:.1f} MiB"
+        return f"{type(plan).__name__} {getattr(plan, 'title', '')}, ranks {plan.ranks}, {peak}"
+    return said.removeprefix("<oocarrays.").removesuffix(">")
 
 
 def _looked_at(target: StoreLike) -> tuple[Any, str | None]:
