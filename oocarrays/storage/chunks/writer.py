@@ -169,19 +169,19 @@ class ChunkWriter:
     def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Receipts) -> None:
         """Store chunks over a network: encode the next ones while earlier transfers are in progress."""
         assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
-        sent: dict[str, Future[None]] = {}
+        under_way = Putting(self._blobs)
         try:
-            with Putting(self._blobs) as under_way:
+            with under_way:
                 for index, chunk in chunks:
                     if self._is_fill(chunk):
                         self.skip(index, receipts)
                         continue
                     (data, coded), key = self._made(chunk, self._room(chunk)), self._file.chunk_key(index)
-                    sent[key] = under_way.put(key, data)
+                    under_way.put(key, data)
                     receipts.put(key, data)
                     self.meter.add(write_requests=1, written_bytes=len(data), encoded_bytes=coded)
         except BaseException:
-            receipts.withdraw(key for key, future in sent.items() if future.cancelled() or future.exception())
+            receipts.withdraw(under_way.lost())
             raise
 
     def _encode(self, chunk: np.ndarray) -> memoryview:

@@ -125,15 +125,19 @@ class Putting:
     def __init__(self, blobs: StoreBlobs) -> None:
         self._blobs = blobs
         self._submit = _submitting()
-        self._under_way: deque[Future[None]] = deque()
+        self._under_way: deque[tuple[str, Future[None]]] = deque()
 
-    def put(self, key: str, data: memoryview) -> Future[None]:
+    def put(self, key: str, data: memoryview) -> None:
         """Start to store ``data`` under ``key``; ``data`` must not change until the context exits."""
         while len(self._under_way) >= self._blobs.requests:
-            self._under_way.popleft().result()
+            self._under_way[0][1].result()  # one that failed stays, for `lost`
+            self._under_way.popleft()
         buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))
-        self._under_way.append(future := self._submit(self._blobs.store.set(self._blobs._key(key), buffer)))
-        return future
+        self._under_way.append((key, self._submit(self._blobs.store.set(self._blobs._key(key), buffer))))
+
+    def lost(self) -> list[str]:
+        """Return the keys under which nothing could be stored, once the context has exited."""
+        return [key for key, future in self._under_way if future.cancelled() or future.exception()]
 
     def __enter__(self) -> Putting:
         return self
@@ -141,8 +145,8 @@ class Putting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        wait(self._under_way)  # also after an error: no write may continue after a run has failed
-        for future in () if error is not None else self._under_way:
+        wait([future for _, future in self._under_way])  # also after an error: no write goes on when a run has failed
+        for _, future in () if error is not None else self._under_way:
             future.result()
 
 
