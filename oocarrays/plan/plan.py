@@ -133,6 +133,11 @@ class Holding(ABC):
     def peak_bytes(self) -> int:
         return self.memory.nbytes
 
+    @property
+    def peak_text(self) -> str:
+        """Peak memory beside the budget, as text."""
+        return f"peak {self.peak_bytes / MIB:.1f} of {(getattr(self, 'budget', 0) or 0) / MIB:.1f} MiB"
+
     def _repr_html_(self) -> str:
         html: str = resolve_name("oocarrays.show.notebook:facts_html")(self)
         return html

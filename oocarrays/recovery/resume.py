@@ -84,8 +84,7 @@ def _in_a_line(plan: Any) -> str:
     """Return a plan as text of one line: its own, or its title, ranks and memory."""
     said = repr(plan)
     if not said.startswith("<oocarrays."):
-        peak = f"peak {plan.peak_bytes / 2**20:.1f} of {(plan.budget or 0) / 2**20:.1f} MiB"
-        return f"{type(plan).__name__} {getattr(plan, 'title', '')}, ranks {plan.ranks}, {peak}"
+        return f"{type(plan).__name__} {getattr(plan, 'title', '')}, ranks {plan.ranks}, {plan.peak_text}"
     return said.removeprefix("<oocarrays.").removesuffix(">")
 
 

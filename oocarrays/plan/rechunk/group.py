@@ -102,8 +102,7 @@ class GroupPlan(Holding):
 
     def __repr__(self) -> str:
         names = ", ".join(name for name, _ in self.members)
-        peak = f"peak {self.peak_bytes / 2**20:.1f} of {self.budget / 2**20:.1f} MiB"
-        return f"<oocarrays.GroupPlan {names}, {len(self.copies.names)} copied, {peak}>"
+        return f"<oocarrays.GroupPlan {names}, {len(self.copies.names)} copied, {self.peak_text}>"
 
     def __getitem__(self, name: str) -> RechunkPlan:
         return dict(self.members)[name]

@@ -28,7 +28,6 @@ from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
 from oocarrays.plan.plan import (
-    MIB,
     Alternative,
     Facts,
     Holding,
@@ -174,8 +173,7 @@ class RechunkPlan(Holding):
         source, target = self.source.grid, self.target.grid
         return (
             f"<oocarrays.RechunkPlan {self.strategy}, {source.shape} in chunks {source.chunks} → {target.chunks}, "
-            f"ranks {self.ranks}, passes {len(self.passes)}, "
-            f"peak {self.peak_bytes / MIB:.1f} of {self.budget / MIB:.1f} MiB>"
+            f"ranks {self.ranks}, passes {len(self.passes)}, {self.peak_text}>"
         )
 
 
